@@ -1,0 +1,3 @@
+"""Headgate: continual, fair and safe sampling of many models on many environments."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,77 @@
+"""The words between an environment and a model: messages out, replies back, failures typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from headgate.core.sample import ErrorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """An answered chat request.
+
+    Attributes:
+        text: what the model said.
+        prompt_tokens: as the endpoint counts them; 0 when it does not say.
+        completion_tokens: likewise.
+        latency_s: of the attempt that was answered.
+        first_token_s: time to the first token where the answer was streamed, else None.
+        wait_s: spent waiting for admission and back-off before that attempt.
+        attempts: requests sent for this reply, retries included.
+    """
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency_s: float = 0.0
+    first_token_s: float | None = None
+    wait_s: float = 0.0
+    attempts: int = 1
+
+
+class ChatError(Exception):
+    """A chat request that was not answered, after every retry that its policy allows.
+
+    Attributes:
+        kind: what to hold responsible.
+        status: HTTP status, None when there was no answer.
+        retry_after_s: what the provider asked to wait, None when it did not.
+        attempts: requests sent, retries included.
+        wait_s: spent waiting for admission and back-off.
+    """
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        attempts: int = 1,
+        wait_s: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.attempts = attempts
+        self.wait_s = wait_s
+
+
+class Chat(Protocol):
+    """Whatever answers one conversation: a model behind its endpoint, or a double of it in a test."""
+
+    async def __call__(self, messages: Sequence[Message]) -> ChatReply:
+        """Return the reply to `messages`; raises `ChatError` when there is none."""
+        ...

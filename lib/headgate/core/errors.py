@@ -1,0 +1,159 @@
+"""The errors of Headgate: one small hierarchy; each has a code, a sentence, the next step and an HTTP status."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadgateError(Exception):
+    """Any error that Headgate raises on purpose.
+
+    Attributes:
+        code: stable identifier, the heading of the error in the documentation.
+        http_status: status that an HTTP API of Headgate answers with.
+        exit_code: exit status that the command line ends with.
+        next_step: what the reader can do now.
+    """
+
+    code: ClassVar[str] = "headgate_error"
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    next_step: str = "Run the command again with --verbose and report the traceback."
+
+    def __init__(self, message: str, *, next_step: str | None = None) -> None:
+        super().__init__(message)
+        if next_step is not None:
+            self.next_step = next_step
+
+    @property
+    def message(self) -> str:
+        """The sentence that says what is wrong, without the next step."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.next_step}"
+
+
+class InvalidInputError(HeadgateError):
+    """Something that a user wrote cannot be used: a setting, a roster, an option, a campaign."""
+
+    code = "invalid_input"
+    http_status = 422
+    exit_code = 2
+    next_step = "Correct the value and run the command again."
+
+
+class InvalidNameError(InvalidInputError):
+    """A name of a model, environment or campaign has a form that cannot be stored or shown safely."""
+
+    code = "invalid_name"
+
+    def __init__(self, message: str, *, rule: str) -> None:
+        super().__init__(message, next_step=f"A name is {rule}.")
+
+
+class InvalidSettingError(InvalidInputError):
+    """A setting has an unknown name, an impossible value, or contradicts another one."""
+
+    code = "invalid_setting"
+    next_step = "`headgate config show` lists every setting with its value and where it came from."
+
+
+class InvalidRosterError(InvalidInputError):
+    """A roster of models cannot be read, or one of its entries breaks a rule."""
+
+    code = "invalid_roster"
+    next_step = "Mend the entry; `headgate models --roster FILE` checks a roster without running anything."
+
+
+class UnknownEnvironmentError(InvalidInputError):
+    """An environment is named that no installed package registers."""
+
+    code = "unknown_environment"
+    http_status = 404
+    next_step = "`headgate environments` lists what is registered."
+
+
+class MissingExtraError(HeadgateError):
+    """A feature needs a package that is not installed."""
+
+    code = "missing_extra"
+    exit_code = 3
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs the optional extra {extra!r}", next_step=f"Install it: pip install 'headgate[{extra}]'."
+        )
+
+
+class EnvironmentFailedError(HeadgateError):
+    """An environment raised, hung or gave a score outside [0, 1]: never the model's failure."""
+
+    code = "environment_failed"
+    next_step = "The sample is recorded as an environment error; its task can be run again by index."
+
+
+class SandboxUnavailableError(EnvironmentFailedError):
+    """This machine cannot run untrusted programs without network, as an environment requires."""
+
+    code = "sandbox_unavailable"
+    exit_code = 3
+    next_step = "Run on Linux with user namespaces or seccomp, or leave out environments that run programs."
+
+
+class StoreError(HeadgateError):
+    """The sample store refused, failed or timed out; what was to be stored stays in the spool."""
+
+    code = "store_failed"
+    http_status = 503
+    exit_code = 3
+    next_step = "Check the store's address, rights and free space; the upload is tried again by itself."
+
+
+class StoreNotWritableError(StoreError):
+    """The sample store cannot be written at all (path, rights, bucket)."""
+
+    code = "store_not_writable"
+    next_step = "Choose a folder that can be written, or check the bucket's name and credentials."
+
+
+class CorruptDataError(StoreError):
+    """A part or manifest cannot be read or does not match its checksum."""
+
+    code = "corrupt_data"
+    http_status = 500
+    next_step = "It was left out and reported; restore the object from a backup or delete its manifest."
+
+
+class JournalError(HeadgateError):
+    """The local journal cannot be opened, or belongs to a newer version of Headgate."""
+
+    code = "journal_failed"
+    exit_code = 3
+    next_step = "Check the folder's rights and free space, or choose another one with --journal."
+
+
+class OrchestratorUnreachableError(HeadgateError):
+    """The Prefect API does not answer."""
+
+    code = "orchestrator_unreachable"
+    http_status = 503
+    exit_code = 3
+    next_step = "Start it with `prefect server start`, or set PREFECT_API_URL; `headgate doctor` checks it."
+
+
+class UnauthorizedError(HeadgateError):
+    """A request to an API of Headgate carries no token, or a wrong one."""
+
+    code = "unauthorized"
+    http_status = 401
+    exit_code = 3
+    next_step = "Send `Authorization: Bearer TOKEN` with the token that the server was started with."
+
+
+class NotFoundError(HeadgateError):
+    """An API of Headgate was asked for something that it does not have."""
+
+    code = "not_found"
+    http_status = 404
+    next_step = "Ask the listing endpoint for what there is."

@@ -1,0 +1,243 @@
+"""The vocabulary of the one event stream: what happened, as small typed facts. Sinks live in `telemetry`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.core.sample import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Anything that happened. The stream stamps it with time and sequence number when it is emitted."""
+
+
+Emit = Callable[[Event], None]
+"""How any part tells what happened; never raises, never blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStarted(Event):
+    """A campaign began to sample."""
+
+    campaign: str
+    models: int
+    environments: tuple[str, ...]
+    workers: int
+    resumed_samples_24h: int
+    reopened_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStopping(Event):
+    """A campaign takes on no more work and drains what is in flight."""
+
+    campaign: str
+    reason: str
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStopped(Event):
+    """A campaign has ended; what it left is in the journal and the store."""
+
+    campaign: str
+    samples: int
+    stored: int
+    spooled: int
+    open_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RosterRefreshed(Event):
+    """The roster was read; models that are new started, models that are gone stopped."""
+
+    models: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    withdrawn_tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RosterRefreshFailed(Event):
+    """The roster could not be read; the last good one stays in force."""
+
+    error: str
+    kept_models: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPaused(Event):
+    """Consecutive service errors paused a model."""
+
+    model: str
+    uid: int
+    pause_s: float
+    consecutive_errors: int
+    level: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResumed(Event):
+    """A model's pause ended, or a success reset it."""
+
+    model: str
+    uid: int
+    paused_for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BoostChanged(Event):
+    """A model's rate multiplier changed with its 24 h total."""
+
+    model: str
+    multiplier: float
+    samples_24h: int
+
+
+@dataclass(frozen=True, slots=True)
+class DuesForgiven(Event):
+    """Dues older than the catch-up horizon were dropped, so that a long pause ends without a burst."""
+
+    model: str
+    environment: str
+    dues: int
+
+
+@dataclass(frozen=True, slots=True)
+class TasksEnqueued(Event):
+    """A sampler's buffer was flushed into the ready queue."""
+
+    model: str
+    tasks: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWarned(Event):
+    """The ready queue is longer than its warning threshold."""
+
+    size: int
+    threshold: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePaused(Event):
+    """The ready queue reached its pause threshold: samplers hold their tasks back."""
+
+    size: int
+    threshold: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueResumed(Event):
+    """The ready queue fell to its resume threshold: samplers go on."""
+
+    size: int
+    threshold: int
+    paused_for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted(Event):
+    """A task got its lease and its worker."""
+
+    task_id: str
+    model: str
+    environment: str
+    queue_wait_s: float
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished(Event):
+    """One attempt of a chat request ended; `outcome` is `success` or an error kind."""
+
+    model: str
+    outcome: str
+    latency_s: float
+    status: int | None
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDelayed(Event):
+    """A chat request waits before its next attempt."""
+
+    model: str
+    outcome: str
+    wait_s: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAccepted(Event):
+    """A sample is durable in the journal; it counts from here on."""
+
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRefused(Event):
+    """A sample came for a task that this process no longer holds; it is not counted."""
+
+    task_id: str
+    model: str
+    environment: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReturned(Event):
+    """A task ended without a sample (drain, withdrawal); it stays open in the journal or is withdrawn."""
+
+    task_id: str
+    model: str
+    environment: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStored(Event):
+    """A batch of samples is visible in the store."""
+
+    batch_id: str
+    rows: int
+    parts: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed(Event):
+    """A batch could not be stored; it stays in the spool and is tried again."""
+
+    batch_id: str
+    rows: int
+    error: str
+    retry_in_s: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsQuarantined(Event):
+    """Rows broke the schema and went to the quarantine file with their reasons."""
+
+    batch_id: str
+    rows: int
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReported(Event):
+    """The figures of the status line, every 30 s."""
+
+    samplers: int
+    paused: int
+    task_queue: int
+    result_queue: int
+    enqueued: int
+    dequeued: int

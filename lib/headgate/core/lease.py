@@ -1,0 +1,157 @@
+"""Leases: the only way to hold capacity."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from headgate.core.ids import HolderId, LeaseId
+
+_REMEMBERED_RELEASES: Final = 8_192
+"""Released leases are remembered, to tell a duplicate release from an unknown one; seed 004 keeps as many."""
+
+
+class ReleaseOutcome(StrEnum):
+    """What a release did. Only RELEASED changes any counter."""
+
+    RELEASED = "released"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    WRONG_GENERATION = "wrong_generation"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to use `units` of named capacities.
+
+    Attributes:
+        lease_id: unique within its book.
+        epoch: fencing token; grows with every lease of the same subject, so a holder of an older one is refused.
+        generation: which life of the book granted it; a restarted book refuses leases of its former life.
+        holder: what holds it.
+        subject: what it was taken for, e.g. a task id; empty when it stands for itself.
+        units: capacity name -> units.
+        acquired_at: monotonic seconds.
+        deadline: monotonic seconds after which it may be reclaimed; None when it lives as long as its process.
+    """
+
+    lease_id: LeaseId
+    epoch: int
+    generation: int
+    holder: HolderId
+    subject: str
+    units: Mapping[str, int]
+    acquired_at: float
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """No lease: which capacity was short, and when to ask again at the latest (None: when something is released)."""
+
+    reason: str
+    capacity: str
+    wanted: int
+    available: int
+    retry_at: float | None = None
+
+
+@dataclass(slots=True)
+class LeaseBook:
+    """Counts units of named capacities out and in, exactly once each. Pure: `now` is given, nothing is awaited.
+
+    Owned by one decision maker. Invariants (`validate`): for every capacity 0 <= in use, and in use equals the sum
+    over live leases; in use exceeds the limit only after the limit was lowered under its holders.
+    """
+
+    limits: dict[str, int]
+    generation: int = 1
+    in_use: dict[str, int] = field(default_factory=dict)
+    live: dict[LeaseId, Lease] = field(default_factory=dict)
+    _newest_epoch: dict[str, int] = field(default_factory=dict)
+    _released: OrderedDict[LeaseId, None] = field(default_factory=OrderedDict)
+    _next: int = 1
+
+    def available(self, capacity: str) -> int:
+        """Return the units of `capacity` that can be granted now; a capacity without a limit has none."""
+        return max(0, self.limits.get(capacity, 0) - self.in_use.get(capacity, 0))
+
+    def shortage(self, units: Mapping[str, int]) -> Denied | None:
+        """Return why `units` cannot be granted now, or None if they can. Changes nothing."""
+        for capacity, wanted in units.items():
+            free = self.available(capacity)
+            if wanted > free:
+                reason = "no_capacity" if capacity in self.limits else "unknown_capacity"
+                return Denied(reason, capacity, wanted, free)
+        return None
+
+    def acquire(
+        self,
+        holder: HolderId,
+        units: Mapping[str, int],
+        now: float,
+        *,
+        subject: str = "",
+        ttl_s: float | None = None,
+    ) -> Lease | Denied:
+        """Grant all of `units`, or nothing."""
+        denied = self.shortage(units)
+        if denied is not None:
+            return denied
+        epoch = self._newest_epoch.get(subject, 0) + 1 if subject else 1
+        if subject:
+            self._newest_epoch[subject] = epoch
+        lease = Lease(
+            lease_id=LeaseId(f"l-{self.generation}-{self._next}"),
+            epoch=epoch,
+            generation=self.generation,
+            holder=holder,
+            subject=subject,
+            units=units,
+            acquired_at=now,
+            deadline=None if ttl_s is None else now + ttl_s,
+        )
+        self._next += 1
+        self.live[lease.lease_id] = lease
+        for capacity, wanted in units.items():
+            self.in_use[capacity] = self.in_use.get(capacity, 0) + wanted
+        return lease
+
+    def release(self, lease: Lease) -> ReleaseOutcome:
+        """Take `lease` back. Never raises; anything but the first release of a live lease changes nothing."""
+        if lease.generation != self.generation:
+            return ReleaseOutcome.WRONG_GENERATION
+        held = self.live.get(lease.lease_id)
+        if held is None:
+            return ReleaseOutcome.DUPLICATE if lease.lease_id in self._released else ReleaseOutcome.UNKNOWN
+        if held.epoch != lease.epoch:
+            return ReleaseOutcome.STALE
+        del self.live[lease.lease_id]
+        if lease.subject and self._newest_epoch.get(lease.subject) == lease.epoch:
+            del self._newest_epoch[lease.subject]
+        self._released[lease.lease_id] = None
+        if len(self._released) > _REMEMBERED_RELEASES:
+            self._released.popitem(last=False)
+        for capacity, units in held.units.items():
+            self.in_use[capacity] -= units
+        return ReleaseOutcome.RELEASED
+
+    def set_limit(self, capacity: str, limit: int) -> None:
+        """Change a limit. Lowered under its holders, it denies until enough of them have released."""
+        if limit < 0:
+            raise ValueError(f"limit of {capacity} must be >= 0 (got {limit})")
+        self.limits[capacity] = limit
+
+    def validate(self) -> None:
+        """Assert the invariants of the class."""
+        sums: dict[str, int] = {}
+        for lease in self.live.values():
+            for capacity, units in lease.units.items():
+                sums[capacity] = sums.get(capacity, 0) + units
+        for capacity, used in self.in_use.items():
+            assert used == sums.get(capacity, 0), f"{capacity}: in use {used}, leased {sums.get(capacity, 0)}"
+            assert used >= 0, f"{capacity}: in use {used}"

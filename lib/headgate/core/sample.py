@@ -1,0 +1,90 @@
+"""A sample: one outcome of one task, as it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ErrorKind(StrEnum):
+    """Why a task ended without a score of the model's own making."""
+
+    RATE_LIMITED = "rate_limited"
+    PROVIDER_FAILURE = "provider_failure"
+    PROVIDER_TIMEOUT = "provider_timeout"
+    AUTH = "auth"
+    BAD_REQUEST = "bad_request"
+    CONNECTION = "connection"
+    BAD_ANSWER = "bad_answer"
+    ENVIRONMENT = "environment"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_service_error(self) -> bool:
+        """True for what counts towards a model's error pause (seed 000: bad key, no instances, 5xx, refused)."""
+        return self in _SERVICE_ERRORS
+
+    @property
+    def is_scored(self) -> bool:
+        """True when the model itself answered so that it earned its 0: an answer that cannot be used."""
+        return self is ErrorKind.BAD_ANSWER
+
+
+_SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row of the sample store.
+
+    `score` is None exactly when `error_kind` names something that was not the model's doing: a provider's or an
+    environment's failure is recorded, never fabricated as a score of 0.
+
+    Attributes:
+        score: in [0, 1], or None when nothing was scored.
+        success: whether the environment calls the score a success.
+        why: the environment's reason for the score, in one line.
+        error_kind: class of the error, None when there was none.
+        error: its message, secrets redacted.
+        started_at: wall time at which the episode began, seconds since the epoch.
+        finished_at: wall time at which it ended.
+        latency_s: duration of the episode (monotonic).
+        queue_wait_s: from ready to started.
+        request_wait_s: spent waiting for admission of requests within the episode.
+        prompt_tokens: sum over the episode's requests.
+        completion_tokens: sum over the episode's requests.
+        turns: requests answered.
+        attempts: requests sent, retries included.
+        trace_id: 32 hex digits, shared by all events of this sample.
+        conversation: JSON of the messages exchanged, or empty.
+    """
+
+    task_id: str
+    campaign: str
+    model: str
+    environment: str
+    sequence: int
+    index: int
+    seed: int
+    stage: str
+    score: float | None
+    success: bool
+    why: str
+    error_kind: str | None
+    error: str | None
+    started_at: float
+    finished_at: float
+    latency_s: float
+    queue_wait_s: float
+    request_wait_s: float
+    prompt_tokens: int
+    completion_tokens: int
+    turns: int
+    attempts: int
+    trace_id: str
+    conversation: str = ""
+
+    @property
+    def is_scored(self) -> bool:
+        """True when the sample counts towards rates, means and the 24 h total."""
+        return self.score is not None

@@ -1,0 +1,112 @@
+"""What a running campaign looks like at one moment: counted figures, never estimates.
+
+The campaign makes these; the monitoring API, the live table, the status line and the artifacts read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PairStatus:
+    """One model in one environment, since the campaign started."""
+
+    model: str
+    environment: str
+    due: int
+    done: int
+    scored: int
+    errors: int
+    score_sum: float
+    rate_per_day: float
+    lag_s: float
+    """How long the oldest task that fell due has been waiting without a sample; 0 when nothing is overdue."""
+
+    @property
+    def mean_score(self) -> float | None:
+        """Mean over the scored samples; None before the first."""
+        return self.score_sum / self.scored if self.scored else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One model: whether it is sampled, how often, and what went wrong last."""
+
+    uid: int
+    model: str
+    name: str
+    revision: str
+    is_paused: bool
+    pause_reason: str | None
+    pause_until: float | None
+    rate_multiplier: float
+    configured_daily_rate: float
+    samples_1h: Mapping[str, int]
+    samples_24h: Mapping[str, int]
+    consecutive_errors: int
+    errors_1h: int
+    last_error: str | None
+    last_error_at: float | None
+    in_flight: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The ready queue."""
+
+    size: int
+    buffered: int
+    max_size: int
+    warning_threshold: int
+    pause_threshold: int
+    resume_threshold: int
+    is_paused: bool
+    enqueued: int
+    dequeued: int
+    enqueued_last_minute: int
+    dequeued_last_minute: int
+    by_environment: Mapping[str, int]
+
+    @property
+    def is_warning(self) -> bool:
+        """True above the warning threshold."""
+        return self.size > self.warning_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """The workers: a limit on concurrent episodes."""
+
+    total: int
+    active: int
+    finished: int
+    finished_last_minute: int
+    busy_s: float
+    """Sum of worker seconds spent on episodes since the start."""
+    elapsed_s: float
+    utilization_last_minute: float
+    """Busy share of the workers over the last minute, in [0, 1]."""
+    mean_task_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStatus:
+    """Everything at one moment."""
+
+    campaign: str
+    captured_at: float
+    started_at: float
+    state: str
+    """`starting`, `running`, `draining` or `stopped`."""
+    models: tuple[ModelStatus, ...]
+    pairs: tuple[PairStatus, ...]
+    queue: QueueStatus
+    workers: WorkerStatus
+    spooled: int
+    """Samples that are durable in the journal and not yet visible in the store."""
+    stored: int
+    samples: int
+    open_tasks: int

@@ -1,0 +1,109 @@
+"""What an environment is: it generates a task from an index, converses, scores in [0, 1] and says why."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from headgate.core import Message
+
+BaselineKind = Literal["random", "greedy", "solver"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """What is known of an environment without running it.
+
+    Attributes:
+        name: registered name, e.g. `affine:sat`.
+        summary: one line for listings.
+        daily_rate: samples per model and day unless the campaign says otherwise.
+        data_length: how many different tasks there are; indices run modulo this.
+        max_rounds: model replies per episode at most.
+        timeout_s: the whole episode, model calls included.
+        reply_chars: longer replies are not read; they score 0 as a bad answer.
+        licence: of the task data.
+        source: where the rule and the data come from.
+        chance_score: mean score of the random baseline, measured by `headgate bench environments`; None if unknown.
+    """
+
+    name: str
+    summary: str
+    daily_rate: float
+    data_length: int
+    max_rounds: int = 1
+    timeout_s: float = 600.0
+    reply_chars: int = 1_000_000
+    licence: str = "Apache-2.0"
+    source: str = ""
+    chance_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The end of an episode: `value` in [0, 1], whether that is a success, and the reason in one line."""
+
+    value: float
+    success: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The episode goes on: what the environment says next."""
+
+    messages: tuple[Message, ...]
+
+
+class Episode(Protocol):
+    """One task in progress. Owned by one worker, closed exactly once."""
+
+    @property
+    def opening(self) -> Sequence[Message]:
+        """The first messages, which pose the task."""
+        ...
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the model's reply; a cancel point.
+
+        After `max_rounds` replies the environment returns a `Score` whatever the state.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free what the episode holds; legal at any time, more than once."""
+        ...
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """A source of tasks. One instance serves all workers of a process; `open` may run concurrently with itself.
+
+    Registered by an entry point of the group `headgate.environments`, whose value is a callable without arguments that
+    returns it.
+    """
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What is known of it without running it; cheap, loads no data."""
+        ...
+
+    async def open(self, index: int, seed: int) -> Episode:
+        """Begin task `index` (0 <= index < data_length). Equal arguments give equal tasks on every machine.
+
+        Raises:
+            EnvironmentFailedError: if the task cannot be made.
+        """
+        ...
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Return what a baseline agent replies to `conversation`.
+
+        `random` draws from what is legal, `greedy` takes a cheap rule of thumb from the text, `solver` knows the
+        environment's own solution: a ceiling, not a model.
+        """
+        ...
