@@ -31,7 +31,7 @@ def checked_name(value: str, what: str) -> str:
         shown = value if len(value) <= 60 else value[:57] + "..."
         raise InvalidNameError(
             f"{what} {shown!r} is not a usable name",
-            rule=f"1 to {MAX_NAME_CHARS} letters, digits or . _ : @ / + - , starting with a letter or digit, without '..'",
+            rule=f"1 to {MAX_NAME_CHARS} letters, digits or . _ : @ / + - , first a letter or digit, no '..'",
         )
     return value
 
