@@ -1,0 +1,123 @@
+"""Where settings come from: flag > environment variable > file > default; what is unknown is an error."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import SecretStr, ValidationError
+
+from headgate.config.settings import Settings, setting_fields, variables_of
+from headgate.core import errors
+
+OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG", "HEADGATE_HOME"})
+"""Variables of the `HEADGATE_` prefix that are not settings: the configuration file, and the demo's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and where each value came from: `flag`, `env NAME`, `file PATH` or `default`."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return (name, value, origin) of every setting; secrets are masked."""
+        return [(name, _shown(getattr(self.settings, name)), self.origins[name]) for name in setting_fields()]
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str],
+    file: Path | None = None,
+) -> LoadedSettings:
+    """Return the settings that result from flags, variables, a YAML file and the defaults.
+
+    Args:
+        flags: setting name -> value; None values are absent flags.
+        environ: the process environment.
+        file: YAML file of setting names; `HEADGATE_CONFIG` when None.
+
+    Raises:
+        InvalidSettingError: for an unknown name, a value out of its bounds, or settings that contradict each other.
+    """
+    if file is None and environ.get("HEADGATE_CONFIG"):
+        file = Path(environ["HEADGATE_CONFIG"])
+    in_file = _read(file) if file else {}
+    _refuse_unknown_variables(environ)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    _refuse_unknown(given, "flag")
+    for name, field in setting_fields().items():
+        variable = next((v for v in variables_of(field) if environ.get(v, "") != ""), None)
+        if name in given:
+            values[name], origins[name] = given[name], "flag"
+        elif variable is not None:
+            values[name], origins[name] = environ[variable], f"env {variable}"
+        elif name in in_file:
+            values[name], origins[name] = in_file[name], f"file {file}"
+        else:
+            origins[name] = "default"
+    try:
+        return LoadedSettings(Settings.model_validate(values, by_name=True), origins)
+    except ValidationError as error:
+        raise errors.InvalidSettingError("; ".join(_sentence(e, origins) for e in error.errors())) from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise errors.InvalidSettingError(f"configuration file {file} cannot be read: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise errors.InvalidSettingError(f"configuration file {file} must map setting names to values")
+    _refuse_unknown(content, f"file {file}")
+    return content
+
+
+def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
+    known = setting_fields()
+    for name in given:
+        if name not in known:
+            raise errors.InvalidSettingError(f"unknown setting {name!r} ({where}){_nearest(str(name), known)}")
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
+    for name in environ:
+        if name.startswith("HEADGATE_") and name not in known:
+            raise errors.InvalidSettingError(f"unknown setting {name!r} (environment){_nearest(name, known)}")
+
+
+def _nearest(name: str, known: Mapping[str, object] | set[str] | frozenset[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _sentence(error: Any, origins: Mapping[str, str]) -> str:
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    name = str(error["loc"][0])
+    value = error.get("input")
+    is_secret = "Secret" in str(setting_fields()[name].annotation)
+    shown = "" if is_secret or isinstance(value, dict) else f", got {value!r}"
+    return f"{'.'.join(map(str, error['loc']))}: {message}{shown} ({origins[name]})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return "[redacted]" if value.get_secret_value() else ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ",".join(f"{k}={v:g}" for k, v in value.items())
+    return str(value)

@@ -1,0 +1,300 @@
+"""Every setting of a campaign: its names, default, bounds and meaning."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+MAX_DAILY_RATE: Final = 8_640_000.0
+"""One sample each 10 ms per model and environment; beyond it a rate is a typing error."""
+
+
+def checked_rate(value: float) -> float:
+    """Return a daily rate that can be sampled at.
+
+    Raises:
+        ValueError: unless 0 < rate <= `MAX_DAILY_RATE`.
+    """
+    if not math.isfinite(value) or not 0 < value <= MAX_DAILY_RATE:
+        raise ValueError(f"a daily rate must be > 0 and <= {MAX_DAILY_RATE:g} samples per day (got {value:g})")
+    return value
+
+
+DailyRate = Annotated[float, AfterValidator(checked_rate)]
+
+
+def _seed(name: str, *others: str) -> AliasChoices:
+    """Names under which a setting of the seed is read: `HEADGATE_X`, then `AFFINE_X`, then its bare name."""
+    bare = (name, *others)
+    return AliasChoices(*(prefix + n for prefix in ("HEADGATE_", "AFFINE_", "") for n in bare))
+
+
+def _own(name: str) -> AliasChoices:
+    return AliasChoices("HEADGATE_" + name)
+
+
+class Settings(BaseModel):
+    """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
+
+    # What is sampled, and where it goes.
+    campaign: str = Field(
+        "main", validation_alias=_own("CAMPAIGN"), description="Name of the campaign; part of every task's identity."
+    )
+    roster: str = Field(
+        "",
+        validation_alias=_own("ROSTER"),
+        description="Roster of models: a YAML or JSON file, or an http(s) URL. Empty: the models of OPENAI_BASE_URL.",
+    )
+    environments: tuple[str, ...] = Field(
+        (),
+        validation_alias=_own("ENVIRONMENTS"),
+        description="Environments to sample, comma separated. Empty: all that are installed.",
+    )
+    rates: dict[str, DailyRate] = Field(
+        default_factory=dict,
+        validation_alias=_own("RATES"),
+        description="Samples per model and day by environment, in place of its own rate: affine:sat=100,affine:abd=50.",
+    )
+    store: str = Field(
+        ".headgate/samples",
+        validation_alias=_own("STORE"),
+        description="Sample store: a folder, or s3://bucket/prefix.",
+    )
+    journal: Path = Field(
+        Path(".headgate/journal"),
+        validation_alias=_own("JOURNAL"),
+        description="Folder of the local journal: open tasks, spooled samples and due times of the campaign.",
+    )
+    s3_endpoint_url: str = Field(
+        "",
+        validation_alias=_own("S3_ENDPOINT_URL"),
+        description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS.",
+    )
+    s3_access_key_id: SecretStr = Field(
+        SecretStr(""),
+        validation_alias=AliasChoices("HEADGATE_S3_ACCESS_KEY_ID", "R2_WRITE_ACCESS_KEY_ID"),
+        description="Access key of the S3 store. Empty: the usual AWS sources.",
+    )
+    s3_secret_access_key: SecretStr = Field(
+        SecretStr(""),
+        validation_alias=AliasChoices("HEADGATE_S3_SECRET_ACCESS_KEY", "R2_WRITE_SECRET_ACCESS_KEY"),
+        description="Secret key of the S3 store.",
+    )
+
+    # Rates (seed 000, core parameters).
+    daily_rate_per_env: DailyRate | None = Field(
+        None,
+        validation_alias=_seed("DAILY_RATE_PER_ENV"),
+        description="Deprecated: one rate for all environments; `rates` and the environments' own rates replace it.",
+    )
+    low_sample_threshold: int = Field(
+        200,
+        ge=0,
+        validation_alias=_seed("LOW_SAMPLE_THRESHOLD"),
+        description="A model with fewer samples than this over 24 h, all environments together, is boosted.",
+    )
+    low_sample_multiplier: float = Field(
+        3.0,
+        ge=1,
+        le=100,
+        allow_inf_nan=False,
+        validation_alias=_seed("LOW_SAMPLE_MULTIPLIER"),
+        description="Factor on the rates of a boosted model.",
+    )
+    catch_up_horizon_s: float = Field(
+        3600.0,
+        ge=0,
+        allow_inf_nan=False,
+        validation_alias=_own("CATCH_UP_HORIZON_S"),
+        description="Dues missed for longer are forgiven; younger ones are made up at no more than twice the rate.",
+    )
+
+    # Workers and queue.
+    num_evaluation_workers: int = Field(
+        20,
+        ge=1,
+        le=100_000,
+        validation_alias=_seed("NUM_EVALUATION_WORKERS"),
+        description="Episodes in progress at most.",
+    )
+    queue_max_size: int = Field(
+        100_000, ge=1, validation_alias=_seed("QUEUE_MAX_SIZE"), description="Hard cap of the ready queue."
+    )
+    queue_warning_threshold: int = Field(
+        5_000,
+        ge=1,
+        validation_alias=_seed("QUEUE_WARNING_THRESHOLD"),
+        description="A longer queue is warned of, at most once a minute.",
+    )
+    queue_pause_threshold: int = Field(
+        8_000, ge=1, validation_alias=_seed("QUEUE_PAUSE_THRESHOLD"), description="At this length samplers pause."
+    )
+    queue_resume_threshold: int = Field(
+        3_000,
+        ge=0,
+        validation_alias=_seed("QUEUE_RESUME_THRESHOLD"),
+        description="At this length paused samplers resume.",
+    )
+    batch_size: int = Field(
+        50,
+        ge=1,
+        validation_alias=_seed("BATCH_SIZE"),
+        description="Tasks that a sampler buffers before it enqueues them.",
+    )
+    batch_flush_interval: float = Field(
+        30.0,
+        ge=0,
+        allow_inf_nan=False,
+        validation_alias=_seed("BATCH_FLUSH_INTERVAL"),
+        description="A buffered task waits no longer than this.",
+    )
+
+    # Timing.
+    miner_refresh_interval: float = Field(
+        600.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_seed("MINER_REFRESH_INTERVAL"),
+        description="How often the roster is read again.",
+    )
+    sink_batch_size: int = Field(
+        300, ge=1, le=1_000_000, validation_alias=_seed("SINK_BATCH_SIZE"), description="Samples in one stored batch."
+    )
+    sink_max_wait: float = Field(
+        300.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_seed("SINK_MAX_WAIT"),
+        description="A spooled sample waits no longer than this for its batch to be stored.",
+    )
+    chutes_error_pause_duration: float = Field(
+        900.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_seed("CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"),
+        description="First pause of a model after consecutive service errors; doubles per further pause.",
+    )
+    chutes_error_threshold: int = Field(
+        3,
+        ge=1,
+        validation_alias=_seed("CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
+        description="Consecutive service errors that pause a model.",
+    )
+    max_pause_s: float = Field(
+        86_400.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_seed("MAX_PAUSE_SECONDS"),
+        description="Longest pause of a model.",
+    )
+    drain_timeout_s: float = Field(
+        20.0,
+        ge=0,
+        allow_inf_nan=False,
+        validation_alias=_own("DRAIN_TIMEOUT_S"),
+        description="How long a stopping campaign waits for episodes in progress before it gives their tasks back.",
+    )
+    status_interval_s: float = Field(
+        30.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_own("STATUS_INTERVAL_S"),
+        description="How often the status line is written.",
+    )
+
+    # Requests.
+    request_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_own("REQUEST_TIMEOUT_S"),
+        description="Deadline of one attempt of a chat request.",
+    )
+    request_attempts: int = Field(
+        4, ge=1, le=20, validation_alias=_own("REQUEST_ATTEMPTS"), description="Attempts of a chat request at most."
+    )
+    streaming: bool = Field(False, validation_alias=_own("STREAMING"), description="Ask for streamed answers.")
+    keep_conversations: bool = Field(
+        True,
+        validation_alias=_own("KEEP_CONVERSATIONS"),
+        description="Store the messages of each episode with its sample.",
+    )
+
+    # Monitoring.
+    enable_monitoring: bool = Field(
+        False, validation_alias=_own("ENABLE_MONITORING"), description="Serve the monitoring API while a campaign runs."
+    )
+    monitor_host: str = Field(
+        "127.0.0.1",
+        validation_alias=_own("MONITOR_HOST"),
+        description="Address of the monitoring API; beyond loopback a token is required.",
+    )
+    monitor_port: int = Field(
+        8765,
+        ge=0,
+        le=65_535,
+        validation_alias=_own("MONITOR_PORT"),
+        description="Port of the monitoring API; 0 takes a free one.",
+    )
+    monitor_token: SecretStr = Field(
+        SecretStr(""), validation_alias=_own("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
+    )
+    events_file: str = Field(
+        "", validation_alias=_own("EVENTS_FILE"), description="Write every event to this file as JSON lines."
+    )
+
+    @field_validator("environments", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        return tuple(n.strip() for n in value.split(",") if n.strip()) if isinstance(value, str) else value
+
+    @field_validator("rates", mode="before")
+    @classmethod
+    def _split_rates(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.strip() for part in value.split(",") if part.strip()]
+        wrong = [part for part in pairs if "=" not in part]
+        if wrong:
+            raise ValueError(f"rates are written environment=samples_per_day, comma separated (got {wrong[0]!r})")
+        return dict(part.rsplit("=", 1) for part in pairs)
+
+    @model_validator(mode="after")
+    def _orders(self) -> Self:
+        if not self.queue_resume_threshold < self.queue_pause_threshold <= self.queue_max_size:
+            raise ValueError(
+                "thresholds must keep queue_resume_threshold < queue_pause_threshold <= queue_max_size "
+                f"(got {self.queue_resume_threshold}, {self.queue_pause_threshold}, {self.queue_max_size})"
+            )
+        if self.chutes_error_pause_duration > self.max_pause_s:
+            raise ValueError(
+                "chutes_error_pause_duration must be <= max_pause_s "
+                f"(got {self.chutes_error_pause_duration:g}, {self.max_pause_s:g})"
+            )
+        return self
+
+
+def setting_fields() -> dict[str, FieldInfo]:
+    """Return every setting by its name, in the order of the documentation."""
+    return dict(Settings.model_fields)
+
+
+def variables_of(field: FieldInfo) -> tuple[str, ...]:
+    """Return the environment variables that a setting is read from, the strongest first."""
+    alias = field.validation_alias
+    return tuple(str(choice) for choice in alias.choices) if isinstance(alias, AliasChoices) else ()
