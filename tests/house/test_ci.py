@@ -1,0 +1,100 @@
+"""The entry point of CI, run for real around a small Makefile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import ROOT
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch(mode=0o755)
+    return tmp_path
+
+
+def _environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "CI_"))}
+
+
+def _ci(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", ".ci/run"]
+    environment = _environment() | variables
+    return subprocess.run(
+        command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_ci_sets_up_checks_and_tests_in_this_order(checkout: Path) -> None:
+    (checkout / "Makefile").write_text("setup check test:\n\t@echo step-$@\n")
+    result = _ci(checkout)
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stdout.splitlines() if line.startswith("step-")] == [
+        "step-setup",
+        "step-check",
+        "step-test",
+    ]
+
+
+def test_ci_fails_and_stops_at_the_first_failing_step(checkout: Path) -> None:
+    (checkout / "Makefile").write_text("setup test:\n\t@echo step-$@\ncheck:\n\t@exit 3\n")
+    result = _ci(checkout)
+    assert result.returncode != 0
+    assert "step-test" not in result.stdout
+    assert "failed with exit status" in result.stderr
+
+
+def test_ci_ends_what_a_step_left_running_and_names_it(checkout: Path) -> None:
+    left = "setsid sleep 300 >/dev/null 2>&1 & echo $$! > pid"
+    (checkout / "Makefile").write_text(f"setup check:\n\t@true\ntest:\n\t@{left}\n")
+    result = _ci(checkout)
+    assert result.returncode == 0
+    assert "still running, ended" in result.stderr
+    assert "sleep 300" in result.stderr
+    assert not _is_alive(int((checkout / "pid").read_text()))
+
+
+def test_ci_ends_at_its_limit_with_a_sentence(checkout: Path) -> None:
+    (checkout / "Makefile").write_text("setup check:\n\t@true\ntest:\n\t@sleep 300\n")
+    result = _ci(checkout, CI_LIMIT_S="1")
+    assert result.returncode != 0
+    assert "the limit of 1 s" in result.stderr
+
+
+def test_ci_ends_its_steps_when_it_is_terminated(checkout: Path) -> None:
+    (checkout / "Makefile").write_text("setup:\n\t@echo $$PPID > pid; echo ready; exec sleep 300\n")
+    process = subprocess.Popen(
+        ["bash", ".ci/run"],
+        cwd=checkout,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        assert any(line.startswith("ready") for line in process.stdout)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 143
+    deadline = time.monotonic() + 10
+    while _is_alive(int((checkout / "pid").read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_alive(int((checkout / "pid").read_text()))
