@@ -1,1 +1,48 @@
-"""models."""
+"""The model client with its retries, the baselines and the local endpoint that serves them with faults on request."""
+
+from headgate.models.attempts import Gate, ask, open_gate
+from headgate.models.baselines import BASELINES, NOT_A_MODEL, baseline_of
+from headgate.models.client import ChatClient, ClientSettings
+from headgate.models.endpoint import Endpoint, serve
+from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
+from headgate.models.faults import Cut, Failure, FaultPlan, Garbage, Hang, RateLimit, Rule, Slow, WrongKey
+from headgate.models.retry import GiveUp, Retry, RetryPolicy
+from headgate.models.serving import run_baselines
+from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan, SimulationStats
+from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION, TaskReference
+
+__all__ = [
+    "BASELINES",
+    "MAX_RETRY_AFTER_S",
+    "NOT_A_MODEL",
+    "SIMULATED",
+    "TASK_HEADER",
+    "TASK_HEADER_OPTION",
+    "ChatClient",
+    "ClientSettings",
+    "Cut",
+    "Endpoint",
+    "Failure",
+    "FaultPlan",
+    "Garbage",
+    "Gate",
+    "GiveUp",
+    "Hang",
+    "RateLimit",
+    "Retry",
+    "RetryPolicy",
+    "Rule",
+    "Simulation",
+    "SimulationPlan",
+    "SimulationStats",
+    "Slow",
+    "TaskReference",
+    "WrongKey",
+    "ask",
+    "baseline_of",
+    "kind_of_status",
+    "open_gate",
+    "retry_after_s",
+    "run_baselines",
+    "serve",
+]

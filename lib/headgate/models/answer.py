@@ -1,0 +1,185 @@
+"""What an endpoint answered: OpenAI chat completions, whole or as server-sent events, read with suspicion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from headgate.core import ChatError, ErrorKind, redacted
+from headgate.models.failures import kind_of_status
+
+_DONE: Final = b"[DONE]"
+_MAX_TOKENS: Final = 2**40
+"""A count beyond this is nonsense; it would overflow sums in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The text of an answer and the tokens that the endpoint counted; 0 where it does not say."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+def read_completion(body: bytes | bytearray) -> Answer:
+    """Return the answer in the body of a completion.
+
+    An empty content is an empty text, the model's own doing. Anything that is no completion at all (not UTF-8, not
+    JSON, no choices) is the provider's failure.
+
+    Raises:
+        ChatError: PROVIDER_FAILURE, or the kind that an error object inside a 200 answer names by its code.
+    """
+    document = _document(body)
+    choice = _first_choice(document)
+    if choice is None:
+        raise _garbage("a completion without choices", body)
+    _refuse_failed_choice(choice)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise _garbage("a choice without a message", body)
+    return _answer(_text_of(message), document.get("usage"))
+
+
+@dataclass(slots=True)
+class StreamedAnswer:
+    """The answer in a stream of server-sent events, fed as the bytes arrive. One instance per attempt.
+
+    Attributes:
+        max_chars: a longer text, or a longer line, is refused.
+        has_begun: True once a token of the answer has come.
+        is_done: True once the endpoint said that nothing follows.
+    """
+
+    max_chars: int
+    has_begun: bool = False
+    is_done: bool = False
+    _pieces: list[str] = field(default_factory=list)
+    _chars: int = 0
+    _rest: bytes = b""
+    _usage: object = None
+    _is_finished: bool = False
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream.
+
+        Raises:
+            ChatError: PROVIDER_FAILURE for what is no completion chunk, BAD_ANSWER for an answer that is too long.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self.max_chars:
+            raise too_long(self.max_chars)
+        for payload in _payloads(lines):
+            self._take(payload)
+
+    def finish(self) -> Answer:
+        """Return the whole answer after the stream's end.
+
+        Raises:
+            ChatError: PROVIDER_FAILURE when no chunk gave a finish reason: the stream was cut.
+        """
+        rest, self._rest = self._rest, b""
+        for payload in _payloads([rest]):
+            self._take(payload)
+        if not self._is_finished:
+            raise ChatError(
+                ErrorKind.PROVIDER_FAILURE, f"the stream ended without a finish reason after {self._chars} characters"
+            )
+        return _answer("".join(self._pieces), self._usage)
+
+    def _take(self, payload: bytes) -> None:
+        if payload == _DONE:
+            self.is_done = True
+            return
+        chunk = _document(payload)
+        self._usage = chunk.get("usage") or self._usage
+        choice = _first_choice(chunk)
+        if choice is None:  # the last chunk carries the usage alone
+            return
+        _refuse_failed_choice(choice)
+        self._is_finished = self._is_finished or choice.get("finish_reason") is not None
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            return
+        text = _text_of(delta)
+        self.has_begun = self.has_begun or bool(text) or bool(delta.get("reasoning_content"))
+        self._chars += len(text)
+        if self._chars > self.max_chars:
+            raise too_long(self.max_chars)
+        self._pieces.append(text)
+
+
+def too_long(limit: int) -> ChatError:
+    """Return the error of an answer that was not read to its end."""
+    return ChatError(ErrorKind.BAD_ANSWER, f"the answer is larger than {limit} bytes; the rest was not read")
+
+
+def _payloads(lines: list[bytes]) -> Iterator[bytes]:
+    for line in lines:
+        if line.startswith(b"data:"):  # others are comments, event names and blank lines
+            payload = line[5:].strip()
+            if payload:
+                yield payload
+
+
+def _document(body: bytes | bytearray) -> dict[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise _garbage("an answer that is not JSON in UTF-8", body) from None
+    if not isinstance(document, dict):
+        raise _garbage("an answer that is no JSON object", body)
+    if (error := document.get("error")) is not None:
+        raise _stated_failure(error)
+    return document
+
+
+def _stated_failure(error: object) -> ChatError:
+    """Return the failure that routers report inside an answer with status 200; its code is a status by their custom."""
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    kind = kind_of_status(status) if status else ErrorKind.PROVIDER_FAILURE
+    said = error.get("message") if isinstance(error, dict) else error
+    return ChatError(kind, redacted(f"error in a 200 answer: {said}", limit_chars=300), status=status)
+
+
+def _first_choice(document: dict[str, Any]) -> dict[str, Any] | None:
+    match document.get("choices"):
+        case [dict() as choice, *_]:
+            return choice
+        case _:
+            return None
+
+
+def _refuse_failed_choice(choice: dict[str, Any]) -> None:
+    if choice.get("finish_reason") == "error" or choice.get("error") is not None:
+        raise _stated_failure(choice.get("error") or {"message": "finish_reason is 'error'"})
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    match message.get("content"):
+        case str() as text:
+            return text
+        case list() as parts:
+            return "".join(p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str))
+        case _:
+            refusal = message.get("refusal")
+            return refusal if isinstance(refusal, str) else ""
+
+
+def _answer(text: str, usage: object) -> Answer:
+    counts = usage if isinstance(usage, dict) else {}
+    return Answer(text, _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens")))
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= _MAX_TOKENS else 0
+
+
+def _garbage(what: str, body: bytes | bytearray) -> ChatError:
+    begin = redacted(bytes(body[:80]).decode("utf-8", "backslashreplace"), limit_chars=120)
+    return ChatError(ErrorKind.PROVIDER_FAILURE, f"{what}: {begin!r}" if begin else f"{what}: it is empty")

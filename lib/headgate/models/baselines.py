@@ -1,0 +1,83 @@
+"""The baseline agents: what answers for `baseline-random`, `baseline-greedy` and `baseline-solver`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self, get_args
+
+from headgate.core import Message
+from headgate.environments.protocol import BaselineKind, Environment
+from headgate.models.background_loop import BackgroundLoop
+from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION, TaskReference
+
+BASELINES: Final[dict[str, BaselineKind]] = {f"baseline-{kind}": kind for kind in get_args(BaselineKind)}
+"""Names of the baseline models. A name that goes on after a hyphen (`baseline-random-2`) is the same baseline."""
+
+NOT_A_MODEL: Final = "a Headgate baseline, not a language model"
+
+WITHOUT_TASK: Final = (
+    f"This is {NOT_A_MODEL}. It answers only requests that name their task in the header {TASK_HEADER} "
+    f"(environment/index/seed/sequence); set the option {TASK_HEADER_OPTION}: true on the model in the roster."
+)
+
+
+def baseline_of(model: str) -> BaselineKind | None:
+    """Return which baseline a model's name stands for, None for any other model."""
+    for name, kind in BASELINES.items():
+        if model == name or model.startswith(name + "-"):
+            return kind
+    return None
+
+
+def installed_environment(name: str) -> Environment:
+    """Return the installed environment `name`.
+
+    Raises:
+        UnknownEnvironmentError: if no installed package registers it.
+    """
+    from headgate.environments import environment  # noqa: PLC0415 - a server of simulated models needs no environment
+
+    return environment(name)
+
+
+class BaselineAgents:
+    """Asks the environments' own baselines, off the loop that serves requests. Open it with `with`."""
+
+    def __init__(self, find_environment: Callable[[str], Environment] = installed_environment) -> None:
+        self._find_environment = find_environment
+        self._background = BackgroundLoop("headgate-baselines")
+
+    def __enter__(self) -> Self:
+        self._background.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._background.__exit__(kind, error, trace)
+
+    async def reply(self, kind: BaselineKind, task: TaskReference, conversation: Sequence[Message]) -> str:
+        """Return what the baseline says; the same task and turn give the same answer.
+
+        Raises:
+            HeadgateError: if there is no such environment, or it fails.
+        """
+        rng = random.Random(f"{kind}/{task}/{len(conversation)}")
+
+        async def work() -> str:
+            environment = self._find_environment(task.environment)
+            return await environment.baseline(kind, task.index, task.seed, conversation, rng)
+
+        return await self._background.run(work)
+
+
+def listed_baselines() -> dict[str, str]:
+    """Return the baselines' names with what stands behind each, for a listing of models."""
+    return dict.fromkeys(BASELINES, NOT_A_MODEL)
+
+
+def fingerprint(kind: BaselineKind) -> str:
+    """Return the `system_fingerprint` of a baseline's answers."""
+    return f"headgate-baseline-{kind} ({NOT_A_MODEL})"

@@ -1,0 +1,210 @@
+"""The model client: one attempt of one OpenAI-compatible chat request, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import orjson
+
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
+from headgate.models.answer import Answer, StreamedAnswer, read_completion, too_long
+from headgate.models.connections import Connections, Journey
+from headgate.models.failures import failure_of_exception, failure_of_status
+from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION
+
+_MAX_ERROR_BODY_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How long and how much one attempt may take.
+
+    Attributes:
+        deadline_s: from sending to the end of the answer.
+        connect_s: until a connection stands.
+        stream: ask for server-sent events; a model's option `stream` overrides it.
+        first_token_s: when streaming, until the first token.
+        idle_s: when streaming, between two arrivals after the first token.
+        max_reply_bytes: a larger answer is not read further.
+        use_environment_proxy: go through HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+    """
+
+    deadline_s: float = 120.0
+    connect_s: float = 10.0
+    stream: bool = False
+    first_token_s: float = 60.0
+    idle_s: float = 60.0
+    max_reply_bytes: int = 8 * 1024 * 1024
+    use_environment_proxy: bool = False
+
+
+class ChatClient:
+    """Sends chat requests. One per campaign, shared by all models; open it with `async with`.
+
+    It never retries what an endpoint refused or failed: that is `ask`'s decision. Only a kept connection that the
+    server had closed in the meantime is replaced by a new one, once and unseen.
+    """
+
+    def __init__(self, settings: ClientSettings | None = None, *, clock: Clock | None = None) -> None:
+        self.settings = settings or ClientSettings()
+        self._clock = clock or SystemClock()
+        self._connections = Connections(
+            connect_s=self.settings.connect_s, use_environment_proxy=self.settings.use_environment_proxy
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._connections.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connections.__aexit__(kind, error, trace)
+
+    async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
+        """Return the reply of one attempt.
+
+        Args:
+            model: whom to ask; its options become fields of the request.
+            messages: the conversation so far.
+            task_header: names the task; sent only to models whose option `headgate_task_header` is true.
+
+        Raises:
+            ChatError: for every failure of the endpoint, classified by status or exception type, secrets redacted.
+        """
+        attempt = _Attempt(model, messages, task_header, self.settings, self._clock)
+        try:
+            async with asyncio.timeout(self.settings.deadline_s):
+                return await self._send(attempt)
+        except aiohttp.ClientError as error:  # before TimeoutError, which a connect timeout is as well
+            failed = failure_of_exception(error, was_answered=attempt.was_answered)
+        except TimeoutError:
+            failed = ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {self.settings.deadline_s:g} s")
+        except OSError as error:
+            failed = failure_of_exception(error, was_answered=attempt.was_answered)
+        raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
+
+    async def _send(self, attempt: _Attempt) -> ChatReply:
+        journey = Journey()
+        try:
+            return await attempt.run(self._connections.pooled, journey)
+        except aiohttp.ClientConnectionError:
+            # Any server may close a kept connection at the moment at which a request is sent on it.
+            if not journey.was_reused or attempt.was_answered:
+                raise
+        return await attempt.run(self._connections.fresh, Journey())
+
+
+class _Attempt:
+    """One request and what comes back."""
+
+    def __init__(
+        self, model: Model, messages: Sequence[Message], task_header: str | None, settings: ClientSettings, clock: Clock
+    ) -> None:
+        options = dict(model.options)
+        self._settings = settings
+        self._clock = clock
+        self._streams = bool(options.get("stream", settings.stream))
+        self._url = f"{model.base_url.rstrip('/')}/chat/completions"
+        self._headers = _headers(model, task_header if options.get(TASK_HEADER_OPTION) is True else None)
+        self._body = _body(model, messages, options, streams=self._streams)
+        self._began = clock.monotonic()
+        self._first_token_s: float | None = None
+        self.was_answered = False
+
+    async def run(self, session: aiohttp.ClientSession, journey: Journey) -> ChatReply:
+        patience_s = self._settings.first_token_s if self._streams else None
+        try:
+            async with (
+                asyncio.timeout(patience_s) as patience,
+                session.post(
+                    self._url, data=self._body, headers=self._headers, allow_redirects=False, trace_request_ctx=journey
+                ) as response,
+            ):
+                self.was_answered = True
+                answer = await self._read(response, patience)
+        except TimeoutError:
+            if patience.expired():
+                raise self._lost_patience() from None
+            raise
+        return ChatReply(
+            text=answer.text,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            latency_s=self._clock.monotonic() - self._began,
+            first_token_s=self._first_token_s,
+        )
+
+    async def _read(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
+        if not 200 <= response.status < 300:
+            body = await _read_up_to(response, _MAX_ERROR_BODY_BYTES)
+            raise failure_of_status(response.status, body, response.headers, self._clock.wall())
+        # Some servers answer in one piece although a stream was asked for.
+        if self._streams and response.content_type != "application/json":
+            return await self._read_stream(response, patience)
+        patience.reschedule(None)
+        body = await _read_up_to(response, self._settings.max_reply_bytes + 1)
+        if len(body) > self._settings.max_reply_bytes:
+            raise too_long(self._settings.max_reply_bytes)
+        return read_completion(body)
+
+    async def _read_stream(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
+        loop = asyncio.get_running_loop()
+        streamed = StreamedAnswer(self._settings.max_reply_bytes)
+        async for data in response.content.iter_any():
+            streamed.feed(data)
+            if streamed.is_done:
+                break
+            if streamed.has_begun:
+                if self._first_token_s is None:
+                    self._first_token_s = self._clock.monotonic() - self._began
+                patience.reschedule(loop.time() + self._settings.idle_s)
+        return streamed.finish()
+
+    def _lost_patience(self) -> ChatError:
+        if self._first_token_s is None:
+            said = f"no token within {self._settings.first_token_s:g} s"
+        else:
+            said = f"the stream stood still for {self._settings.idle_s:g} s"
+        return ChatError(ErrorKind.PROVIDER_TIMEOUT, said)
+
+
+async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytearray:
+    """Return the body, or its first `limit` bytes; the connection is closed with the rest unread."""
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) >= limit:
+            del body[limit:]
+            response.close()
+            break
+    return body
+
+
+def _headers(model: Model, task_header: str | None) -> dict[str, str]:
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream, application/json",
+        # An answer is small; unpacking would only open the door to one that swells.
+        "Accept-Encoding": "identity",
+    }
+    if model.api_key:
+        headers["Authorization"] = f"Bearer {model.api_key.reveal()}"
+    if task_header is not None:
+        headers[TASK_HEADER] = task_header
+    return headers
+
+
+def _body(model: Model, messages: Sequence[Message], options: dict[str, Any], *, streams: bool) -> bytes:
+    fields: dict[str, Any] = {name: value for name, value in options.items() if not name.startswith("headgate_")}
+    fields["model"] = model.request_name
+    fields["messages"] = [{"role": message.role, "content": message.content} for message in messages]
+    if streams:
+        fields["stream"] = True
+        fields.setdefault("stream_options", {"include_usage": True})
+    return orjson.dumps(fields)

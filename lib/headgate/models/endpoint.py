@@ -1,0 +1,212 @@
+"""The local endpoint: a real OpenAI-compatible HTTP server for baselines and for the simulated model, with faults."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from headgate.core import Clock, SystemClock, errors
+from headgate.environments.protocol import Environment
+from headgate.models.baselines import (
+    WITHOUT_TASK,
+    BaselineAgents,
+    baseline_of,
+    fingerprint,
+    installed_environment,
+    listed_baselines,
+)
+from headgate.models.broken_answers import send_broken
+from headgate.models.chat_request import BadRequestError, ChatRequest, read_request
+from headgate.models.fault_schedule import Break, FaultSchedule, Refuse
+from headgate.models.faults import FaultPlan
+from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
+from headgate.models.wire import Completion, count_tokens, error_body, listing
+
+_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+_CLIENT_GONE: Final = 499
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A running endpoint.
+
+    Attributes:
+        url: its address without a path.
+        base_url: what a roster names, up to `/v1`.
+    """
+
+    url: str
+
+    @property
+    def base_url(self) -> str:
+        """The address of its OpenAI-compatible API."""
+        return f"{self.url}/v1"
+
+
+@asynccontextmanager
+async def serve(
+    plan: FaultPlan | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    simulation: SimulationPlan | None = None,
+    find_environment: Callable[[str], Environment] = installed_environment,
+    clock: Clock | None = None,
+) -> AsyncIterator[Endpoint]:
+    """Give a running endpoint; it stops when the context ends.
+
+    Args:
+        plan: what goes wrong; nothing when absent.
+        host: address to listen on.
+        port: 0 for any free one.
+        simulation: serve the simulated model as well.
+        find_environment: where baselines get their environments from.
+        clock: time of faults and of the simulation.
+
+    Raises:
+        InvalidInputError: if the address cannot be listened on.
+    """
+    with BaselineAgents(find_environment) as agents:
+        api = _Api(plan or FaultPlan(), simulation, agents, clock or SystemClock())
+        # A client that goes away cancels its handler: a request that hangs must not hold its slot for ever.
+        runner = web.AppRunner(api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        await runner.setup()
+        try:
+            yield Endpoint(await _listen(runner, host, port))
+        finally:
+            await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
+    try:
+        await web.TCPSite(runner, host, port, backlog=4096).start()
+    except OSError as error:
+        raise errors.InvalidInputError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}", next_step="Choose another --port or --host."
+        ) from None
+    bound = runner.addresses[0][1]
+    return f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+
+
+class _Api:
+    """The routes of one endpoint and their state."""
+
+    def __init__(
+        self, plan: FaultPlan, simulation: SimulationPlan | None, agents: BaselineAgents, clock: Clock
+    ) -> None:
+        self._clock = clock
+        self._agents = agents
+        self._faults = FaultSchedule(plan, clock.monotonic())
+        self._simulation = Simulation(simulation, clock.monotonic()) if simulation else None
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/_headgate/stats", self._stats)
+        app.router.add_post("/_headgate/stats/reset", self._reset)
+        return app
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _json(b'{"status":"ok"}')
+
+    async def _models(self, _: web.Request) -> web.Response:
+        simulated = {SIMULATED: "a simulated provider, not a language model"} if self._simulation else {}
+        return _json(listing(listed_baselines() | simulated))
+
+    async def _stats(self, _: web.Request) -> web.Response:
+        if self._simulation is None:
+            return _failure(404, "no simulated model is served here")
+        return _json(orjson.dumps(dataclasses.asdict(self._simulation.stats(self._clock.monotonic()))))
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        answer = await self._stats(request)
+        if self._simulation is not None:
+            self._simulation.reset(self._clock.monotonic())
+        return answer
+
+    async def _chat(self, http: web.Request) -> web.StreamResponse:
+        try:
+            request = read_request(await http.read(), http.headers)
+        except BadRequestError as error:
+            return _failure(400, str(error))
+        verdict = self._faults.begin(request.model, request.key, self._clock.monotonic())
+        if isinstance(verdict, Refuse):
+            await self._pause(verdict.after_s)
+            return _failure(verdict.status, "a fault of the plan", verdict.retry_after_s)
+        try:
+            await self._pause(verdict.after_s)
+            answer = await self._answer(request)
+            if isinstance(answer, web.Response):
+                return answer
+            if isinstance(verdict, Break):
+                return await send_broken(verdict.rule, http, request, answer)
+            return await _send(http, request, answer)
+        finally:
+            self._faults.end(request.model)
+
+    async def _answer(self, request: ChatRequest) -> Completion | web.Response:
+        if (kind := baseline_of(request.model)) is not None:
+            try:
+                text = await self._agents.reply(kind, request.task, request.messages) if request.task else WITHOUT_TASK
+            except errors.HeadgateError as error:
+                return _failure(error.http_status, str(error))
+            return Completion(request.model, text, _prompt_tokens(request), fingerprint(kind))
+        if self._simulation is not None and (request.model == SIMULATED or request.model.startswith(SIMULATED + "-")):
+            return await self._simulated(self._simulation, request)
+        return _failure(404, f"no model {request.model[:100]!r} is served here; GET /v1/models lists them")
+
+    async def _simulated(self, simulation: Simulation, request: ChatRequest) -> Completion | web.Response:
+        service_s = simulation.enter(request.model, self._clock.monotonic())
+        if service_s is None:
+            await self._pause(simulation.plan.reject_s)
+            return _failure(429, f"all {simulation.plan.cap} slots are busy", simulation.plan.retry_after_s)
+        status = _CLIENT_GONE
+        try:
+            await self._clock.sleep(service_s)
+            status = 200
+        finally:
+            simulation.leave(status, self._clock.monotonic())
+        return Completion(request.model, simulation.plan.reply, _prompt_tokens(request), "headgate-simulated")
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds > 0:
+            await self._clock.sleep(seconds)
+
+
+async def _send(http: web.Request, request: ChatRequest, answer: Completion) -> web.StreamResponse:
+    if not request.streams:
+        return _json(answer.whole())
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(http)
+    *chunks, last = answer.chunks(with_usage=request.wants_usage)
+    for chunk in chunks:
+        await response.write(chunk)
+        await asyncio.sleep(0)  # each chunk is its own arrival at the client, as with a model
+    await response.write_eof(last)
+    return response
+
+
+def _prompt_tokens(request: ChatRequest) -> int:
+    return sum(count_tokens(message.content) for message in request.messages)
+
+
+def _json(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def _failure(status: int, message: str, retry_after_s: float | None = None) -> web.Response:
+    response = _json(error_body(message, "headgate", status), status)
+    if retry_after_s is not None:
+        # The header's own form is whole seconds; a fraction goes into the form that OpenAI's servers use for it.
+        response.headers["Retry-After"] = str(max(0, -int(-retry_after_s // 1)))
+        response.headers["retry-after-ms"] = str(round(retry_after_s * 1000))
+    return response

@@ -1,0 +1,175 @@
+"""Faults on request: a plan of what goes wrong at the local endpoint, when, and for which models."""
+
+from __future__ import annotations
+
+import math
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from headgate.core import errors
+
+_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Rule(BaseModel):
+    """What every rule has: whom it concerns and when.
+
+    Attributes:
+        model: a model's name, or a pattern with `*`.
+        probability: share of the requests that it befalls, drawn by the plan's seed.
+        from_s: seconds after the endpoint's start at which it begins.
+        until_s: at which it ends; never when absent.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = "*"
+    probability: _Share = 1.0
+    from_s: _Seconds = 0.0
+    until_s: Annotated[float, Field(gt=0)] = math.inf
+
+    def concerns(self, model: str, elapsed_s: float) -> bool:
+        """Return whether the rule holds for a model at a time."""
+        return self.from_s <= elapsed_s < self.until_s and fnmatchcase(model, self.model)
+
+
+class RateLimit(Rule):
+    """429 with Retry-After beyond a number of requests at once, or per second with a burst of one second's worth."""
+
+    kind: Literal["rate_limit"] = "rate_limit"
+    concurrency: Annotated[int, Field(ge=1)] | None = None
+    per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    retry_after_s: _Seconds = 1.0
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.concurrency is None and self.per_second is None:
+            raise ValueError("a rate_limit needs concurrency or per_second")
+        return self
+
+
+class Failure(Rule):
+    """An answer with an error status."""
+
+    kind: Literal["error"] = "error"
+    status: Annotated[int, Field(ge=400, le=599)] = 503
+    retry_after_s: _Seconds | None = None
+
+
+class Slow(Rule):
+    """Latency drawn from a log-normal distribution before the answer begins."""
+
+    kind: Literal["slow"] = "slow"
+    mean_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    cv: _Seconds = 0.5
+
+
+class Hang(Rule):
+    """No answer at all until the client goes away."""
+
+    kind: Literal["hang"] = "hang"
+
+
+class Cut(Rule):
+    """The answer ends after this share of it: with the connection, or as if that were all of it (`clean`)."""
+
+    kind: Literal["cut"] = "cut"
+    share: _Share = 0.5
+    ending: Literal["reset", "clean"] = "reset"
+
+
+class WrongKey(Rule):
+    """401 unless the request carries this key."""
+
+    kind: Literal["key"] = "key"
+    key: Annotated[str, Field(min_length=1)]
+
+
+class Garbage(Rule):
+    """Status 200 with a body that is no answer, or one of megabytes."""
+
+    kind: Literal["garbage"] = "garbage"
+    form: Literal["invalid_utf8", "empty", "not_json", "no_choices", "huge"] = "invalid_utf8"
+    size_bytes: Annotated[int, Field(ge=1, le=2**30)] = 10_000_000
+
+
+AnyRule = Annotated[
+    RateLimit | Failure | Slow | Hang | Cut | WrongKey | Garbage,
+    Field(discriminator="kind"),
+]
+
+
+class FaultPlan(BaseModel):
+    """What goes wrong. The same plan and the same requests in the same order give the same faults.
+
+    All rules that concern a request are asked, in their order: latencies add up, the first refusal or fault decides.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = 0
+    rules: tuple[AnyRule, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> FaultPlan:
+        """Return the plan that `text` describes.
+
+        Args:
+            text: JSON or YAML of the plan, the path of a `.yaml`, `.yml` or `.json` file with it, or the short form
+                `kind:name=value,name=value;kind:…`, e.g. `error:probability=0.1,status=503;slow:mean_s=0.3`.
+
+        Raises:
+            InvalidInputError: naming the rule and the value that cannot be used.
+        """
+        try:
+            return cls.model_validate(_document(text.strip()))
+        except ValidationError as error:
+            raise errors.InvalidInputError(f"fault plan: {_problems(error)}", next_step=_HELP) from None
+
+
+_HELP = "Kinds are rate_limit, error, slow, hang, cut, key and garbage; docs/models.md lists their fields."
+_SHORT = re.compile(r"(?:seed=\d+|[a-z_]+(?::[^;]*)?)(?:;|\Z)")
+
+
+def _document(text: str) -> Any:
+    if not text:
+        return {}
+    if text.endswith((".yaml", ".yml", ".json")) and "\n" not in text:
+        try:
+            text = Path(text).read_text("utf-8")
+        except OSError as error:
+            raise errors.InvalidInputError(f"fault plan {text!r} cannot be read: {error.strerror}") from None
+    elif _SHORT.match(text) and not text.startswith(("rules:", "seed:")):
+        return _short_form(text)
+    try:
+        document = yaml.safe_load(text)  # JSON is YAML
+    except yaml.YAMLError as error:
+        raise errors.InvalidInputError(f"fault plan is no YAML or JSON: {error}", next_step=_HELP) from None
+    return {"rules": document} if isinstance(document, list) else document
+
+
+def _short_form(text: str) -> dict[str, Any]:
+    plan: dict[str, Any] = {"rules": []}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        if part.startswith("seed="):
+            plan["seed"] = part.removeprefix("seed=")
+            continue
+        kind, _, fields = part.partition(":")
+        pairs = [pair.partition("=") for pair in filter(None, fields.split(","))]
+        plan["rules"].append({"kind": kind} | {name.strip(): value.strip() for name, _, value in pairs})
+    return plan
+
+
+def _problems(error: ValidationError) -> str:
+    def one(problem: Any) -> str:
+        place = ".".join(str(part) for part in problem["loc"]) or "plan"
+        shown = "" if problem["type"] == "missing" or "key" in problem["loc"] else f" (got {problem['input']!r:.80})"
+        return f"{place}: {problem['msg']}{shown}"
+
+    return "; ".join(one(problem) for problem in error.errors())

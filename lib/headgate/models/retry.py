@@ -1,0 +1,86 @@
+"""Whether a failed request is sent again, and when. Pure: random numbers come in, a decision goes out."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core import ErrorKind
+
+_WORTH_ANOTHER: Final = frozenset(
+    {
+        ErrorKind.RATE_LIMITED,
+        ErrorKind.PROVIDER_FAILURE,
+        ErrorKind.PROVIDER_TIMEOUT,
+        ErrorKind.CONNECTION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Send the request again after `after_s` seconds."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Send it no more; `reason` in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Bounded attempts with jittered exponential back-off that never go below what the provider asks for.
+
+    Attributes:
+        max_attempts: requests sent for one reply, the first included.
+        base_s: ceiling of the first back-off.
+        factor: ceiling of each further one, relative to the one before.
+        max_s: no ceiling is higher.
+        max_retry_after_s: a provider that asks for more is not waited for, since asking earlier than told only adds
+            to its load; the task fails as rate limited, and admission cools the endpoint down.
+    """
+
+    max_attempts: int = 4
+    base_s: float = 1.0
+    factor: float = 2.0
+    max_s: float = 30.0
+    max_retry_after_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be >= 1 (got {self.max_attempts})")
+        if not 0 <= self.base_s <= self.max_s or self.factor < 1:
+            raise ValueError(
+                f"0 <= base_s <= max_s and factor >= 1 must hold "
+                f"(got base_s {self.base_s:g}, max_s {self.max_s:g}, factor {self.factor:g})"
+            )
+
+    def ceiling_s(self, attempt: int) -> float:
+        """Return the longest back-off after attempt number `attempt` (from 1)."""
+        ceiling = self.base_s
+        for _ in range(attempt - 1):
+            ceiling *= self.factor
+            if ceiling >= self.max_s:
+                return self.max_s
+        return ceiling
+
+    def decide(self, attempt: int, kind: ErrorKind, retry_after_s: float | None, rng: random.Random) -> Retry | GiveUp:
+        """Return what to do after attempt number `attempt` (from 1) failed with `kind`.
+
+        A back-off lies in the upper half of its ceiling, so that clients that failed together come back apart and none
+        comes back at once. A Retry-After is honoured with up to a tenth added, for the same reason.
+        """
+        if kind not in _WORTH_ANOTHER:
+            return GiveUp(f"{kind} does not change by asking again")
+        if attempt >= self.max_attempts:
+            return GiveUp(f"{self.max_attempts} attempts were made")
+        if not retry_after_s:
+            return Retry(self.ceiling_s(attempt) * rng.uniform(0.5, 1.0))
+        if retry_after_s > self.max_retry_after_s:
+            return GiveUp(f"the provider asks to wait {retry_after_s:g} s, more than {self.max_retry_after_s:g} s")
+        return Retry(retry_after_s * rng.uniform(1.0, 1.1))

@@ -1,0 +1,95 @@
+"""What our own endpoint writes: OpenAI-compatible completions, chunks, listings and errors, as bytes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+_CHUNKS_AT_MOST: Final = 64
+_number = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer of the endpoint. Tokens are counted as words: a baseline has no tokenizer."""
+
+    model: str
+    text: str
+    prompt_tokens: int
+    fingerprint: str
+    id: str = field(default_factory=lambda: f"chatcmpl-headgate-{next(_number)}")
+
+    def whole(self) -> bytes:
+        """Return the body of an answer in one piece."""
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": self.text},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+        return orjson.dumps(self._document("chat.completion", [choice], usage=self._usage()))
+
+    def chunks(self, *, with_usage: bool) -> Iterator[bytes]:
+        """Yield the server-sent events of a streamed answer, the closing `[DONE]` included."""
+        yield self._chunk({"role": "assistant", "content": ""})
+        size = max(16, -(-len(self.text) // _CHUNKS_AT_MOST))
+        for start in range(0, len(self.text), size):
+            yield self._chunk({"content": self.text[start : start + size]})
+        yield self._chunk({}, finish_reason="stop")
+        if with_usage:
+            yield _event(self._document("chat.completion.chunk", [], usage=self._usage()))
+        yield b"data: [DONE]\n\n"
+
+    def _chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return _event(self._document("chat.completion.chunk", [choice]))
+
+    def _document(self, kind: str, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": int(time.time()),
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+            **more,
+        }
+
+    def _usage(self) -> dict[str, int]:
+        completion_tokens = count_tokens(self.text)
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": self.prompt_tokens + completion_tokens,
+        }
+
+
+def count_tokens(text: str) -> int:
+    """Return the number of words in `text`."""
+    return len(text.split())
+
+
+def listing(models: dict[str, str]) -> bytes:
+    """Return the body of `GET /v1/models`: names with what stands behind them."""
+    return orjson.dumps(
+        {
+            "object": "list",
+            "data": [
+                {"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in models.items()
+            ],
+        }
+    )
+
+
+def error_body(message: str, kind: str, code: int) -> bytes:
+    """Return the body of an error as OpenAI shapes it."""
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(document) + b"\n\n"
