@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 MODEL_READY := $(VENV)/.model-ready
 export PYTHON
 
-.PHONY: help setup setup-model demo test test-fast chaos check docs bench lock clean
+.PHONY: help setup setup-model demo test test-fast chaos check docs reference bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: $(READY) ## lint, format, types, layers, documentation: what CI checks be
 
 docs: $(READY) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
+
+reference: $(READY) ## write the pages of docs/reference that the code gives
+	$(BIN)/python scripts/reference.py
 
 bench: $(READY) ## the short form of every benchmark
 	@exec $(BIN)/python -m headgate.cli bench --all --quick

@@ -1,0 +1,107 @@
+"""Writes the pages of docs/reference that the code gives: `make reference`; `--check` only compares."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.config import setting_fields, variables_of
+from headgate.core import events
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+GROUPS = {
+    "campaign": "What is sampled, and where it goes",
+    "daily_rate_per_env": "Rates",
+    "num_evaluation_workers": "Workers and queue",
+    "miner_refresh_interval": "Timing",
+    "request_timeout_s": "Requests",
+    "enable_monitoring": "Monitoring",
+}
+"""First setting of a group -> heading of the group."""
+
+
+def events_page() -> str:
+    """Return one section per event class: its sentence and its fields."""
+    lines = [
+        "# Events",
+        "",
+        "Everything that happens is one event of one stream. The log, the metrics, the monitoring API and the file of",
+        "[`events_file`](settings.md#events_file) are made from it. Each event is stamped with the wall time and a",
+        "sequence number when it is emitted. In the file an event is one JSON object on one line, with its class in",
+        "`event`.",
+    ]
+    for cls in _event_classes():
+        lines += ["", f"## `{cls.__name__}`", "", _sentence(cls), "", "| field | type |", "|---|---|"]
+        lines += [f"| `{field.name}` | `{_escaped(str(field.type))}` |" for field in dataclasses.fields(cls)]
+    return "\n".join(lines) + "\n"
+
+
+def _event_classes() -> list[type[events.Event]]:
+    members = [c for _, c in inspect.getmembers(events, inspect.isclass)]
+    found = [c for c in members if issubclass(c, events.Event) and c is not events.Event]
+    return sorted(found, key=lambda c: inspect.getsourcelines(c)[1])
+
+
+def _sentence(thing: object) -> str:
+    return re.sub(r"\s+", " ", inspect.getdoc(thing) or "").strip()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def settings_page() -> str:
+    """Return one section per setting: its meaning, default, flag-independent names."""
+    lines = [
+        "# Settings",
+        "",
+        "A value comes from a flag of the command line, else from an environment variable, else from the YAML file",
+        "that `HEADGATE_CONFIG` names, else from the default below. A name that Headgate does not know is an error and",
+        "is answered with the nearest one it knows. `headgate config show` prints every value and where it came from.",
+        "",
+        "In the file, a setting has the name of its heading. Variables of one setting are listed strongest first.",
+        "Durations are in seconds, rates in samples per day.",
+    ]
+    for name, field in setting_fields().items():
+        if name in GROUPS:
+            lines += ["", f"## {GROUPS[name]}"]
+        variables = ", ".join(f"`{v}`" for v in variables_of(field))
+        default = field.get_default(call_default_factory=True)
+        lines += ["", f"### `{name}`", "", str(field.description), ""]
+        lines += [f"- Default: {_default(default)}", f"- Variables: {variables}"]
+    return "\n".join(lines) + "\n"
+
+
+def _default(value: object) -> str:
+    if value is None or value in ("", (), {}) or str(value) == "":
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value:g}`" if isinstance(value, float) and value < 1e5 else f"`{value}`"
+
+
+PAGES: dict[str, Callable[[], str]] = {"events.md": events_page, "settings.md": settings_page}
+
+
+def main(arguments: list[str]) -> int:
+    """Write every page, or with `--check` return 1 when one differs from what the code gives."""
+    stale = []
+    for name, page in PAGES.items():
+        path, content = REFERENCE / name, page()
+        if path.exists() and path.read_text(encoding="utf-8") == content:
+            continue
+        stale.append(name)
+        if "--check" not in arguments:
+            path.write_text(content, encoding="utf-8")
+    if stale and "--check" in arguments:
+        print(f"docs/reference: not what the code gives: {', '.join(stale)}. Run: make reference")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""The documentation as its tests read it: pages, headings, code blocks, commands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.house.tree import ROOT
+
+DOCS = ROOT / "docs"
+_FENCE = re.compile(r"(?ms)^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<code>.*?)^(?P=indent)```")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of code."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+
+
+@cache
+def pages() -> tuple[Path, ...]:
+    """Return every page of the documentation, and the pages at the root of the repository."""
+    return (*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md")))
+
+
+def headings(page: str) -> set[str]:
+    """Return the headings of a page below docs/, without the marks of code."""
+    text = _FENCE.sub("", (DOCS / page).read_text(encoding="utf-8"))
+    rows = re.findall(r"^#{1,6} +(.+?)(?: +\{[^}]*\})?$", text, re.MULTILINE)
+    return {row.replace("`", "").strip() for row in rows}
+
+
+def blocks(*languages: str) -> list[Block]:
+    """Return the fenced blocks of all pages in one of `languages`."""
+    found = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        for match in _FENCE.finditer(text):
+            if match["language"] in languages:
+                line = text.count("\n", 0, match.start()) + 2
+                indent = len(match["indent"])
+                code = "\n".join(row[indent:] for row in match["code"].splitlines())
+                found.append(Block(str(page.relative_to(ROOT)), line, match["language"], code))
+    return found
+
+
+def commands(program: str) -> list[tuple[str, list[str]]]:
+    """Return (where, words after `program`) for every command line of the pages that calls it."""
+    found = []
+    for block in blocks("bash", "sh", "shell", "console"):
+        joined = block.code.replace("\\\n", " ")
+        for row in joined.splitlines():
+            line = row.strip().removeprefix("$ ").split(" #")[0]
+            words = [w for w in line.split() if not re.match(r"[A-Z_]+=", w)]
+            if words and words[0] == program:
+                found.append((f"{block.page}:{block.line}", words[1:]))
+    for page in pages():
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        inline = re.findall(rf"`(?:[A-Z_]+=\S+ )?{program} ([^`]+)`", text)
+        found += [(str(page.relative_to(ROOT)), words.split()) for words in inline]
+    return found

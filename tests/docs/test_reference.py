@@ -1,0 +1,88 @@
+"""The reference is complete: whatever the code has, a page has under its own heading."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from headgate.core import ErrorKind, errors, events
+from tests.docs.pages import DOCS, headings
+from tests.house.tree import ROOT
+
+
+def _error_classes() -> list[type[errors.HeadgateError]]:
+    found = [errors.HeadgateError]
+    for cls in found:
+        found += cls.__subclasses__()
+    return [cls for cls in found if cls.__module__ == errors.__name__]
+
+
+def _event_classes() -> list[type[events.Event]]:
+    members = [value for _, value in inspect.getmembers(events, inspect.isclass)]
+    return [c for c in members if issubclass(c, events.Event) and c is not events.Event]
+
+
+def test_every_error_code_has_its_heading_and_no_heading_is_left_over() -> None:
+    codes = {cls.code for cls in _error_classes()}
+    written = headings("reference/errors.md")
+    assert codes <= written
+    assert {h for h in written if "_" in h} <= codes | {kind.value for kind in ErrorKind}
+
+
+@pytest.mark.parametrize("cls", _error_classes(), ids=lambda c: c.code)
+def test_the_page_of_errors_states_the_exit_status_and_the_http_status(cls: type[errors.HeadgateError]) -> None:
+    text = (DOCS / "reference/errors.md").read_text()
+    section = text.split(f"## `{cls.code}`\n", 1)[1].split("\n## ", 1)[0]
+    assert f"Exit status {cls.exit_code}, HTTP {cls.http_status}." in section
+
+
+def test_every_kind_of_a_sample_s_error_is_explained() -> None:
+    text = (DOCS / "reference/errors.md").read_text()
+    assert [kind.value for kind in ErrorKind if f"`{kind.value}`" not in text] == []
+
+
+def test_every_event_has_its_heading() -> None:
+    assert {cls.__name__ for cls in _event_classes()} <= headings("reference/events.md")
+
+
+def test_every_field_of_an_event_is_listed() -> None:
+    text = (DOCS / "reference/events.md").read_text()
+    for cls in _event_classes():
+        section = text.split(f"## `{cls.__name__}`\n", 1)[1].split("\n## ", 1)[0]
+        assert [f.name for f in dataclasses.fields(cls) if f"`{f.name}`" not in section] == [], cls.__name__
+
+
+def test_every_setting_has_its_heading_its_variables_and_its_default() -> None:
+    from headgate.config import setting_fields, variables_of
+
+    written = headings("reference/settings.md")
+    text = (DOCS / "reference/settings.md").read_text()
+    for name, field in setting_fields().items():
+        assert name in written, name
+        assert [v for v in variables_of(field) if f"`{v}`" not in text] == []
+
+
+def test_every_metric_has_its_heading() -> None:
+    from headgate.telemetry import METRICS
+
+    names = {getattr(metric, "name", metric) for metric in METRICS}
+    assert names
+    assert names <= headings("monitoring.md")
+
+
+def test_every_environment_has_its_heading() -> None:
+    from importlib.metadata import entry_points
+
+    names = {entry.name for entry in entry_points(group="headgate.environments")}
+    assert names
+    assert names <= headings("reference/environments.md")
+
+
+def test_the_generated_pages_are_those_that_the_code_gives() -> None:
+    command = [sys.executable, "scripts/reference.py", "--check"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr[-3_000:]
