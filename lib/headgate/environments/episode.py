@@ -1,0 +1,257 @@
+"""One episode from question to score, whatever the environment or the model does."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, redacted
+from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, Score
+from headgate.environments.uninterrupted import uninterrupted
+
+CLOSE_TIMEOUT_S: Final = 10.0
+"""An environment that hangs while closing holds its worker no longer than this."""
+
+KEPT_CHARS: Final = 2_000
+"""How much of a reply that is too long to be read stays in the conversation."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeResult:
+    """How an episode ended.
+
+    `score` is None exactly when the model did not earn one: its endpoint or the environment failed.
+
+    Attributes:
+        score: in [0, 1], or None.
+        success: whether the environment calls the score a success.
+        why: the reason for the score in one line; empty without a score.
+        error_kind: what failed, None when nothing did.
+        error: its message, secrets redacted. Set without `error_kind` when only the closing of the environment failed.
+        prompt_tokens: sum over the replies.
+        completion_tokens: likewise.
+        turns: replies received.
+        attempts: requests sent, retries included.
+        request_wait_s: spent waiting for admission and back-off.
+        messages: the conversation, replies included; always encodable as UTF-8.
+    """
+
+    score: float | None
+    success: bool
+    why: str
+    error_kind: ErrorKind | None
+    error: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    turns: int
+    attempts: int
+    request_wait_s: float
+    messages: tuple[Message, ...]
+
+
+class _FaultError(Exception):
+    """The environment raised, or answered what no environment may."""
+
+
+class _UnreadableReplyError(Exception):
+    """The model's reply cannot be given to the environment."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What has happened so far in one episode. Owned by one call of `converse`."""
+
+    spec: EnvironmentSpec
+    chat: Chat
+    episode: Episode | None = None
+    in_chat: bool = False
+    messages: list[Message] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    turns: int = 0
+    attempts: int = 0
+    request_wait_s: float = 0.0
+
+    def scored(self, score: Score) -> EpisodeResult:
+        return self._result(score, None, None)
+
+    def bad_answer(self, reason: str) -> EpisodeResult:
+        return self._result(Score(0.0, success=False, why=reason), ErrorKind.BAD_ANSWER, reason)
+
+    def unscored(self, kind: ErrorKind, error: str) -> EpisodeResult:
+        return self._result(None, kind, error)
+
+    def _result(self, score: Score | None, kind: ErrorKind | None, error: str | None) -> EpisodeResult:
+        return EpisodeResult(
+            score=None if score is None else float(score.value),
+            success=score is not None and score.success,
+            why="" if score is None else redacted(storable(score.why)),
+            error_kind=kind,
+            error=None if error is None else redacted(storable(error)),
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            turns=self.turns,
+            attempts=self.attempts,
+            request_wait_s=self.request_wait_s,
+            messages=tuple(self.messages),
+        )
+
+    async def ask(self) -> str:
+        """Return the model's next reply, made storable, and book what it cost."""
+        self.in_chat = True
+        try:
+            reply = await self.chat(tuple(self.messages))
+        except ChatError as error:
+            self.attempts += error.attempts
+            self.request_wait_s += error.wait_s
+            raise
+        self.in_chat = False
+        self._book(reply)
+        if len(reply.text) > self.spec.reply_chars:
+            self.messages.append(Message("assistant", storable(reply.text[:KEPT_CHARS]) + "…"))
+            limit = self.spec.reply_chars
+            raise _UnreadableReplyError(f"the reply has {len(reply.text)} characters, at most {limit} are read")
+        text = storable(reply.text)
+        self.messages.append(Message("assistant", text))
+        return text
+
+    def say(self, messages: Sequence[Message]) -> None:
+        """Append what the environment says."""
+        for message in messages:
+            if not isinstance(message, Message) or not isinstance(message.content, str):
+                raise _FaultError(f"it said {message!r:.80}, not a Message with text")
+            self.messages.append(Message(message.role, storable(message.content)))
+
+    def _book(self, reply: ChatReply) -> None:
+        self.turns += 1
+        self.attempts += reply.attempts
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
+        self.request_wait_s += reply.wait_s
+
+
+async def converse(environment: Environment, index: int, seed: int, chat: Chat) -> EpisodeResult:
+    """Return how task `index` of `environment` ended with the model behind `chat`.
+
+    The episode is closed in every case, cancellation included. What the environment does wrong (raising, hanging, a
+    score outside [0, 1]) ends as `ErrorKind.ENVIRONMENT` and a `ChatError` as its own kind, both without a score; only
+    an answer that cannot be used scores 0 as `ErrorKind.BAD_ANSWER`.
+
+    Raises:
+        asyncio.CancelledError: when the caller is cancelled.
+        Exception: anything but `ChatError` that `chat` raises: a defect of ours is never booked on a model.
+    """
+    run = _Run(environment.spec, chat)
+    try:
+        result = await _outcome(environment, index, seed, run)
+    finally:
+        problem = None if run.episode is None else await uninterrupted(_closed(run.episode))
+    if problem is None:
+        return result
+    return replace(result, error=redacted("; ".join(filter(None, (result.error, problem)))))
+
+
+def storable(text: str) -> str:
+    """Return `text` with every lone surrogate replaced, so that it can be encoded as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -> EpisodeResult:
+    try:
+        async with asyncio.timeout(run.spec.timeout_s) as deadline:
+            run.episode = await _guarded(lambda: environment.open(index, seed))
+            return run.scored(await _exchanged(run.episode, run))
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        return _timed_out(run)
+    except _FaultError as fault:
+        return run.unscored(ErrorKind.ENVIRONMENT, str(fault))
+    except _UnreadableReplyError as refused:
+        return run.bad_answer(str(refused))
+    except ChatError as error:
+        if error.kind.is_scored:
+            return run.bad_answer(str(error))
+        return run.unscored(error.kind, str(error))
+
+
+async def _exchanged(episode: Episode, run: _Run) -> Score:
+    run.say(_listed(lambda: episode.opening))
+    for _ in range(run.spec.max_rounds):
+        answer = await _answered(episode, await run.ask())
+        if isinstance(answer, Score):
+            return answer
+        run.say(_said(answer))
+    raise _FaultError(f"it gave no score after max_rounds={run.spec.max_rounds} replies")
+
+
+async def _answered(episode: Episode, reply: str) -> Continue | Score:
+    answer = await _guarded(lambda: episode.answer(reply))
+    if isinstance(answer, Score):
+        return _checked(answer)
+    if isinstance(answer, Continue):
+        return answer
+    raise _FaultError(f"it answered {type(answer).__name__}, neither Continue nor Score")
+
+
+def _said(answer: Continue) -> tuple[Message, ...]:
+    return _listed(lambda: answer.messages)
+
+
+def _listed(get: Callable[[], Sequence[Message]]) -> tuple[Message, ...]:
+    try:
+        return tuple(get())
+    except Exception as error:
+        raise _fault_of(error) from error
+
+
+async def _guarded(call: Callable[[], Awaitable[T]]) -> T:
+    """Return what the environment's `call` gives; everything that it raises becomes its fault."""
+    try:
+        return await call()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise _FaultError("it cancelled itself") from error
+    except Exception as error:
+        raise _fault_of(error) from error
+
+
+def _fault_of(error: Exception) -> _FaultError:
+    return _FaultError(f"{type(error).__name__}: {error}")
+
+
+def _checked(score: Score) -> Score:
+    value = score.value
+    if not isinstance(value, int | float) or not math.isfinite(value) or not 0.0 <= value <= 1.0:
+        raise _FaultError(f"a score must be in [0, 1] (got {value!r})")
+    if not isinstance(score.why, str):
+        raise _FaultError(f"why must be a sentence (got {score.why!r})")
+    return score
+
+
+async def _closed(episode: Episode) -> str | None:
+    """Close `episode`; return what went wrong."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await episode.close()
+    except Exception as error:  # noqa: BLE001 - the score that was earned stays; the fault is reported beside it
+        return f"closing failed: {type(error).__name__}: {error}"
+    return None
+
+
+def _timed_out(run: _Run) -> EpisodeResult:
+    limit = f"the episode took longer than timeout_s={run.spec.timeout_s:g}"
+    if run.in_chat:
+        return run.unscored(ErrorKind.PROVIDER_TIMEOUT, f"{limit}; the model had not answered")
+    return run.unscored(ErrorKind.ENVIRONMENT, f"{limit}; the environment had not answered")

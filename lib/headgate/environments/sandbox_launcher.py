@@ -1,0 +1,278 @@
+"""Runs one untrusted program inside the locks that it puts around its own process first.
+
+Started by `sandbox.py` as a script of a bare interpreter (`-s -S -P`), so it imports the standard library only. The
+locks are the kernel's and cannot be undone, which is why the program may run in this very process: a second
+interpreter would double the cost of a run.
+
+1. Namespaces: own users, network and IPC, where the kernel lets an ordinary user have them. Capabilities are dropped.
+2. Limits: processor time, address space, open files; files cannot grow at all.
+3. Landlock, where the kernel has it: only the listed paths (the standard library) can be read, nothing written.
+4. System calls: an allow-list of what a program between stdin and stdout needs. No sockets, processes, signals to
+   others, or opening for writing. Without this lock nothing is run.
+
+The first line on stdout says which locks hold and comes before the program has run: without it, there was no run.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import os
+import resource
+import struct
+import sys
+import types
+
+SIGKILL = 9  # the modules that name such numbers cost more than the program's start
+PR_SET_PDEATHSIG = 1
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+
+# Calls that a program between stdin and stdout needs: (x86_64, aarch64), None where the architecture lacks the call.
+# What newer C libraries try first and is missing here fails with ENOSYS, on which they fall back: `seccomp_program`.
+ALLOWED_CALLS: dict[str, tuple[int, int | None]] = {
+    "read": (0, 63),
+    "write": (1, 64),
+    "close": (3, 57),
+    "stat": (4, None),
+    "fstat": (5, 80),
+    "lstat": (6, None),
+    "poll": (7, None),
+    "lseek": (8, 62),
+    "mmap": (9, 222),
+    "mprotect": (10, 226),
+    "munmap": (11, 215),
+    "brk": (12, 214),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "ioctl": (16, 29),
+    "pread64": (17, 67),
+    "readv": (19, 65),
+    "writev": (20, 66),
+    "access": (21, None),
+    "pipe": (22, None),
+    "select": (23, None),
+    "sched_yield": (24, 124),
+    "mremap": (25, 216),
+    "madvise": (28, 233),
+    "dup": (32, 23),
+    "dup2": (33, None),
+    "nanosleep": (35, 101),
+    "getitimer": (36, 102),
+    "alarm": (37, None),
+    "setitimer": (38, 103),
+    "getpid": (39, 172),
+    "exit": (60, 93),
+    "uname": (63, 160),
+    "getcwd": (79, 17),
+    "readlink": (89, None),
+    "umask": (95, 166),
+    "gettimeofday": (96, 169),
+    "getrlimit": (97, 163),
+    "getrusage": (98, 165),
+    "sysinfo": (99, 179),
+    "times": (100, 153),
+    "getuid": (102, 174),
+    "getgid": (104, 176),
+    "geteuid": (107, 175),
+    "getegid": (108, 177),
+    "getppid": (110, 173),
+    "sigaltstack": (131, 132),
+    "arch_prctl": (158, None),
+    "gettid": (186, 178),
+    "time": (201, None),
+    "futex": (202, 98),
+    "sched_getaffinity": (204, 123),
+    "getdents64": (217, 61),
+    "set_tid_address": (218, 96),
+    "restart_syscall": (219, 128),
+    "fadvise64": (221, 223),
+    "clock_gettime": (228, 113),
+    "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115),
+    "exit_group": (231, 94),
+    "newfstatat": (262, 79),
+    "readlinkat": (267, 78),
+    "faccessat": (269, 48),
+    "pselect6": (270, 72),
+    "ppoll": (271, 73),
+    "set_robust_list": (273, 99),
+    "epoll_create1": (291, 20),
+    "dup3": (292, 24),
+    "pipe2": (293, 59),
+    "getrandom": (318, 278),
+    "membarrier": (324, 283),
+    "statx": (332, 291),
+    "rseq": (334, 293),
+    "faccessat2": (439, 439),
+}
+# Calls whose arguments decide, in the same form.
+OPENAT, OPEN, CLONE, FCNTL = (257, 56), (2, None), (56, 220), (72, 25)
+PRLIMIT64, TGKILL, CLONE3, OPENAT2 = (302, 261), (234, 131), (435, 435), (437, 437)
+NEWEST_KNOWN_CALL = 450
+
+# machine name -> (column of the tables above, AUDIT_ARCH_…, smallest number of a foreign ABI or None)
+ARCHITECTURES = {"x86_64": (0, 0xC000003E, 0x40000000), "aarch64": (1, 0xC00000B7, None)}
+
+LD_W_ABS, JEQ, JGE, JSET, RET = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+EPERM, EACCES, ENOSYS = 1, 13, 38
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; arguments are 8 bytes, low half first
+CLONE_THREAD = 0x00010000
+WRITING_FLAGS = 0x3 | 0x40 | 0x200 | 0x400000  # access mode, O_CREAT, O_TRUNC, __O_TMPFILE: equal on both machines
+SAFE_FCNTL = (
+    0,
+    1,
+    2,
+    3,
+    1030,
+)  # dup, get and set close-on-exec, get flags; never F_SETOWN, which lets the kernel signal others
+
+
+def instruction(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
+    """Return one instruction of the classic BPF machine."""
+    return struct.pack("=HBBI", code, jump_true, jump_false, k)
+
+
+def when_call(number: int | None, body: list[bytes]) -> list[bytes]:
+    """Return code that runs `body` (which must end in a return) when the system call is `number`."""
+    return [] if number is None else [instruction(JEQ, number, 0, len(body)), *body]
+
+
+def seccomp_program(machine: str, own_pid: int) -> bytes:
+    """Return the filter: what is listed is allowed, what is known is refused, what is newer does not exist."""
+    column, audit_arch, foreign_abi = ARCHITECTURES[machine]
+    allow, refuse, absent = (instruction(RET, value) for value in (ALLOW, ERRNO | EPERM, ERRNO | ENOSYS))
+
+    def argument(position: int) -> bytes:
+        return instruction(LD_W_ABS, ARGUMENTS + 8 * position)
+
+    def read_only(position: int) -> list[bytes]:
+        return [argument(position), instruction(JSET, WRITING_FLAGS, 0, 1), instruction(RET, ERRNO | EACCES), allow]
+
+    def argument_in(position: int, values: tuple[int, ...]) -> list[bytes]:
+        tests = [step for value in values for step in (instruction(JEQ, value, 0, 1), allow)]
+        return [argument(position), *tests, refuse]
+
+    code = [instruction(LD_W_ABS, ARCHITECTURE), instruction(JEQ, audit_arch, 1, 0), instruction(RET, KILL)]
+    code.append(instruction(LD_W_ABS, NUMBER))
+    if foreign_abi is not None:
+        code += [instruction(JGE, foreign_abi, 0, 1), instruction(RET, KILL)]
+    for numbers in ALLOWED_CALLS.values():
+        code += when_call(numbers[column], [allow])
+    code += when_call(OPENAT[column], read_only(2))
+    code += when_call(OPEN[column], read_only(1))
+    code += when_call(CLONE[column], [argument(0), instruction(JSET, CLONE_THREAD, 0, 1), allow, refuse])
+    code += when_call(FCNTL[column], argument_in(1, SAFE_FCNTL))
+    code += when_call(PRLIMIT64[column], argument_in(0, (0,)))
+    code += when_call(TGKILL[column], argument_in(0, (own_pid,)))
+    code += when_call(CLONE3[column], [absent]) + when_call(OPENAT2[column], [absent])
+    code += [instruction(JGE, NEWEST_KNOWN_CALL + 1, 0, 1), absent, refuse]
+    return b"".join(code)
+
+
+def checked(result: int, what: str) -> int:
+    """Raise OSError when a call of the C library reports failure."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def enter_namespaces(libc: ctypes.CDLL) -> bool:
+    """Leave the host's network and IPC for empty ones; False where an ordinary user may not."""
+    new_user, new_net, new_ipc = 0x10000000, 0x40000000, 0x08000000
+    return int(libc.unshare(new_user | new_net | new_ipc)) == 0
+
+
+def drop_capabilities(libc: ctypes.CDLL, machine: str) -> None:
+    """Give up every capability, those over an own namespace too."""
+    capset = {"x86_64": 126, "aarch64": 91}[machine]
+    header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    checked(libc.syscall(capset, header, bytes(24)), "capset")
+
+
+def set_limits(cpu_s: int, memory_bytes: int) -> None:
+    """Bound what the kernel counts for this process. Processes need no limit: the filter refuses to start any."""
+    for which, soft, hard in (
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
+        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
+        (resource.RLIMIT_FSIZE, 0, 0),
+        (resource.RLIMIT_NOFILE, 64, 64),
+        (resource.RLIMIT_CORE, 0, 0),
+    ):
+        resource.setrlimit(which, (soft, hard))
+
+
+def confine_files(libc: ctypes.CDLL, readable: list[str]) -> bool:
+    """Allow reading below `readable` (folders end with a slash) and nothing else; False where there is no Landlock."""
+    create_ruleset, add_rule, restrict_self = 444, 445, 446
+    version = libc.syscall(create_ruleset, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return False
+    rights = (1 << min(12 + version, 15)) - 1  # version 1 knows 13 rights over files, 2 and 3 one more each
+    read_file, read_dir = 1 << 2, 1 << 3
+    attributes = struct.pack("=Q", rights)
+    ruleset = checked(libc.syscall(create_ruleset, attributes, ctypes.c_size_t(len(attributes)), 0), "landlock ruleset")
+    for path in readable:
+        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = struct.pack("=Qi", read_file | read_dir if path.endswith("/") else read_file, beneath)
+        checked(libc.syscall(add_rule, ruleset, 1, rule, 0), f"landlock rule for {path}")
+        os.close(beneath)
+    checked(libc.syscall(restrict_self, ruleset, 0), "landlock")
+    os.close(ruleset)
+    return True
+
+
+def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
+    """Install the system-call filter for the rest of this process's life."""
+    code = seccomp_program(machine, os.getpid())
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
+    kept = ctypes.create_string_buffer(program, len(program))
+    checked(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(kept), 0, 0), "seccomp")
+
+
+def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
+    """Close every lock; return the names of those that hold."""
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        raise OSError(f"no system-call filter for machine type {machine}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
+    held = ["calls"]
+    if enter_namespaces(libc):
+        held.append("namespaces")
+    drop_capabilities(libc, machine)
+    # After the change of credentials, which would clear it: the program ends with the worker that started it.
+    checked(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "pdeathsig")
+    checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    set_limits(cpu_s, memory_bytes)
+    if confine_files(libc, readable):
+        held.append("files")
+    filter_calls(libc, machine)
+    return held
+
+
+def main() -> None:
+    """Lock this process, say so, then become the program.
+
+    Arguments: the descriptor of the program, processor seconds, bytes of memory, then the paths that it may read.
+    """
+    descriptor, cpu_s, memory_bytes = (int(argument) for argument in sys.argv[1:4])
+    with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - a descriptor has no path
+        source = file.read()
+    held = lock(cpu_s, memory_bytes, sys.argv[4:])
+    os.write(1, f"locked: {' '.join(held)}\n".encode())
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    sys.argv = ["program.py"]
+    for name in ("exit", "quit"):  # what `site` would add; programs end with them
+        setattr(builtins, name, sys.exit)
+    exec(compile(source, "program.py", "exec"), module.__dict__)  # noqa: S102 - the very purpose, behind the locks
+
+
+if __name__ == "__main__":
+    main()
