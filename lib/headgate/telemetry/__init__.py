@@ -1,1 +1,53 @@
-"""telemetry."""
+"""The one event stream and its sinks: log, JSON lines, Prometheus, memory; and the monitoring API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.telemetry.document import status_document
+from headgate.telemetry.fields import event_fields, event_name, printable, safe_text
+from headgate.telemetry.jsonl import JsonlSink
+from headgate.telemetry.log import LogSink
+from headgate.telemetry.log_setup import setup_logging
+from headgate.telemetry.memory import MemorySink
+from headgate.telemetry.metrics import METRICS, SPECS, Metric
+from headgate.telemetry.prometheus import PrometheusSink, StatusCollector, new_registry
+from headgate.telemetry.stream import EventStream, Handler, Recorded, Sink
+
+if TYPE_CHECKING:
+    from headgate.telemetry.monitor import DEFAULT_PORT, MonitorServer, monitor_app, serve_monitor
+
+__all__ = [
+    "DEFAULT_PORT",
+    "METRICS",
+    "SPECS",
+    "EventStream",
+    "Handler",
+    "JsonlSink",
+    "LogSink",
+    "MemorySink",
+    "Metric",
+    "MonitorServer",
+    "PrometheusSink",
+    "Recorded",
+    "Sink",
+    "StatusCollector",
+    "event_fields",
+    "event_name",
+    "monitor_app",
+    "new_registry",
+    "printable",
+    "safe_text",
+    "serve_monitor",
+    "setup_logging",
+    "status_document",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # FastAPI takes half a second to import: only who serves the monitoring API pays it.
+    if name in {"DEFAULT_PORT", "MonitorServer", "monitor_app", "serve_monitor"}:
+        from headgate.telemetry import monitor  # noqa: PLC0415
+
+        return getattr(monitor, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,76 @@
+"""Events as flat, printable, secret-free fields: what a log line and a JSON line show."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import Final
+
+from headgate.core import Sample, events, redacted
+
+JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
+
+_UNPRINTABLE: Final = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f"  # control characters: a terminal would obey them
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible, line-breaking or direction-changing
+    "\ud800-\udfff]"  # lone surrogates: not encodable
+)
+_SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_JSON_INT_LIMIT: Final = 2**63
+_WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line, with every character that a terminal or a viewer would obey written as an escape."""
+    return _UNPRINTABLE.sub(_escaped, text)
+
+
+def safe_text(text: str, *, limit_chars: int = 2_000) -> str:
+    """Return `text` without secrets, printable and cut to about `limit_chars`: fit for any log, page or table."""
+    return printable(redacted(text, limit_chars=limit_chars))
+
+
+def event_name(kind: type[events.Event]) -> str:
+    """Return the name of an event type as logs write it: `QueuePaused` -> `queue_paused`."""
+    return _WORD_START.sub("_", kind.__name__).lower()
+
+
+def event_fields(event: events.Event) -> dict[str, JsonValue]:
+    """Return the event's fields as JSON values, secrets redacted and strings printable.
+
+    A sample takes the place of its field: its columns stand beside the event's own, without the conversation, which
+    belongs to the sample store and may be megabytes long.
+    """
+    fields: dict[str, JsonValue] = {}
+    for name in _names(type(event)):
+        value = getattr(event, name)
+        if isinstance(value, Sample):
+            fields |= {column: _json(getattr(value, column)) for column in _names(Sample) if column != "conversation"}
+        else:
+            fields[name] = _json(value)
+    return fields
+
+
+def _json(value: object) -> JsonValue:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _JSON_INT_LIMIT else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return safe_text(value)
+    if isinstance(value, tuple | list):
+        return [_json(item) for item in value]
+    return safe_text(str(value))
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

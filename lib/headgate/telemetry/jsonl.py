@@ -1,0 +1,178 @@
+"""Events as JSON lines in a file: bounded memory, a writer thread, rotation by size."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from headgate.core import events
+from headgate.telemetry.fields import event_fields, event_name
+from headgate.telemetry.stream import Handler, Recorded
+
+_log = logging.getLogger("headgate.telemetry")
+_BATCH: Final = 500
+"""Events per write: large enough that a write costs little per event, small enough that a failed one loses little."""
+
+
+class JsonlSink:
+    """Appends one JSON object per event to `path`; `path.1` is the file before it, and so on up to `keep`.
+
+    Memory is bounded by `queue_events`: when the writer cannot keep up, or the disk is full, events are dropped,
+    counted in `dropped`, reported by logging once per outage, and noted in the file by an `events_dropped` line when
+    writing works again. Every line in a file is whole: a write that was cut short is taken back.
+
+    Owned by the event stream; lives until `close`.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int = 64_000_000, keep: int = 5, queue_events: int = 10_000) -> None:
+        if max_bytes < 1 or keep < 1 or queue_events < 1:
+            raise ValueError(f"max_bytes, keep and queue_events must be >= 1 (got {max_bytes}, {keep}, {queue_events})")
+        self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._lock = threading.Lock()
+        """Protects `dropped` and `_unreported`, which the emitting threads and the writer both change."""
+        self.dropped = 0
+        self._unreported = 0
+        self._failing = False
+        self._closed = False
+        self._queue: queue.Queue[Recorded[Any] | None] = queue.Queue(queue_events + 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _opened(path)
+        self._writer = threading.Thread(target=self._write_all, name="headgate-jsonl", daemon=True)
+        self._writer.start()
+
+    @property
+    def handlers(self) -> Mapping[type[events.Event], Handler]:
+        """Every event."""
+        return {events.Event: self._take}
+
+    def close(self) -> None:
+        """Write what is queued and close the file; waits at most 5 s for a disk that hangs."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=5)
+        self._writer.join(timeout=5)
+
+    def _take(self, recorded: Recorded[Any]) -> None:
+        try:
+            if self._closed:
+                raise queue.Full  # noqa: TRY301 - a closed sink drops like a full one
+            self._queue.put_nowait(recorded)
+        except queue.Full:
+            self._count_dropped(1)
+
+    def _count_dropped(self, events: int) -> None:
+        with self._lock:
+            self.dropped += events
+            self._unreported += events
+
+    def _write_all(self) -> None:
+        while True:
+            batch, is_last = self._next_batch()
+            if batch:
+                self._write(batch)
+            if is_last:
+                os.close(self._file)
+                return
+
+    def _next_batch(self) -> tuple[list[Recorded[Any]], bool]:
+        batch: list[Recorded[Any]] = []
+        recorded = self._queue.get()
+        while recorded is not None:
+            batch.append(recorded)
+            if len(batch) == _BATCH:
+                return batch, False
+            try:
+                recorded = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, batch: list[Recorded[Any]]) -> None:
+        lines = self._lines(batch)
+        taken = len(lines)
+        with self._lock:
+            unreported, self._unreported = self._unreported, 0
+        if unreported:
+            lines.insert(0, _dropped_line(batch[0].wall, unreported))
+        try:
+            self._append(b"".join(lines))
+        except OSError as error:
+            with self._lock:
+                self._unreported += unreported
+            self._count_dropped(taken)
+            if not self._failing:
+                _log.warning("events cannot be written to %s (%s); they are dropped until it works", self._path, error)
+            self._failing = True
+            return
+        if self._failing:
+            _log.warning("events are written to %s again; %d were dropped", self._path, unreported)
+        self._failing = False
+
+    def _lines(self, batch: list[Recorded[Any]]) -> list[bytes]:
+        lines = []
+        for recorded in batch:
+            try:
+                lines.append(_line(recorded))
+            except Exception:  # noqa: BLE001 - the boundary around one event: the writer goes on with the next
+                self._count_dropped(1)
+                _log.exception("an event cannot be written as JSON: %s", type(recorded.event).__name__)
+        return lines
+
+    def _append(self, data: bytes) -> None:
+        size = os.fstat(self._file).st_size
+        if size and size + len(data) > self._max_bytes:
+            self._rotate()
+            size = 0
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError:
+            with contextlib.suppress(OSError):  # the write's own error is the one to report
+                os.ftruncate(self._file, size)
+            raise
+
+    def _rotate(self) -> None:
+        if self._path.exists():  # it does not after a rotation whose last step failed: nothing is moved twice
+            for number in range(self._keep - 1, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    self._numbered(number).replace(self._numbered(number + 1))
+            self._path.replace(self._numbered(1))
+        old, self._file = self._file, _opened(self._path)
+        os.close(old)
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _opened(path: Path) -> int:
+    # Events name models and errors of a campaign: readable by their owner and group, not by everyone on the machine.
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+
+
+def _dropped_line(wall: float, events_dropped: int) -> bytes:
+    note = {"wall": wall, "event": "events_dropped", "fields": {"events": events_dropped}}
+    return orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _line(recorded: Recorded[Any]) -> bytes:
+    document = {
+        "sequence": recorded.sequence,
+        "wall": recorded.wall,
+        "monotonic": recorded.monotonic,
+        "event": event_name(type(recorded.event)),
+        "fields": event_fields(recorded.event),
+    }
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,176 @@
+"""The monitoring API: what a campaign is doing now, over HTTP. Reading it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import uvicorn
+from fastapi import FastAPI, Query, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.types import ASGIApp
+
+from headgate.core import Secret, errors
+from headgate.core import status as campaign_status
+from headgate.telemetry import views
+from headgate.telemetry.document import status_document
+from headgate.telemetry.guard import Guard, checked_binding
+from headgate.telemetry.problems import answer_with_problems
+
+DEFAULT_PORT: Final = 8765
+"""The seed's."""
+
+_STOP_S: Final = 2
+"""How long a stop waits for answers that are being written."""
+
+ROUTES: Final = {
+    "/health": "whether the server answers; needs no token",
+    "/status": "the whole status",
+    "/status/summary": "the figures at a glance",
+    "/status/miners": "every model; filters status_filter=active|paused, min_samples_1h=N, has_errors=true|false",
+    "/status/miners/{uid}": "one model, by uid or by NAME@REVISION",
+    "/status/queue": "the ready queue",
+    "/status/workers": "the workers",
+    "/status/env/{env_name}": "one environment",
+    "/metrics": "Prometheus metrics",
+}
+"""Path -> what it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorServer:
+    """A monitoring API that listens: `address` is its URL without a trailing slash."""
+
+    address: str
+    host: str
+    port: int
+
+
+def monitor_app(
+    status: Callable[[], campaign_status.CampaignStatus], registry: CollectorRegistry, token: Secret | None = None
+) -> ASGIApp:
+    """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request."""
+    # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
+    app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
+    answer_with_problems(app)
+    _add_service_routes(app, registry)
+    _add_status_routes(app, status)
+    return Guard(app, token, open_paths=frozenset({"/health"}))
+
+
+@contextlib.asynccontextmanager
+async def serve_monitor(
+    status: Callable[[], campaign_status.CampaignStatus],
+    registry: CollectorRegistry,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    token: Secret | None = None,
+) -> AsyncIterator[MonitorServer]:
+    """Serve the monitoring API in the running event loop for as long as the context is open.
+
+    Port 0 takes a free one. The server installs no signal handlers; leaving the context answers what was begun and
+    frees the port.
+
+    Raises:
+        InvalidSettingError: if `host` is not a loopback address and no token is set, or if the address cannot be bound.
+    """
+    checked_binding(host, token)
+    listener = _bound(host, port)
+    bound_host, bound_port = listener.getsockname()[:2]
+    config = uvicorn.Config(
+        monitor_app(status, registry, token),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="monitoring-api")
+    try:
+        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
+        yield MonitorServer(f"http://{shown}:{bound_port}", bound_host, bound_port)
+    finally:
+        server.should_exit = True
+        try:
+            await serving
+        finally:
+            listener.close()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process that runs it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65_535:
+        raise errors.InvalidSettingError(f"a port must be 0 to 65535 (got {port})")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=128)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message, step = f"port {port} of {host} is in use", "Choose another port, or 0 for any free one."
+        else:
+            message, step = f"cannot listen on {host} port {port} ({error})", "Choose an address of this machine."
+        raise errors.InvalidSettingError(message, next_step=step) from error
+
+
+def _add_service_routes(app: FastAPI, registry: CollectorRegistry) -> None:
+    @app.get("/")
+    async def card() -> dict[str, Any]:
+        return {"service": "headgate monitoring API", "endpoints": ROUTES}
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "healthy"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
+    # All of them are coroutines, although they await nothing: a plain function would run on a thread, and the status
+    # belongs to the event loop.
+    @app.get("/status")
+    async def everything() -> dict[str, Any]:
+        return status_document(status())
+
+    @app.get("/status/summary")
+    async def summary() -> dict[str, Any]:
+        return views.summary(status())
+
+    @app.get("/status/miners")
+    async def miners(
+        status_filter: views.StatusFilter | None = None,
+        min_samples_1h: Annotated[int | None, Query(ge=0)] = None,
+        has_errors: bool | None = None,
+    ) -> dict[str, Any]:
+        return views.miners(status(), status_filter, min_samples_1h, has_errors)
+
+    @app.get("/status/miners/{uid:path}")
+    async def miner(uid: str) -> dict[str, Any]:
+        return views.miner(status(), uid)
+
+    @app.get("/status/queue")
+    async def queue() -> dict[str, Any]:
+        return views.queue(status())
+
+    @app.get("/status/workers")
+    async def workers() -> dict[str, Any]:
+        return views.workers(status())
+
+    @app.get("/status/env/{env_name:path}")
+    async def environment(env_name: str) -> dict[str, Any]:
+        return views.environment(status(), env_name)

@@ -1,0 +1,217 @@
+"""The monitoring API's documents in seed 000's shapes: its field names, with every figure counted.
+
+Two figures of the seed are extrapolations by definition and stay what it calls them: `effective_daily_rate` and
+`projected_daily_samples` are 24 times the samples counted in the last hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+from headgate.core import errors
+from headgate.core import status as campaign_status
+from headgate.telemetry.document import json_safe
+
+StatusFilter = Literal["active", "paused"]
+_SATURATED: Final = 0.9
+_HAS_CAPACITY: Final = 0.7
+"""The seed's thresholds of worker utilisation for its recommendation."""
+
+
+def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
+    """Return the body of `/status/summary`."""
+    queue, workers = status.queue, status.workers
+    with_errors = [model for model in status.models if model.errors_1h]
+    return {
+        "timestamp": status.captured_at,
+        "uptime_seconds": max(0.0, status.captured_at - status.started_at),
+        "campaign": status.campaign,
+        "state": status.state,
+        "miners": _miner_counts(status.models),
+        "queue": {
+            "current_size": queue.size,
+            "max_size": queue.max_size,
+            "is_paused": queue.is_paused,
+            "is_warning": queue.is_warning,
+            "enqueue_rate": queue.enqueued_last_minute,
+            "dequeue_rate": queue.dequeued_last_minute,
+        },
+        "workers": {
+            "total": workers.total,
+            "active": workers.active,
+            "utilization": workers.utilization_last_minute,
+            "tasks_per_minute": workers.finished_last_minute,
+        },
+        "evaluation": {
+            "total_samples_1h": sum(_total(model.samples_1h.values()) for model in status.models),
+            "total_samples_24h": sum(_total(model.samples_24h.values()) for model in status.models),
+            "total_errors_1h": sum(model.errors_1h for model in status.models),
+            "miners_with_errors": len(with_errors),
+        },
+        "storage": {"stored": status.stored, "spooled": status.spooled, "open_tasks": status.open_tasks},
+    }
+
+
+def miners(
+    status: campaign_status.CampaignStatus,
+    status_filter: StatusFilter | None = None,
+    min_samples_1h: int | None = None,
+    has_errors: bool | None = None,
+) -> dict[str, Any]:
+    """Return the body of `/status/miners`: the models that pass every given filter."""
+    shown = [
+        model
+        for model in status.models
+        if (status_filter is None or model.is_paused == (status_filter == "paused"))
+        and (min_samples_1h is None or _total(model.samples_1h.values()) >= min_samples_1h)
+        and (has_errors is None or (model.errors_1h > 0) == has_errors)
+    ]
+    return {"total": len(shown), "miners": [_miner(model) for model in shown]}
+
+
+def miner(status: campaign_status.CampaignStatus, uid: str) -> dict[str, Any]:
+    """Return the body of `/status/miners/{uid}`; `uid` is a number or a model's key.
+
+    Raises:
+        NotFoundError: if there is no such model.
+        InvalidInputError: if several models have that uid.
+    """
+    found = [model for model in status.models if uid in (str(model.uid), model.model)]
+    if not found:
+        raise errors.NotFoundError(f"Miner {uid} not found", next_step="`/status/miners` lists them.")
+    if len(found) > 1:
+        raise errors.InvalidInputError(
+            f"uid {uid} belongs to {len(found)} models", next_step="Ask /status/miners/NAME@REVISION instead."
+        )
+    model = found[0]
+    detail = {
+        "pause_until": model.pause_until,
+        "samples_24h": dict(model.samples_24h),
+        "last_error_time": model.last_error_at,
+        "in_flight": model.in_flight,
+        "queued": model.queued,
+    }
+    return _miner(model) | detail
+
+
+def queue(status: campaign_status.CampaignStatus) -> dict[str, Any]:
+    """Return the body of `/status/queue`; rates are tasks counted in the last minute."""
+    ready = status.queue
+    return {
+        "current_size": ready.size,
+        "buffered": ready.buffered,
+        "max_size": ready.max_size,
+        "warning_threshold": ready.warning_threshold,
+        "pause_threshold": ready.pause_threshold,
+        "resume_threshold": ready.resume_threshold,
+        "is_paused": ready.is_paused,
+        "is_warning": ready.is_warning,
+        "utilization": ready.size / ready.max_size if ready.max_size else 0.0,
+        "throughput": {
+            "enqueue_rate": ready.enqueued_last_minute,
+            "dequeue_rate": ready.dequeued_last_minute,
+            "net_rate": ready.enqueued_last_minute - ready.dequeued_last_minute,
+        },
+        "totals": {"enqueued": ready.enqueued, "dequeued": ready.dequeued},
+        "env_breakdown": dict(ready.by_environment),
+    }
+
+
+def workers(status: campaign_status.CampaignStatus) -> dict[str, Any]:
+    """Return the body of `/status/workers`; utilisation is the busy share of the last minute."""
+    crew = status.workers
+    share = crew.utilization_last_minute
+    return {
+        "total_workers": crew.total,
+        "active_workers": crew.active,
+        "idle_workers": max(0, crew.total - crew.active),
+        "utilization": share,
+        "tasks_per_minute": crew.finished_last_minute,
+        "avg_task_duration": crew.mean_task_s,
+        "finished": crew.finished,
+        "busy_seconds": crew.busy_s,
+        "efficiency": {
+            "is_saturated": share > _SATURATED,
+            "has_capacity": share < _HAS_CAPACITY,
+            "recommendation": _recommendation(share),
+        },
+    }
+
+
+def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, Any]:
+    """Return the body of `/status/env/{env_name}`.
+
+    Raises:
+        NotFoundError: if the campaign does not sample it.
+    """
+    pairs = [pair for pair in status.pairs if pair.environment == name]
+    if not pairs:
+        known = ", ".join(sorted({pair.environment for pair in status.pairs})) or "none yet"
+        raise errors.NotFoundError(f"Environment {name} not found", next_step=f"Sampled now: {known}.")
+    sampled = {pair.model for pair in pairs}
+    models = [model for model in status.models if model.model in sampled]
+    hour = sum(model.samples_1h.get(name, 0) for model in models)
+    scored = sum(pair.scored for pair in pairs)
+    return {
+        "env_name": name,
+        "total_samples_1h": hour,
+        "total_samples_24h": sum(model.samples_24h.get(name, 0) for model in models),
+        "queue_size": status.queue.by_environment.get(name, 0),
+        "active_miners": sum(not model.is_paused for model in models),
+        "sampling_rate_per_hour": hour,
+        "projected_daily_samples": 24 * hour,
+        "due": sum(pair.due for pair in pairs),
+        "done": sum(pair.done for pair in pairs),
+        "errors": sum(pair.errors for pair in pairs),
+        "mean_score": sum(pair.score_sum for pair in pairs) / scored if scored else None,
+        "lag_seconds": max(pair.lag_s for pair in pairs),
+        "miners": [
+            {
+                "uid": model.uid,
+                "model": model.name,
+                "samples_1h": model.samples_1h.get(name, 0),
+                "samples_24h": model.samples_24h.get(name, 0),
+            }
+            for model in models
+        ],
+    }
+
+
+def _miner(model: campaign_status.ModelStatus) -> dict[str, Any]:
+    hour = _total(model.samples_1h.values())
+    shown: dict[str, Any] = json_safe(
+        {
+            "uid": model.uid,
+            "hotkey": None,
+            "model": model.name,
+            "revision": model.revision,
+            "status": "paused" if model.is_paused else "active",
+            "pause_reason": model.pause_reason,
+            "rate_multiplier": model.rate_multiplier,
+            "configured_daily_rate": model.configured_daily_rate,
+            "effective_daily_rate": 24 * hour,
+            "samples_1h": model.samples_1h,
+            "total_samples_1h": hour,
+            "total_samples_24h": _total(model.samples_24h.values()),
+            "consecutive_errors": model.consecutive_errors,
+            "last_error": model.last_error,
+            "error_count_1h": model.errors_1h,
+        }
+    )
+    return shown
+
+
+def _miner_counts(models: Iterable[campaign_status.ModelStatus]) -> dict[str, int]:
+    states = [model.is_paused for model in models]
+    return {"total": len(states), "active": states.count(False), "paused": states.count(True)}
+
+
+def _recommendation(utilization: float) -> str:
+    if utilization > _SATURATED:
+        return "Consider increasing workers"
+    return "Capacity available" if utilization < _HAS_CAPACITY else "Optimal utilization"
+
+
+def _total(counts: Iterable[int]) -> int:
+    return sum(counts)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.core import events
+from headgate.telemetry import METRICS, EventStream, PrometheusSink, StatusCollector, new_registry
+from headgate.telemetry.metrics import SPECS, STATUS_NAMES
+from tests.telemetry.factories import START, FixedClock, sample, status
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def counted(registry, *emitted, **options):
+    stream = EventStream(FixedClock(), [PrometheusSink(registry, **options)])
+    for event in emitted:
+        stream.emit(event)
+    assert not stream.failures
+    return registry.get_sample_value
+
+
+def test_samples_are_counted_by_environment_and_outcome(registry):
+    value = counted(
+        registry,
+        events.SampleAccepted(sample()),
+        events.SampleAccepted(sample(success=False, score=0.25)),
+        events.SampleAccepted(sample(success=False, score=None, error_kind="provider_timeout")),
+    )
+    by_outcome = {
+        outcome: value("headgate_samples_total", {"environment": "affine:sat", "outcome": outcome})
+        for outcome in ("success", "failure", "provider_timeout")
+    }
+    assert by_outcome == {"success": 1, "failure": 1, "provider_timeout": 1}
+
+
+def test_the_mean_score_can_be_taken_from_the_counters_without_the_unscored(registry):
+    value = counted(
+        registry,
+        events.SampleAccepted(sample(score=1.0)),
+        events.SampleAccepted(sample(score=0.5)),
+        events.SampleAccepted(sample(score=None, success=False, error_kind="auth")),
+    )
+    labels = {"environment": "affine:sat"}
+    assert value("headgate_score_points_total", labels) == 1.5
+    assert value("headgate_scored_samples_total", labels) == 2
+
+
+def test_durations_are_histograms_in_seconds(registry):
+    value = counted(
+        registry,
+        events.SampleAccepted(sample(latency_s=2.0)),
+        events.TaskStarted("t-1", "a@main", "affine:sat", 0.25, "0" * 32),
+        events.RequestFinished("a@main", "success", 0.2, 200, 100, 20),
+        events.BatchStored("b-1", 300, 2, 0.3),
+    )
+    labels = {"environment": "affine:sat"}
+    assert value("headgate_episode_latency_seconds_sum", labels) == 2.0
+    assert value("headgate_episode_latency_seconds_bucket", labels | {"le": "1.0"}) == 0
+    assert value("headgate_episode_latency_seconds_bucket", labels | {"le": "2.5"}) == 1
+    assert value("headgate_queue_wait_seconds_sum", labels) == 0.25
+    assert value("headgate_request_latency_seconds_count", {"outcome": "success"}) == 1
+    assert value("headgate_tokens_total", {"kind": "prompt"}) == 100
+    assert value("headgate_batch_store_seconds_count") == 1
+    assert value("headgate_rows_stored_total") == 300
+
+
+def test_models_above_the_cap_share_a_label(registry):
+    emitted = [events.SampleAccepted(sample(model=f"acme/m{number}@main")) for number in (1, 2, 3, 4, 1)]
+    value = counted(registry, *emitted, model_label_cap=2)
+    labels = [{"model": name, "outcome": "success"} for name in ("acme/m1@main", "acme/m2@main", "(other)")]
+    assert [value("headgate_model_samples_total", label) for label in labels] == [2, 1, 2]
+
+
+def test_a_model_that_leaves_the_roster_gives_its_label_to_another(registry):
+    value = counted(
+        registry,
+        events.SampleAccepted(sample(model="acme/old@main")),
+        events.RosterRefreshed(1, ("acme/new@main",), ("acme/old@main", "never/seen@main"), 0),
+        events.SampleAccepted(sample(model="acme/new@main")),
+        model_label_cap=1,
+    )
+    assert value("headgate_model_samples_total", {"model": "acme/old@main", "outcome": "success"}) is None
+    assert value("headgate_model_samples_total", {"model": "acme/new@main", "outcome": "success"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "labels", "value"),
+    [
+        (events.SampleRefused("t", "m", "e", "stale"), "headgate_samples_refused_total", {}, 1),
+        (events.TasksEnqueued("m", 50, 99), "headgate_tasks_enqueued_total", {}, 50),
+        (events.TaskStarted("t", "m", "e", 1, "0"), "headgate_tasks_started_total", {"environment": "e"}, 1),
+        (events.TaskReturned("t", "m", "e", "drain"), "headgate_tasks_returned_total", {"environment": "e"}, 1),
+        (events.DuesForgiven("m", "e", 7), "headgate_dues_forgiven_total", {}, 7),
+        (events.RequestDelayed("m", "auth", 1, 1), "headgate_request_delays_total", {"outcome": "auth"}, 1),
+        (events.ModelPaused("m", 1, 900, 3, 0, ""), "headgate_model_pauses_total", {}, 1),
+        (events.QueueWarned(1, 1), "headgate_queue_warnings_total", {}, 1),
+        (events.QueuePaused(1, 1), "headgate_queue_pauses_total", {}, 1),
+        (events.StoreFailed("b", 1, "", 1, 1), "headgate_store_failures_total", {}, 1),
+        (events.RowsQuarantined("b", 4, "p", "r"), "headgate_rows_quarantined_total", {}, 4),
+        (events.RosterRefreshFailed("", 1), "headgate_roster_refresh_failures_total", {}, 1),
+    ],
+)
+def test_each_event_counts_in_its_metric(registry, event, name, labels, value):
+    assert counted(registry, event)(name, labels) == value
+
+
+def test_gauges_are_read_from_the_status_at_each_scrape():
+    moment = [status()]
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(lambda: moment[0]))
+    value = registry.get_sample_value
+    assert value("headgate_queue_tasks") == 1234
+    assert value("headgate_queue_environment_tasks", {"environment": "affine:sat"}) == 1000
+    assert value("headgate_models_paused") == 1
+    assert value("headgate_workers_busy") == 19
+    assert value("headgate_spooled_samples") == 56
+    assert value("headgate_lag_seconds", {"environment": "agentgym:babyai"}) == 120
+    assert value("headgate_campaign_start_time_seconds") == START
+    moment[0] = status(spooled=0)
+    assert value("headgate_spooled_samples") == 0
+
+
+def test_registering_the_collector_asks_for_no_status():
+    def no_status():
+        raise AssertionError("asked for a status")
+
+    CollectorRegistry().register(StatusCollector(no_status))
+
+
+def test_the_table_names_every_metric_that_is_exported_and_no_other():
+    registry = new_registry(status)
+    counted(registry, events.SampleAccepted(sample()))
+    text = generate_latest(registry).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    exported = {
+        name + ("_total" if family.type == "counter" else ""): family
+        for name, family in families.items()
+        if name.startswith("headgate_")
+    }
+    assert set(exported) == set(METRICS)
+    assert {name: family.documentation for name, family in exported.items()} == METRICS
+    assert {name: family.type for name, family in exported.items()} == {name: SPECS[name].kind for name in SPECS}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_names_follow_the_conventions(name):
+    spec = SPECS[name]
+    assert name.endswith("_total") == (spec.kind == "counter")
+    assert name.endswith("_seconds") or spec.kind != "histogram"
+    assert set(spec.labels) <= {"environment", "outcome", "model", "kind"}
+    assert spec.help.endswith(".")
+
+
+def test_the_process_is_measured_too():
+    assert new_registry().get_sample_value("process_resident_memory_bytes") > 0
+    assert STATUS_NAMES
+
+
+def test_a_negative_cap_is_refused(registry):
+    with pytest.raises(ValueError, match=r"model_label_cap must be >= 0 \(got -1\)"):
+        PrometheusSink(registry, model_label_cap=-1)
