@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 
 import pytest
 
@@ -32,7 +33,7 @@ def logged():
 
 def raised(message):
     """Return an exception that has a traceback."""
-    with pytest.raises(ValueError, match="") as caught:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
         raise ValueError(message)
     return caught.value
 
