@@ -241,3 +241,26 @@ class StatusReported(Event):
     result_queue: int
     enqueued: int
     dequeued: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBlocked(Event):
+    """The journal cannot be written (a full disk): nothing new is started, finished samples wait in memory."""
+
+    error: str
+    waiting_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecovered(Event):
+    """The journal can be written again; what waited is durable."""
+
+    waited_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProviderFailed(Event):
+    """A task provider did not give tasks; it is asked again."""
+
+    error: str
+    retry_in_s: float

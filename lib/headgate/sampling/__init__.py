@@ -1,1 +1,33 @@
-"""sampling."""
+"""Sampling: rates, roster, samplers and history turn time into demand."""
+
+from headgate.sampling.batches import FairBatches
+from headgate.sampling.cadence import GOLDEN, Cadence, first_offset_s, interval_s
+from headgate.sampling.capacity import CapacityLimit, CapacityPlan, capacity_plan
+from headgate.sampling.error_pause import ErrorPause, Health
+from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
+from headgate.sampling.sampler import Demand, ModelSampler, PairHistory, SamplingRules
+from headgate.sampling.timers import TimerHeap
+from headgate.sampling.window import SlidingCount
+
+__all__ = [
+    "GOLDEN",
+    "Cadence",
+    "CapacityLimit",
+    "CapacityPlan",
+    "Demand",
+    "ErrorPause",
+    "FairBatches",
+    "Health",
+    "HttpTaskProvider",
+    "LocalTaskProvider",
+    "ModelSampler",
+    "PairHistory",
+    "SamplingRules",
+    "SlidingCount",
+    "TaskProvider",
+    "TaskProviderError",
+    "TimerHeap",
+    "capacity_plan",
+    "first_offset_s",
+    "interval_s",
+]

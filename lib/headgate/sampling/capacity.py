@@ -1,0 +1,95 @@
+"""The capacity check: does the throughput there is carry the samples that are wanted, and what binds first?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.core import DAY_S, Model
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityLimit:
+    """One limit: how many samples a day it carries, and how many are wanted of it."""
+
+    name: str
+    demanded_per_day: float
+    carries_per_day: float
+
+    @property
+    def load(self) -> float:
+        """Demanded share of what it carries; above 1 it binds."""
+        return self.demanded_per_day / self.carries_per_day if self.carries_per_day else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """Demanded samples against throughput (seed 000: daily_rate × models × environments / 86 400 <= throughput).
+
+    Attributes:
+        demanded_per_day: all models and environments at their rates, without boost.
+        boosted_per_day: the same while every model is boosted.
+        limits: the highest load first; the first one binds.
+        episode_s: mean seconds of an episode by environment, as given.
+        is_measured: which of those come from stored samples rather than an assumption.
+    """
+
+    demanded_per_day: float
+    boosted_per_day: float
+    limits: tuple[CapacityLimit, ...]
+    episode_s: Mapping[str, float]
+    is_measured: Mapping[str, bool]
+
+    @property
+    def binding(self) -> CapacityLimit:
+        """The limit with the highest load."""
+        return self.limits[0]
+
+    @property
+    def fits(self) -> bool:
+        """True when nothing is asked for more than it carries."""
+        return self.binding.load <= 1.0
+
+    @property
+    def workers_needed(self) -> float:
+        """Worker slots that the demand keeps busy on average (Little's law)."""
+        workers = next(limit for limit in self.limits if limit.name == "workers")
+        mean_s = DAY_S / workers.carries_per_day if workers.carries_per_day else 0.0
+        return self.demanded_per_day * mean_s / DAY_S
+
+
+def capacity_plan(
+    models: Sequence[Model],
+    rates: Mapping[str, float],
+    *,
+    workers: int,
+    boost: float,
+    episode_s: Mapping[str, float],
+    is_measured: Mapping[str, bool],
+) -> CapacityPlan:
+    """Return what is demanded per day against what the workers and each endpoint carry.
+
+    Args:
+        models: of the roster; their `max_parallel` bounds what their endpoint carries.
+        rates: samples per model and day, by environment.
+        workers: episodes in progress at most.
+        boost: the multiplier of boosted models.
+        episode_s: mean seconds of an episode by environment.
+        is_measured: whether that mean was measured.
+    """
+    per_model = sum(rates.values())
+    seconds_per_model = sum(rate * episode_s[e] for e, rate in rates.items())
+    mean_s = seconds_per_model / per_model if per_model else 1.0
+    demanded = per_model * len(models)
+    limits = [CapacityLimit("workers", demanded, workers * DAY_S / mean_s)]
+    parallel: dict[str, int] = {}
+    wanted: dict[str, float] = {}
+    for model in models:
+        limits.append(CapacityLimit(f"model {model.key}", per_model, model.max_parallel * DAY_S / mean_s))
+        parallel[model.base_url] = parallel.get(model.base_url, 0) + model.max_parallel
+        wanted[model.base_url] = wanted.get(model.base_url, 0.0) + per_model
+    limits.extend(
+        CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * DAY_S / mean_s) for url in parallel if url
+    )
+    ranked = tuple(sorted(limits, key=lambda limit: -limit.load))
+    return CapacityPlan(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured))

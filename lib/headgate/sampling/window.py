@@ -1,0 +1,66 @@
+"""Sliding counts: how many samples fell into the last day, hour or minute, in constant memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from headgate.core import DAY_S
+
+
+class SlidingCount:
+    """Counts over a sliding span, in a ring of equal buckets. Pure: `now` is given.
+
+    The oldest bucket leaves as a whole, so a count is exact to one bucket's width. `add` and `total` cost O(1)
+    amortised. Invariant: `total` equals the sum of the ring.
+    """
+
+    __slots__ = ("_bucket_s", "_buckets", "_newest", "_sum")
+
+    def __init__(self, *, span_s: float = DAY_S, bucket_s: float = 60.0) -> None:
+        self._bucket_s = bucket_s
+        self._buckets = array("Q", bytes(8 * round(span_s / bucket_s)))
+        self._newest = -1
+        self._sum = 0
+
+    def add(self, now: float, count: int = 1) -> None:
+        """Count `count` at `now`; a time older than the span is not counted."""
+        self._advance(now)
+        slot = int(now // self._bucket_s)
+        if self._newest - slot >= len(self._buckets):
+            return
+        self._buckets[slot % len(self._buckets)] += count
+        self._sum += count
+
+    def total(self, now: float) -> int:
+        """Return the count over the span that ends at `now`."""
+        self._advance(now)
+        return self._sum
+
+    def recent(self, now: float, last_s: float) -> int:
+        """Return the count over the last `last_s` seconds, to one bucket's width."""
+        self._advance(now)
+        size = len(self._buckets)
+        width = min(size, round(last_s / self._bucket_s))
+        return sum(self._buckets[(self._newest - back) % size] for back in range(width))
+
+    def restore(self, counts: Iterable[tuple[float, int]], now: float) -> None:
+        """Add (time, count) pairs of an earlier life."""
+        self._advance(now)
+        for at, count in counts:
+            if at <= now:
+                self.add(at, count)
+
+    def _advance(self, now: float) -> None:
+        slot = int(now // self._bucket_s)
+        if slot <= self._newest:
+            return
+        size = len(self._buckets)
+        for gone in range(max(self._newest + 1, slot - size + 1), slot + 1):
+            self._sum -= self._buckets[gone % size]
+            self._buckets[gone % size] = 0
+        self._newest = slot
+
+    def validate(self) -> None:
+        """Assert the invariant of the class."""
+        assert self._sum == sum(self._buckets), (self._sum, sum(self._buckets))
