@@ -1,0 +1,166 @@
+"""The sink: from the spool into the store, in batches, until the store has them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headgate.core import Clock, Sample, errors
+from headgate.core.events import BatchStored, Emit, RowsQuarantined, StoreFailed
+from headgate.storage.journal import SpooledBatch, SpoolState
+from headgate.storage.journal_thread import JournalThread
+from headgate.storage.store import StoredBatch
+
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 60.0
+"""A store that is down for an hour is asked once a minute; the spool holds the samples meanwhile."""
+
+
+class BatchStore(Protocol):
+    """Whatever stores a batch of samples: the sample store, or a double of it in a test."""
+
+    async def put_batch(self, batch_id: str, samples: list[Sample]) -> StoredBatch:
+        """Make the samples visible under `batch_id`, once however often it is called.
+
+        Raises:
+            StoreError: if that failed; it may be tried again.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRules:
+    """When a batch is stored: at `batch_size` samples, or when the oldest has waited `max_wait_s`."""
+
+    batch_size: int = 300
+    max_wait_s: float = 300.0
+
+
+class Sink:
+    """Stores what is spooled, one batch at a time. Owned by the campaign; `run` lives as long as it.
+
+    A batch leaves the spool only after the store has confirmed it. A failed one keeps its id and its rows and is tried
+    again with growing pauses; samples that come meanwhile wait in the spool, on disk.
+    """
+
+    def __init__(
+        self,
+        journal: JournalThread,
+        store: BatchStore,
+        rules: SinkRules,
+        *,
+        clock: Clock,
+        now: Callable[[], float],
+        emit: Emit,
+    ) -> None:
+        self._journal = journal
+        self._store = store
+        self._rules = rules
+        self._clock = clock
+        self._now = now
+        self._emit = emit
+        self._wake = asyncio.Event()
+        self._finishing = asyncio.Event()
+        self._spool = SpoolState(0, None, 0)
+        self._failures = 0
+        self._rng = random.Random(0)
+        self.stored = 0
+
+    @property
+    def spooled(self) -> int:
+        """Samples of this process that wait to be stored."""
+        return self._spool.rows
+
+    def note_accepted(self, rows: int) -> None:
+        """Take note of rows that have entered the spool."""
+        now = self._now()
+        oldest = self._spool.oldest_at if self._spool.oldest_at is not None else now
+        self._spool = SpoolState(self._spool.rows + rows, oldest, self._spool.assigned)
+        if self._is_due(now):
+            self._wake.set()
+
+    async def look(self) -> None:
+        """Read the spool's state again: at start, and after another process left its samples."""
+        journal = self._journal
+        self._spool = await journal.call(journal.journal.spool_state)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Store batches as they fall due, until `finish` is called; then store what is left, and end."""
+        await self.look()
+        while not self._finishing.is_set():
+            now = self._now()
+            if self._is_due(now):
+                await self._pause_after(await self._store_one())
+                continue
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self._wait_s(now)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        while self._spool.rows and await self._store_one() is None:
+            pass
+
+    def finish(self) -> None:
+        """Have `run` store everything that is spooled, full batch or not, and end.
+
+        What the store refuses then stays in the spool for the next campaign.
+        """
+        self._finishing.set()
+        self._wake.set()
+
+    def _is_due(self, now: float) -> bool:
+        spool = self._spool
+        if spool.assigned or spool.rows >= self._rules.batch_size:
+            return True
+        return spool.oldest_at is not None and now >= spool.oldest_at + self._rules.max_wait_s
+
+    def _wait_s(self, now: float) -> float | None:
+        if self._spool.oldest_at is None:
+            return None
+        return max(0.0, self._spool.oldest_at + self._rules.max_wait_s - now)
+
+    async def _store_one(self) -> float | None:
+        """Store one batch; return how long to wait before the next try, None when it worked."""
+        journal = self._journal.journal
+        batch = await self._journal.call(journal.next_batch, self._rules.batch_size)
+        if batch is not None:
+            began = self._clock.monotonic()
+            try:
+                stored = await self._store.put_batch(batch.batch_id, list(batch.samples))
+            except errors.StoreError as error:
+                return self._failed(batch, error)
+            await self._journal.call(journal.batch_stored, batch.batch_id)
+            self._tell(stored, self._clock.monotonic() - began)
+        self._failures = 0
+        self._spool = await self._journal.call(journal.spool_state)
+        return None
+
+    def _failed(self, batch: SpooledBatch, error: errors.StoreError) -> float:
+        self._failures += 1
+        pause = min(_FIRST_RETRY_S * 2.0 ** (self._failures - 1), _LONGEST_RETRY_S) * self._rng.uniform(0.75, 1.25)
+        self._emit(StoreFailed(batch.batch_id, len(batch.samples), str(error), pause, self._failures))
+        return pause
+
+    async def _pause_after(self, pause_s: float | None) -> None:
+        if pause_s is None:
+            return
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._finishing.wait()
+        except TimeoutError:
+            return
+
+    def _tell(self, stored: StoredBatch, seconds: float) -> None:
+        self.stored += stored.rows
+        self._emit(BatchStored(stored.batch_id, stored.rows, stored.parts, seconds))
+        if stored.quarantined_rows:
+            self._emit(
+                RowsQuarantined(
+                    stored.batch_id, stored.quarantined_rows, stored.quarantine_path or "", stored.reason or ""
+                )
+            )
