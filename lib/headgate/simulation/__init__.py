@@ -1,1 +1,26 @@
-"""simulation."""
+"""Simulated time, scripted models and stores: whole campaigns in seconds; for users' own tests, too."""
+
+from headgate.simulation.doubles import (
+    FreeEnvironment,
+    MemoryStore,
+    Script,
+    ScriptedChats,
+    ServiceTime,
+    free_environments,
+    never_fails,
+)
+from headgate.simulation.virtual_time import EPOCH, LoopClock, VirtualTimeLoop, run_virtual
+
+__all__ = [
+    "EPOCH",
+    "FreeEnvironment",
+    "LoopClock",
+    "MemoryStore",
+    "Script",
+    "ScriptedChats",
+    "ServiceTime",
+    "VirtualTimeLoop",
+    "free_environments",
+    "never_fails",
+    "run_virtual",
+]

@@ -1,0 +1,121 @@
+"""The campaign's own counts: what fell due and was done per pair, and how busy the workers were."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.core import Sample, Task
+from headgate.core.status import PairStatus, WorkerStatus
+from headgate.sampling import SlidingCount
+
+_MINUTE_S = 60.0
+
+
+@dataclass(slots=True)
+class _Pair:
+    due: int = 0
+    done: int = 0
+    scored: int = 0
+    errors: int = 0
+    score_sum: float = 0.0
+
+
+class PairFigures:
+    """Counts per model and environment since the campaign started."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[str, str], _Pair] = {}
+
+    def fell_due(self, task: Task) -> None:
+        """Count a task that was opened or taken over."""
+        self._pair(task.model, task.environment).due += 1
+
+    def done(self, sample: Sample) -> None:
+        """Count an accepted sample."""
+        pair = self._pair(sample.model, sample.environment)
+        pair.done += 1
+        pair.errors += sample.error_kind is not None
+        if sample.score is not None:
+            pair.scored += 1
+            pair.score_sum += sample.score
+
+    def status(
+        self, rates: Mapping[tuple[str, str], float], open_tasks: Iterable[Task], now: float
+    ) -> tuple[PairStatus, ...]:
+        """Return every pair that is sampled or was; `rates` are those in force."""
+        oldest: dict[tuple[str, str], float] = {}
+        for task in open_tasks:
+            key = (task.model, task.environment)
+            oldest[key] = min(oldest.get(key, task.due_at), task.due_at)
+        keys = sorted(set(rates) | set(self._pairs))
+        return tuple(self._status_of(key, rates.get(key, 0.0), max(0.0, now - oldest.get(key, now))) for key in keys)
+
+    def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
+        pair = self._pairs.get(key, _Pair())
+        return PairStatus(
+            model=key[0],
+            environment=key[1],
+            due=pair.due,
+            done=pair.done,
+            scored=pair.scored,
+            errors=pair.errors,
+            score_sum=pair.score_sum,
+            rate_per_day=rate,
+            lag_s=lag_s,
+        )
+
+    def _pair(self, model: str, environment: str) -> _Pair:
+        return self._pairs.setdefault((model, environment), _Pair())
+
+
+class WorkerFigures:
+    """The integral of busy workers, and what it was a minute ago."""
+
+    def __init__(self, total: int, now: float) -> None:
+        self._total = total
+        self._started = self._changed = now
+        self._active = 0
+        self._busy_s = 0.0
+        self._finished = 0
+        self._task_s = 0.0
+        self._recent = SlidingCount(span_s=_MINUTE_S, bucket_s=1.0)
+        self._past: deque[tuple[float, float]] = deque([(now, 0.0)])
+
+    def started(self, now: float) -> None:
+        """An episode took a worker."""
+        self._advance(now)
+        self._active += 1
+
+    def ended(self, now: float, seconds: float) -> None:
+        """An episode of `seconds` gave its worker back."""
+        self._advance(now)
+        self._active -= 1
+        self._finished += 1
+        self._task_s += seconds
+        self._recent.add(now)
+
+    def status(self, now: float) -> WorkerStatus:
+        """Return the counts so far."""
+        self._advance(now)
+        then, busy_then = self._past[0]
+        span = now - then
+        return WorkerStatus(
+            total=self._total,
+            active=self._active,
+            finished=self._finished,
+            finished_last_minute=self._recent.total(now),
+            busy_s=self._busy_s,
+            elapsed_s=now - self._started,
+            utilization_last_minute=(self._busy_s - busy_then) / (span * self._total) if span > 0 else 0.0,
+            mean_task_s=self._task_s / self._finished if self._finished else None,
+        )
+
+    def _advance(self, now: float) -> None:
+        self._busy_s += self._active * (now - self._changed)
+        self._changed = now
+        if now - self._past[-1][0] >= 1.0:
+            self._past.append((now, self._busy_s))
+            while len(self._past) > 2 and self._past[1][0] <= now - _MINUTE_S:
+                self._past.popleft()

@@ -1,0 +1,101 @@
+"""What a campaign is given: settings, models, environments, a store, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.config import Settings
+from headgate.core import Chat, Model, Task
+from headgate.core.errors import InvalidSettingError, UnknownEnvironmentError
+from headgate.core.events import Emit
+from headgate.environments import Environment
+from headgate.sampling import RosterSource, SamplingRules, TaskProvider
+from headgate.storage import BatchStore, History
+
+
+class CampaignStore(BatchStore, Protocol):
+    """What a campaign asks of its store."""
+
+    async def history(self, now: float) -> History:
+        """Return what was sampled before: totals, last times, next sequence numbers."""
+        ...
+
+
+class ChatSource(Protocol):
+    """Who answers a task's conversation: the models behind their endpoints, or a script in a simulation."""
+
+    def chat(self, model: Model, task: Task, emit: Emit) -> Chat:
+        """Return what answers the requests of one episode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignPlan:
+    """Everything that a campaign needs before it starts.
+
+    Attributes:
+        settings: see `headgate.config.Settings`.
+        roster: where the models come from.
+        environments: by name, those to sample.
+        store: where samples go, and where history comes from.
+        chats: who answers.
+        duration_s: how long to sample; None until stopped.
+        provider: a source of tasks in place of the daily rates.
+        stop_when_idle: end when the provider has nothing more to give and everything given is done.
+    """
+
+    settings: Settings
+    roster: RosterSource
+    environments: Mapping[str, Environment]
+    store: CampaignStore
+    chats: ChatSource
+    duration_s: float | None = None
+    provider: TaskProvider | None = None
+    stop_when_idle: bool = False
+
+    def rates(self) -> dict[str, float]:
+        """Return samples per model and day by environment: the setting, else the environment's own.
+
+        Raises:
+            UnknownEnvironmentError: if `rates` names an environment that is not sampled.
+        """
+        settings = self.settings
+        unknown = sorted(set(settings.rates) - set(self.environments))
+        if unknown:
+            raise UnknownEnvironmentError(
+                f"rates name {unknown[0]!r}, which is not among the sampled environments",
+                next_step=f"Sampled are: {', '.join(sorted(self.environments))}.",
+            )
+        default = settings.daily_rate_per_env
+        return {
+            name: settings.rates.get(name, default if default is not None else environment.spec.daily_rate)
+            for name, environment in self.environments.items()
+        }
+
+    def sampling_rules(self) -> SamplingRules:
+        """Return the rules of the samplers."""
+        settings = self.settings
+        return SamplingRules(
+            low_sample_threshold=settings.low_sample_threshold,
+            low_sample_multiplier=settings.low_sample_multiplier,
+            catch_up_horizon_s=settings.catch_up_horizon_s,
+            error_threshold=settings.chutes_error_threshold,
+            error_pause_s=settings.chutes_error_pause_duration,
+            max_pause_s=settings.max_pause_s,
+            seed=settings.campaign,
+        )
+
+    def checked(self) -> CampaignPlan:
+        """Return the plan itself when it can be run.
+
+        Raises:
+            InvalidSettingError: if no environment is to be sampled.
+        """
+        if not self.environments:
+            raise InvalidSettingError(
+                "no environment is to be sampled", next_step="`headgate environments` lists what is installed."
+            )
+        self.rates()
+        return self

@@ -1,0 +1,86 @@
+"""From the parts of a campaign to its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
+from headgate.sampling import ModelSampler
+from headgate.scheduling import Backpressure, Dispatcher
+
+_HOUR_S = 3_600.0
+_DAY_S = 86_400.0
+
+
+def campaign_status(
+    campaign: str,
+    state: str,
+    *,
+    now: float,
+    started_at: float,
+    samplers: Mapping[str, ModelSampler],
+    dispatcher: Dispatcher,
+    backpressure: Backpressure,
+    buffered: int,
+    enqueued_last_minute: int,
+    dequeued_last_minute: int,
+    pairs: tuple[PairStatus, ...],
+    workers: WorkerStatus,
+    spooled: int,
+    stored: int,
+    samples: int,
+    open_tasks: int,
+) -> CampaignStatus:
+    """Return everything at one moment, from the counts that the parts keep."""
+    queue = QueueStatus(
+        size=len(dispatcher.queue),
+        buffered=buffered,
+        max_size=backpressure.max_size,
+        warning_threshold=backpressure.warn_above,
+        pause_threshold=backpressure.pause_at,
+        resume_threshold=backpressure.resume_at,
+        is_paused=backpressure.is_paused,
+        enqueued=dispatcher.enqueued,
+        dequeued=dispatcher.dequeued,
+        enqueued_last_minute=enqueued_last_minute,
+        dequeued_last_minute=dequeued_last_minute,
+        by_environment={e: n for e, n in dispatcher.queue.by_environment.items() if n},
+    )
+    return CampaignStatus(
+        campaign=campaign,
+        captured_at=now,
+        started_at=started_at,
+        state=state,
+        models=tuple(_model_status(sampler, dispatcher, now) for sampler in samplers.values()),
+        pairs=pairs,
+        queue=queue,
+        workers=workers,
+        spooled=spooled,
+        stored=stored,
+        samples=samples,
+        open_tasks=open_tasks,
+    )
+
+
+def _model_status(sampler: ModelSampler, dispatcher: Dispatcher, now: float) -> ModelStatus:
+    model, pause = sampler.model, sampler.pause
+    is_paused = pause.is_paused(now)
+    return ModelStatus(
+        uid=model.uid,
+        model=model.key,
+        name=model.name,
+        revision=model.revision,
+        is_paused=is_paused,
+        pause_reason=f"service errors (pause {pause.level})" if is_paused else None,
+        pause_until=pause.paused_until if is_paused else None,
+        rate_multiplier=sampler.multiplier,
+        configured_daily_rate=sum(sampler.rate_per_day(e) for e in sampler.environments),
+        samples_1h=sampler.counts(now, _HOUR_S),
+        samples_24h=sampler.counts(now, _DAY_S),
+        consecutive_errors=pause.consecutive,
+        errors_1h=sampler.errors.total(now),
+        last_error=sampler.last_error[1] if sampler.last_error else None,
+        last_error_at=sampler.last_error[0] if sampler.last_error else None,
+        in_flight=dispatcher.in_flight(model.key),
+        queued=dispatcher.queued(model.key),
+    )
