@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODEL_READY := $(VENV)/.model-ready
 export PYTHON
+export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help setup setup-model demo test test-fast chaos check docs reference bench lock clean
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headgate.config import setting_fields, variables_of
 from headgate.core import events
+from headgate.telemetry import event_name
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 GROUPS = {
@@ -29,13 +30,21 @@ def events_page() -> str:
     lines = [
         "# Events",
         "",
-        "Everything that happens is one event of one stream. The log, the metrics, the monitoring API and the file of",
-        "[`events_file`](settings.md#events_file) are made from it. Each event is stamped with the wall time and a",
-        "sequence number when it is emitted. In the file an event is one JSON object on one line, with its class in",
-        "`event`.",
+        "Everything that happens is one event of one stream; the log, the metrics and the monitoring API are made from it.",
+        "With [`events_file`](settings.md#events_file) each event is also one JSON object on one line of a file:",
+        "`sequence`, `wall` (seconds since 1970), `monotonic`, `event` (the name below in small letters), and `fields`.",
+        "A `Sample` among the fields is spread into its [columns](storage.md#columns), without the conversation.",
     ]
     for cls in _event_classes():
-        lines += ["", f"## `{cls.__name__}`", "", _sentence(cls), "", "| field | type |", "|---|---|"]
+        lines += [
+            "",
+            f"## `{cls.__name__}`",
+            "",
+            f"`{event_name(cls)}`. {_sentence(cls)}",
+            "",
+            "| field | type |",
+            "|---|---|",
+        ]
         lines += [f"| `{field.name}` | `{_escaped(str(field.type))}` |" for field in dataclasses.fields(cls)]
     return "\n".join(lines) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,14 +55,20 @@ def commands(program: str) -> list[tuple[str, list[str]]]:
     """Return (where, words after `program`) for every command line of the pages that calls it."""
     found = []
     for block in blocks("bash", "sh", "shell", "console"):
-        joined = block.code.replace("\\\n", " ")
-        for row in joined.splitlines():
-            line = row.strip().removeprefix("$ ").split(" #")[0]
-            words = [w for w in line.split() if not re.match(r"[A-Z_]+=", w)]
-            if words and words[0] == program:
+        for line in block.code.replace("\\\n", " ").splitlines():
+            words = _words(line.strip().removeprefix("$ "))
+            if words[:1] == [program]:
                 found.append((f"{block.page}:{block.line}", words[1:]))
     for page in pages():
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-        inline = re.findall(rf"`(?:[A-Z_]+=\S+ )?{program} ([^`]+)`", text)
-        found += [(str(page.relative_to(ROOT)), words.split()) for words in inline]
+        inline = re.findall(rf"`((?:[A-Z_]+=\S+ )?{program} [^`]+)`", text)
+        found += [(str(page.relative_to(ROOT)), _words(line)[1:]) for line in inline]
     return found
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a command line as a shell has them, without comment and without variables before it."""
+    words = shlex.split(line, comments=True)
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        words.pop(0)
+    return words

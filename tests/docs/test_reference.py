@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
-from headgate.core import ErrorKind, errors, events
+from headgate.core import ErrorKind, Sample, errors, events
 from tests.docs.pages import DOCS, headings
 from tests.house.tree import ROOT
 
@@ -64,6 +65,11 @@ def test_every_setting_has_its_heading_its_variables_and_its_default() -> None:
     for name, field in setting_fields().items():
         assert name in written, name
         assert [v for v in variables_of(field) if f"`{v}`" not in text] == []
+
+
+def test_every_column_of_the_store_is_explained_in_its_order() -> None:
+    text = (DOCS / "reference/storage.md").read_text().split("## Columns", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == [field.name for field in dataclasses.fields(Sample)]
 
 
 def test_every_metric_has_its_heading() -> None:
