@@ -30,9 +30,9 @@ def events_page() -> str:
     lines = [
         "# Events",
         "",
-        "Everything that happens is one event of one stream; the log, the metrics and the monitoring API are made from it.",
+        "Everything that happens is one event of one stream; log, metrics and monitoring API are made from it.",
         "With [`events_file`](settings.md#events_file) each event is also one JSON object on one line of a file:",
-        "`sequence`, `wall` (seconds since 1970), `monotonic`, `event` (the name below in small letters), and `fields`.",
+        "`sequence`, `wall` (seconds since 1970), `monotonic`, `event` (the small letters below), and `fields`.",
         "A `Sample` among the fields is spread into its [columns](storage.md#columns), without the conversation.",
     ]
     for cls in _event_classes():
