@@ -6,6 +6,7 @@ from headgate.models.client import ChatClient, ClientSettings
 from headgate.models.endpoint import Endpoint, serve
 from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
 from headgate.models.faults import Cut, Failure, FaultPlan, Garbage, Hang, RateLimit, Rule, Slow, WrongKey
+from headgate.models.local_model import LOCAL_MODEL, local_model, run_local_model
 from headgate.models.retry import GiveUp, Retry, RetryPolicy
 from headgate.models.serving import run_baselines
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan, SimulationStats
@@ -13,6 +14,7 @@ from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION, TaskRef
 
 __all__ = [
     "BASELINES",
+    "LOCAL_MODEL",
     "MAX_RETRY_AFTER_S",
     "NOT_A_MODEL",
     "SIMULATED",
@@ -41,8 +43,10 @@ __all__ = [
     "ask",
     "baseline_of",
     "kind_of_status",
+    "local_model",
     "open_gate",
     "retry_after_s",
     "run_baselines",
+    "run_local_model",
     "serve",
 ]

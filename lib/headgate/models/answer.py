@@ -130,9 +130,9 @@ def _document(body: bytes | bytearray) -> dict[str, Any]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise _garbage("an answer that is not JSON in UTF-8", body) from None
+        document = None  # raised below: the decoder's exception would keep the whole body alive
     if not isinstance(document, dict):
-        raise _garbage("an answer that is no JSON object", body)
+        raise _garbage("an answer that is no JSON object in UTF-8", body)
     if (error := document.get("error")) is not None:
         raise _stated_failure(error)
     return document

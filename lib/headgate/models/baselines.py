@@ -5,14 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Self, get_args
+from typing import TYPE_CHECKING, Final, Self
 
 from headgate.core import Message
-from headgate.environments.protocol import BaselineKind, Environment
 from headgate.models.background_loop import BackgroundLoop
 from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION, TaskReference
 
-BASELINES: Final[dict[str, BaselineKind]] = {f"baseline-{kind}": kind for kind in get_args(BaselineKind)}
+if TYPE_CHECKING:
+    from headgate.environments import BaselineKind, Environment
+
+BASELINES: Final[dict[str, BaselineKind]] = {
+    "baseline-random": "random",
+    "baseline-greedy": "greedy",
+    "baseline-solver": "solver",
+}
 """Names of the baseline models. A name that goes on after a hyphen (`baseline-random-2`) is the same baseline."""
 
 NOT_A_MODEL: Final = "a Headgate baseline, not a language model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from contextlib import AsyncExitStack
@@ -83,5 +84,5 @@ def _guarded_socket(address: Any) -> socket.socket:
     family, kind, protocol, _, target = address
     host = ipaddress.ip_address(str(target[0]).split("%")[0])
     if (getattr(host, "ipv4_mapped", None) or host).is_link_local:
-        raise PermissionError(f"link-local address {host} is never a model endpoint")
+        raise PermissionError(errno.EACCES, f"link-local address {host} is never a model endpoint")
     return socket.socket(family=family, type=kind, proto=protocol)

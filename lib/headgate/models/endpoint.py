@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from aiohttp import web
 
 from headgate.core import Clock, SystemClock, errors
-from headgate.environments.protocol import Environment
 from headgate.models.baselines import (
     WITHOUT_TASK,
     BaselineAgents,
@@ -28,6 +27,9 @@ from headgate.models.fault_schedule import Break, FaultSchedule, Refuse
 from headgate.models.faults import FaultPlan
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
 from headgate.models.wire import Completion, count_tokens, error_body, listing
+
+if TYPE_CHECKING:
+    from headgate.environments import Environment
 
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 _CLIENT_GONE: Final = 499

