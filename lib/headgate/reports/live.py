@@ -1,0 +1,116 @@
+"""A running campaign in a terminal: a table that a live display redraws, and plain lines where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from headgate.core import status as campaign_status
+from headgate.telemetry import printable
+
+
+def live_view(status: campaign_status.CampaignStatus, *, max_rows: int = 30) -> Group:
+    """Return the header line and the table of models and environments, for `rich.live.Live` or `Console.print`.
+
+    With more than `max_rows` pairs, those that are furthest behind are shown, and the others summed up in a line.
+    """
+    shown = _shown(status.pairs, max_rows)
+    parts: list[Text | Table] = [_header(status), _table(status, shown)]
+    left_out = len(status.pairs) - len(shown)
+    if left_out:
+        done, due = sum(pair.done for pair in status.pairs), sum(pair.due for pair in status.pairs)
+        text = f"{left_out:,} more pairs of model and environment are not shown; all together {done:,} of {due:,} done"
+        parts.append(Text(text, style="dim"))
+    return Group(*parts)
+
+
+def status_line(status: campaign_status.CampaignStatus) -> str:
+    """Return the campaign's figures on one line without colours: for logs and terminals that cannot redraw."""
+    return _header(status).plain
+
+
+def status_lines(status: campaign_status.CampaignStatus) -> list[str]:
+    """Return the figures and one `key=value` line per model and environment, without colours or limits."""
+    return [status_line(status), *(_pair_line(pair) for pair in status.pairs)]
+
+
+def _header(status: campaign_status.CampaignStatus) -> Text:
+    queue, workers = status.queue, status.workers
+    paused = sum(model.is_paused for model in status.models)
+    parts = [
+        (printable(status.campaign), "bold"),
+        (status.state, "green" if status.state == "running" else "yellow"),
+        (f"up {duration(status.captured_at - status.started_at)}", ""),
+        (f"models {len(status.models)}" + (f" ({paused} paused)" if paused else ""), "yellow" if paused else ""),
+        (f"workers {workers.active}/{workers.total} ({workers.utilization_last_minute:.0%} busy)", ""),
+        (f"queue {queue.size:,}" + _queue_note(queue), "yellow" if queue.is_paused or queue.is_warning else ""),
+        (f"samples {status.samples:,}", ""),
+        (f"stored {status.stored:,}", ""),
+        (f"spool {status.spooled:,}", ""),
+    ]
+    return Text("  ").join(Text(text, style=style) for text, style in parts)
+
+
+def _queue_note(queue: campaign_status.QueueStatus) -> str:
+    return " paused" if queue.is_paused else " long" if queue.is_warning else ""
+
+
+def _table(status: campaign_status.CampaignStatus, pairs: Sequence[campaign_status.PairStatus]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
+    table.add_column("model", overflow="fold", no_wrap=False)
+    table.add_column("environment", overflow="fold")
+    for name in ("done", "due", "lag", "per day", "score", "errors"):
+        table.add_column(name, justify="right", no_wrap=True)
+    paused = {model.model for model in status.models if model.is_paused}
+    former = ""
+    for pair in pairs:
+        # `Text` and never a string: rich would read markup in it, and a name may look like markup.
+        name = Text(
+            printable(pair.model) if pair.model != former else "", style="yellow" if pair.model in paused else ""
+        )
+        former = pair.model
+        table.add_row(
+            name,
+            Text(printable(pair.environment)),
+            f"{pair.done:,}",
+            f"{pair.due:,}",
+            Text(duration(pair.lag_s), style="dim" if pair.lag_s == 0 else ""),
+            f"{pair.rate_per_day:,.0f}",
+            _score(pair),
+            Text(f"{pair.errors:,}", style="red" if pair.errors else "dim"),
+        )
+    return table
+
+
+def _shown(pairs: Sequence[campaign_status.PairStatus], max_rows: int) -> list[campaign_status.PairStatus]:
+    if len(pairs) <= max_rows:
+        return list(pairs)
+    furthest = sorted(pairs, key=lambda pair: (-pair.lag_s, -pair.errors, pair.model, pair.environment))[:max_rows]
+    return sorted(furthest, key=lambda pair: (pair.model, pair.environment))
+
+
+def _pair_line(pair: campaign_status.PairStatus) -> str:
+    return printable(
+        f"model={pair.model} environment={pair.environment} done={pair.done} due={pair.due} lag_s={pair.lag_s:.0f} "
+        f"rate_per_day={pair.rate_per_day:.0f} score={_score(pair)} errors={pair.errors}"
+    )
+
+
+def _score(pair: campaign_status.PairStatus) -> str:
+    mean = pair.mean_score
+    return "-" if mean is None else f"{mean:.3f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in two units at most: `0s`, `42s`, `3m 20s`, `5h 02m`, `2d 03h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"

@@ -1,0 +1,41 @@
+"""How every figure looks: colours, names on axes, grid, legend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from matplotlib.axes import Axes
+
+from headgate.core import ErrorKind
+from headgate.reports.svg import INK
+
+WIDTH_IN: Final = 10.0
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A3F", "#8A8F98")
+"""Okabe and Ito's palette, told apart by colour-blind readers; its yellow and black are replaced by an olive and a
+grey, since they vanish on light or dark pages."""
+
+ERROR_COLOURS: Final[Mapping[str, str]] = dict(
+    zip((kind.value for kind in ErrorKind), (*COLOURS, "#5B4B8A"), strict=True)
+)
+
+
+def short_name(key: str, limit: int = 34) -> str:
+    """Return a model's key short enough for an axis: `@main` is left out, a long revision and a long name are cut."""
+    name, _, revision = key.partition("@")
+    shown = name if revision in {"", "main"} else f"{name}@{revision[:8]}"
+    shown = shown.encode("ascii", "backslashreplace").decode()
+    return shown if len(shown) <= limit else f"{shown[: limit // 2 - 1]}…{shown[-(limit // 2) :]}"
+
+
+def quiet_grid(axes: Axes, axis: Literal["x", "y"]) -> None:
+    """Draw faint lines behind the data."""
+    axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def legend_above(axes: Axes) -> None:
+    """Put the legend in a row above the axes, where it covers no data."""
+    series = len(axes.get_legend_handles_labels()[0])
+    columns = series if series <= 6 else 5
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, handlelength=1.2, columnspacing=1.2)

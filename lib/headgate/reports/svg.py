@@ -1,0 +1,111 @@
+"""Figures as files: SVG that may stand inside a page, and PNG."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+# Only what matplotlib has just drawn is parsed here, never a document from outside.
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+INK: Final = "#262b33"
+"""Colour of text and axes; in SVG it becomes `currentColor`, so that a figure is readable on light and dark pages."""
+
+_FONT: Final = "DejaVu Sans"
+_PAGE_FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+_DPI: Final = 144
+_SVG: Final = "http://www.w3.org/2000/svg"
+_HREF: Final = "{http://www.w3.org/1999/xlink}href"
+_ELEMENTS: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "use", "rect", "title"})
+_URL: Final = re.compile(r"url\(#([^)]+)\)")
+_SETTINGS: Final[Any] = {
+    "svg.fonttype": "none",  # text stays text: searchable, small, in the page's font
+    "svg.hashsalt": "headgate",  # ids depend on the drawing alone
+    "text.parse_math": False,  # a `$` in a name is a dollar sign
+    "font.family": _FONT,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+}
+_lock = threading.RLock()
+"""Protects matplotlib's settings, which belong to the process."""
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw and save with the report's settings; one thread at a time, the process's own settings come back after."""
+    with _lock, mpl.rc_context(_SETTINGS):
+        yield
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return `figure` as a PNG on white."""
+    with drawing():
+        buffer = io.BytesIO()
+        metadata = {"Software": None}
+        figure.savefig(buffer, format="png", dpi=_DPI, facecolor="white", metadata=metadata)
+        return buffer.getvalue()
+
+
+def inline_svg(figure: Figure, name: str, title: str) -> str:
+    """Return `figure` as an SVG element for a page: the same drawing gives the same text.
+
+    `name` prefixes every id, so that several figures of one page do not meet; `title` is what a screen reader says.
+    Style sheets, scripts, images and references to other documents are left out.
+    """
+    buffer = io.BytesIO()
+    with drawing():
+        metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    root = ET.fromstring(buffer.getvalue())  # noqa: S314 - see the import
+    _clean(root, name)
+    width, height = root.attrib.pop("width"), root.attrib.pop("height")
+    root.attrib |= {
+        "xmlns": _SVG,
+        "role": "img",
+        "aria-label": title,
+        "data-size": f"{width.removesuffix('pt')} {height.removesuffix('pt')}",
+        # Of matplotlib's style sheet, which would apply to the whole page.
+        "stroke-linejoin": "round",
+        "stroke-linecap": "butt",
+    }
+    text = ET.tostring(root, encoding="unicode")
+    return text.replace(INK, "currentColor").replace(f"'{_FONT}'", _PAGE_FONT)
+
+
+def _clean(element: ET.Element, name: str) -> None:
+    element.tag = _local(element.tag)
+    for key, value in list(element.attrib.items()):
+        if key == "id":
+            element.attrib[key] = f"{name}-{value}"
+        elif key in {"href", _HREF}:
+            del element.attrib[key]
+            if value.startswith("#"):
+                element.attrib["href"] = f"#{name}-{value[1:]}"
+        elif key.startswith("on"):
+            del element.attrib[key]
+        else:
+            element.attrib[key] = _URL.sub(rf"url(#{name}-\1)", value)
+    for child in list(element):
+        if not isinstance(child.tag, str) or _local(child.tag) not in _ELEMENTS:
+            element.remove(child)
+        else:
+            _clean(child, name)
+
+
+def _local(tag: str) -> str:
+    return tag.rpartition("}")[2]

@@ -1,0 +1,234 @@
+"""The tables of a report, made from samples: who scored what where, what went wrong, what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from headgate.core import ErrorKind, Sample, errors
+from headgate.reports.statistics import Estimate, combined, distinct, estimate_of
+from headgate.telemetry import safe_text
+
+PROVIDER_ERRORS: Final = (
+    ErrorKind.RATE_LIMITED,
+    ErrorKind.PROVIDER_FAILURE,
+    ErrorKind.PROVIDER_TIMEOUT,
+    ErrorKind.AUTH,
+    ErrorKind.BAD_REQUEST,
+    ErrorKind.CONNECTION,
+)
+"""Kinds that the model's endpoint, or the way to it, is responsible for."""
+
+_TYPES: Final[dict[str, Any]] = {
+    "task_id": pl.String,
+    "model": pl.String,
+    "environment": pl.String,
+    "score": pl.Float64,
+    "success": pl.Boolean,
+    "error_kind": pl.String,
+    "error": pl.String,
+    "started_at": pl.Float64,
+    "finished_at": pl.Float64,
+    "latency_s": pl.Float64,
+    "prompt_tokens": pl.Int64,
+    "completion_tokens": pl.Int64,
+    "trace_id": pl.String,
+}
+"""The columns that a report reads; the others, conversations above all, are left where they are."""
+
+_ERROR_ROWS: Final = 200
+
+
+def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per task with the columns that a report reads, times in seconds since the epoch.
+
+    Raises:
+        InvalidInputError: if a column is missing.
+    """
+    if samples.is_empty():
+        return pl.DataFrame(schema=_TYPES)
+    missing = [name for name in _TYPES if name not in samples.columns]
+    if missing:
+        known = ", ".join(field.name for field in dataclasses.fields(Sample))
+        raise errors.InvalidInputError(
+            f"the samples lack the columns {', '.join(missing)}", next_step=f"A sample has the columns {known}."
+        )
+    typed = samples.select(_column(name, samples.schema[name]) for name in _TYPES)
+    return distinct(typed.with_columns(pl.col("score").fill_nan(None)))
+
+
+def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per model and environment: counts, mean score with interval, latency, tokens.
+
+    Latency is that of the scored samples: an endpoint that times out would otherwise look like a slow model.
+    """
+    is_scored = pl.col("score").is_not_null()
+    rows = (
+        samples.group_by("model", "environment")
+        .agg(
+            pl.len().alias("samples"),
+            is_scored.sum().alias("scored"),
+            pl.col("score").mean().alias("mean"),
+            pl.col("score").var().fill_null(0.0).alias("variance"),
+            pl.col("score").drop_nulls().is_in([0.0, 1.0]).all().alias("is_binary"),
+            (pl.col("success") & is_scored).sum().alias("successes"),
+            pl.col("error_kind").is_not_null().sum().alias("errors"),
+            pl.col("latency_s").filter(is_scored).quantile(0.5, "linear").alias("latency_p50_s"),
+            pl.col("latency_s").filter(is_scored).quantile(0.95, "linear").alias("latency_p95_s"),
+            pl.col("prompt_tokens").sum(),
+            pl.col("completion_tokens").sum(),
+        )
+        .sort("model", "environment")
+    )
+    estimates = [_estimate_of_row(row) for row in rows.iter_rows(named=True)]
+    return rows.select(
+        "model",
+        "environment",
+        "samples",
+        "scored",
+        "mean",
+        pl.Series("low", [part.low if part else None for part in estimates], dtype=pl.Float64),
+        pl.Series("high", [part.high if part else None for part in estimates], dtype=pl.Float64),
+        pl.Series("method", [part.method if part else None for part in estimates], dtype=pl.String),
+        (pl.col("successes") / pl.when(pl.col("scored") > 0).then(pl.col("scored"))).alias("success_rate"),
+        "errors",
+        "latency_p50_s",
+        "latency_p95_s",
+        "prompt_tokens",
+        "completion_tokens",
+    )
+
+
+def leaderboard_table(summary: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per model, best first: the plain mean of its environments' means, with interval.
+
+    Models that were scored in more of the environments come first, since a mean over fewer is not comparable.
+    """
+    rows: list[dict[str, Any]] = []
+    for (model,), part in summary.group_by("model"):
+        scored = [estimate for row in part.iter_rows(named=True) if (estimate := _estimate_of_summary(row))]
+        overall = combined(scored)
+        rows.append(
+            {
+                "model": str(model),
+                "environments": len(scored),
+                "mean": overall.mean if overall else None,
+                "low": overall.low if overall else None,
+                "high": overall.high if overall else None,
+                "samples": int(part["samples"].sum()),
+                "scored": int(part["scored"].sum()),
+            }
+        )
+    rows.sort(key=lambda row: (-row["environments"], -(row["mean"] if row["mean"] is not None else -1), row["model"]))
+    ranked = [{"rank": rank} | row for rank, row in enumerate(rows, start=1)]
+    schema = {
+        "rank": pl.Int64,
+        "model": pl.String,
+        "environments": pl.Int64,
+        "mean": pl.Float64,
+        "low": pl.Float64,
+        "high": pl.Float64,
+        "samples": pl.Int64,
+        "scored": pl.Int64,
+    }
+    return pl.DataFrame(ranked, schema=schema)
+
+
+def error_table(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per model and error kind: how often, where, and the last message; most frequent first."""
+    rows = (
+        samples.filter(pl.col("error_kind").is_not_null())
+        .sort("finished_at", "task_id")
+        .group_by("model", "error_kind", maintain_order=True)
+        .agg(
+            pl.len().alias("errors"),
+            _where().alias("environments"),
+            pl.col("finished_at").last().alias("last_at"),
+            pl.col("error").last().alias("last_message"),
+        )
+        .sort(["errors", "model", "error_kind"], descending=[True, False, False])
+        .head(_ERROR_ROWS)
+    )
+    messages = [safe_text(message or "", limit_chars=300) for message in rows["last_message"]]
+    return rows.with_columns(pl.Series("last_message", messages, dtype=pl.String))
+
+
+def missing_table(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per model: how many of its samples have no score, why, and what that could hide.
+
+    `mean_if_zero` and `mean_if_one` are the mean over all samples had every missing score been 0, or 1: the mean that
+    no error would have hidden lies between them. Cancelled samples count among the missing.
+    """
+    is_provider = pl.col("error_kind").is_in([kind.value for kind in PROVIDER_ERRORS])
+    total, lost = pl.len(), pl.col("score").is_null().sum()
+    points = pl.col("score").sum()
+    return (
+        samples.group_by("model")
+        .agg(
+            total.alias("samples"),
+            pl.col("score").count().alias("scored"),
+            is_provider.fill_null(value=False).sum().alias("provider_errors"),
+            (is_provider.fill_null(value=False).sum() / total).alias("provider_share"),
+            (pl.col("error_kind") == ErrorKind.ENVIRONMENT.value)
+            .fill_null(value=False)
+            .sum()
+            .alias("environment_errors"),
+            (pl.col("error_kind") == ErrorKind.CANCELLED.value).fill_null(value=False).sum().alias("cancelled"),
+            pl.col("score").mean().alias("mean"),
+            (points / total).alias("mean_if_zero"),
+            ((points + lost) / total).alias("mean_if_one"),
+        )
+        .sort("model")
+    )
+
+
+def in_order(table: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of `table` with its models in the order of `models`, otherwise as they were."""
+    rank = pl.col("model").replace_strict(list(models), range(len(models)), return_dtype=pl.Int64)
+    return table if table.is_empty() else table.sort(rank, maintain_order=True)
+
+
+def plain_rows(table: pl.DataFrame, limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` rows as JSON values, fractions rounded to 4 digits."""
+    return [
+        {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+        for row in table.head(limit).iter_rows(named=True)
+    ]
+
+
+def _where() -> pl.Expr:
+    number = pl.col("environment").n_unique()
+    return pl.when(number == 1).then(pl.col("environment").first()).otherwise(pl.format("{} environments", number))
+
+
+def _column(name: str, given: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    if given.is_temporal():
+        column = column.dt.epoch("us") / 1_000_000
+    return column.cast(_TYPES[name])
+
+
+def _estimate_of_row(row: dict[str, Any]) -> Estimate | None:
+    if not row["scored"]:
+        return None
+    return estimate_of(row["scored"], row["mean"], row["variance"], is_binary=row["is_binary"])
+
+
+def _estimate_of_summary(row: dict[str, Any]) -> Estimate | None:
+    if row["mean"] is None:
+        return None
+    return Estimate(row["scored"], row["mean"], row["low"], row["high"], row["method"])
+
+
+def models_of(leaderboard: pl.DataFrame) -> list[str]:
+    """Return the models' keys, best first."""
+    return leaderboard["model"].to_list()
+
+
+def environments_of(summary: pl.DataFrame) -> list[str]:
+    """Return the environments' names in order."""
+    names: Iterable[str] = summary["environment"].unique().sort()
+    return list(names)
