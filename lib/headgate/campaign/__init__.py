@@ -1,6 +1,23 @@
 """A campaign: one run of sampling that joins demand, queue, workers, journal and store."""
 
+from headgate.campaign.assembly import OnStatus, roster_source, run_campaign, sample_store, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
-from headgate.campaign.plan import CampaignPlan, CampaignStore, ChatSource
+from headgate.campaign.endpoints import EndpointChats
+from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.plan import CampaignPlan, CampaignStore, ChatSource, rates_of
 
-__all__ = ["Campaign", "CampaignPlan", "CampaignResult", "CampaignStore", "ChatSource"]
+__all__ = [
+    "Campaign",
+    "CampaignPlan",
+    "CampaignResult",
+    "CampaignStore",
+    "ChatSource",
+    "EndpointChats",
+    "MatrixTaskProvider",
+    "OnStatus",
+    "rates_of",
+    "roster_source",
+    "run_campaign",
+    "sample_store",
+    "sampled_environments",
+]

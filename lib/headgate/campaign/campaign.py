@@ -71,7 +71,7 @@ class Campaign:
             plan: what to sample.
             clock: real, or virtual in a simulation.
             emit: where events go.
-            inline: run the journal on the loop's own thread, as virtual time needs.
+            inline: run the journal on the loop's own thread and without fsync, as simulations need.
         """
         self.plan = plan.checked()
         settings = plan.settings
@@ -80,7 +80,8 @@ class Campaign:
         self._epoch_offset = clock.wall() - clock.monotonic()
         self._rules = plan.sampling_rules()
         self._rates = plan.rates() if plan.provider is None else {}
-        self._journal = JournalThread(Journal(settings.journal, settings.campaign), inline=inline)
+        journal = Journal(settings.journal, settings.campaign, fsync=not inline)
+        self._journal = JournalThread(journal, inline=inline)
         self._holder = self._journal.journal.holder
         self._dispatcher = Dispatcher({_WORKERS: settings.num_evaluation_workers}, holder=self._holder)
         self._backpressure = Backpressure(

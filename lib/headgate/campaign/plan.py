@@ -56,23 +56,8 @@ class CampaignPlan:
     stop_when_idle: bool = False
 
     def rates(self) -> dict[str, float]:
-        """Return samples per model and day by environment: the setting, else the environment's own.
-
-        Raises:
-            UnknownEnvironmentError: if `rates` names an environment that is not sampled.
-        """
-        settings = self.settings
-        unknown = sorted(set(settings.rates) - set(self.environments))
-        if unknown:
-            raise UnknownEnvironmentError(
-                f"rates name {unknown[0]!r}, which is not among the sampled environments",
-                next_step=f"Sampled are: {', '.join(sorted(self.environments))}.",
-            )
-        default = settings.daily_rate_per_env
-        return {
-            name: settings.rates.get(name, default if default is not None else environment.spec.daily_rate)
-            for name, environment in self.environments.items()
-        }
+        """Return samples per model and day, by environment."""
+        return rates_of(self.settings, self.environments)
 
     def sampling_rules(self) -> SamplingRules:
         """Return the rules of the samplers."""
@@ -99,3 +84,22 @@ class CampaignPlan:
             )
         self.rates()
         return self
+
+
+def rates_of(settings: Settings, environments: Mapping[str, Environment]) -> dict[str, float]:
+    """Return samples per model and day by environment: the setting, else the environment's own.
+
+    Raises:
+        UnknownEnvironmentError: if `rates` names an environment that is not sampled.
+    """
+    unknown = sorted(set(settings.rates) - set(environments))
+    if unknown:
+        raise UnknownEnvironmentError(
+            f"rates name {unknown[0]!r}, which is not among the sampled environments",
+            next_step=f"Sampled are: {', '.join(sorted(environments))}.",
+        )
+    default = settings.daily_rate_per_env
+    return {
+        name: settings.rates.get(name, default if default is not None else environment.spec.daily_rate)
+        for name, environment in environments.items()
+    }

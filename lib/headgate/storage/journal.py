@@ -108,14 +108,20 @@ class Journal:
     Lives from `__init__` to `close`. Not closing it is legal: the next holder takes over what this one left.
     """
 
-    def __init__(self, folder: Path, campaign: str) -> None:
+    def __init__(self, folder: Path, campaign: str, *, fsync: bool = True) -> None:
         """Open the journal of `campaign` in `folder`, which is made when it is missing.
+
+        Args:
+            folder: holds the journals of all campaigns.
+            campaign: part of every task's identity.
+            fsync: wait for the disk when samples are accepted. Without it a kill still loses nothing, a power cut may.
 
         Raises:
             JournalError: if the folder cannot be used, the file is no journal, or a newer version wrote it.
         """
         self.campaign = campaign
         self.holder: HolderId = new_holder_id()
+        self._fsync = fsync
         self._sql = _statements()
         self._folder = folder / _file_name(campaign)
         try:
@@ -340,6 +346,7 @@ class Journal:
     @contextlib.contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[None]:
         """One write transaction; `durable` waits for the disk, otherwise a power cut may undo it, a kill may not."""
+        durable = durable and self._fsync
         if durable:
             self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("BEGIN IMMEDIATE")

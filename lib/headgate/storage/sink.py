@@ -12,7 +12,7 @@ from headgate.core import Clock, Sample, errors
 from headgate.core.events import BatchStored, Emit, RowsQuarantined, StoreFailed
 from headgate.storage.journal import SpooledBatch, SpoolState
 from headgate.storage.journal_thread import JournalThread
-from headgate.storage.store import StoredBatch
+from headgate.storage.writing import StoredBatch
 
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0

@@ -1,0 +1,163 @@
+"""From settings to a running campaign: what `headgate run` and the flows call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import polars as pl
+
+from headgate.campaign.campaign import Campaign, CampaignResult
+from headgate.campaign.endpoints import EndpointChats
+from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.plan import CampaignPlan
+from headgate.config import Settings
+from headgate.core import Secret, SystemClock
+from headgate.core.status import CampaignStatus
+from headgate.environments import Environment, environment, environments
+from headgate.models import ChatClient, ClientSettings, RetryPolicy
+from headgate.sampling import FileRoster, HttpRoster, OpenAIRoster, RosterSource
+from headgate.storage import SampleStore, StoreLocation, open_store
+from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry, serve_monitor
+
+OnStatus = Callable[[CampaignStatus], Awaitable[None]]
+"""Told of the campaign's status while it runs; what it raises ends the campaign."""
+
+
+def roster_source(settings: Settings, environ: Mapping[str, str] = os.environ) -> RosterSource:
+    """Return where the models come from: the roster's file or URL, else the models behind OPENAI_BASE_URL."""
+    if settings.roster.startswith(("http://", "https://")):
+        return HttpRoster(settings.roster)
+    if settings.roster:
+        return FileRoster(Path(settings.roster))
+    return OpenAIRoster(environ)
+
+
+def sample_store(settings: Settings) -> SampleStore:
+    """Return the sample store that the settings name."""
+    return open_store(
+        StoreLocation(
+            settings.store,
+            endpoint_url=settings.s3_endpoint_url or None,
+            key=_secret(settings.s3_access_key_id.get_secret_value()),
+            secret=_secret(settings.s3_secret_access_key.get_secret_value()),
+        )
+    )
+
+
+def sampled_environments(settings: Settings) -> dict[str, Environment]:
+    """Return the environments to sample, by name.
+
+    Raises:
+        UnknownEnvironmentError: if one is not installed.
+        MissingExtraError: if one needs a package that is not installed.
+    """
+    return {name: environment(name) for name in (settings.environments or environments())}
+
+
+async def run_campaign(
+    settings: Settings,
+    *,
+    roster: RosterSource | None = None,
+    store: SampleStore | None = None,
+    duration_s: float | None = None,
+    instances: int | None = None,
+    stop: asyncio.Event | None = None,
+    on_status: OnStatus | None = None,
+    status_every_s: float = 1.0,
+    sinks: Iterable[Sink] = (),
+) -> CampaignResult:
+    """Run a campaign to its end and return what it did.
+
+    Args:
+        settings: of the campaign.
+        roster: in place of the one that the settings name.
+        store: likewise.
+        duration_s: length of the window; None until stopped.
+        instances: run this fixed matrix of models × environments × instances instead of sampling by rates, leaving
+            out what the store has already.
+        stop: set to stop and drain.
+        on_status: called every `status_every_s` while it runs, and once at the end.
+        status_every_s: see `on_status`.
+        sinks: further sinks of the event stream; the caller closes them.
+    """
+    clock = SystemClock()
+    store = store if store is not None else sample_store(settings)
+    await store.probe()
+    sampled = sampled_environments(settings)
+    async with AsyncExitStack() as stack:
+        stream = EventStream(clock, [LogSink()])
+        stack.callback(stream.close)
+        if settings.events_file:
+            stream.add(JsonlSink(Path(settings.events_file)))
+        client = await stack.enter_async_context(
+            ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
+        )
+        policy = RetryPolicy(max_attempts=settings.request_attempts)
+        plan = CampaignPlan(
+            settings=settings,
+            roster=roster if roster is not None else roster_source(settings),
+            environments=sampled,
+            store=store,
+            chats=EndpointChats(client, policy, clock=clock, rng=random.Random(settings.campaign)),
+            duration_s=duration_s,
+            provider=await _matrix(store, settings, sampled, instances) if instances is not None else None,
+            stop_when_idle=instances is not None,
+        )
+        campaign = Campaign(plan, clock=clock, emit=stream.emit)
+        registry = new_registry(campaign.status)
+        stream.add(PrometheusSink(registry))
+        for sink in sinks:
+            stream.add(sink)
+            stack.callback(stream.remove, sink)
+        if settings.enable_monitoring:
+            token = _secret(settings.monitor_token.get_secret_value())
+            await stack.enter_async_context(
+                serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token)
+            )
+        return await _watched(campaign, stop, on_status, status_every_s)
+
+
+async def _watched(
+    campaign: Campaign, stop: asyncio.Event | None, on_status: OnStatus | None, every_s: float
+) -> CampaignResult:
+    async def pass_on_stop(event: asyncio.Event) -> None:
+        await event.wait()
+        campaign.stop("stopped by request")
+
+    async def report(told: OnStatus) -> None:
+        while True:
+            await told(campaign.status())
+            await asyncio.sleep(every_s)
+
+    async with asyncio.TaskGroup() as group:
+        watchers = []
+        if stop is not None:
+            watchers.append(group.create_task(pass_on_stop(stop)))
+        if on_status is not None:
+            watchers.append(group.create_task(report(on_status)))
+        result = await campaign.run()
+        for watcher in watchers:
+            watcher.cancel()
+    if on_status is not None:
+        await on_status(result.status)
+    return result
+
+
+async def _matrix(
+    store: SampleStore, settings: Settings, sampled: Mapping[str, Environment], instances: int
+) -> MatrixTaskProvider:
+    """Return the cells of the matrix that the store has no scored sample of."""
+    columns = ["campaign", "model", "environment", "sequence", "score"]
+    rows = (await store.scan(environments=list(sampled), columns=columns)).frame
+    mine = rows.filter((pl.col("campaign") == settings.campaign) & pl.col("score").is_not_null())
+    done = list(mine.select("model", "environment", "sequence").iter_rows())
+    return MatrixTaskProvider(list(sampled), instances, done)
+
+
+def _secret(value: str) -> Secret | None:
+    return Secret(value) if value else None

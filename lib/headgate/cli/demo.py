@@ -1,0 +1,33 @@
+"""`headgate demo`: the main job from end to end, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.orchestration import DemoChoices, run_demo
+
+
+def demo(
+    *,
+    folder: Annotated[Path, Parameter(help="Where the demo keeps its server, data and reports.")] = Path(
+        ".headgate/demo"
+    ),
+    roster: Annotated[Path | None, Parameter(help="Sample these models in place of the baselines.")] = None,
+    window_s: Annotated[float, Parameter(help="How long each environment is sampled.")] = 30.0,
+    keep_serving: Annotated[
+        bool, Parameter(negative="", help="Leave the Prefect server and its UI up until Ctrl-C.")
+    ] = False,
+) -> int:
+    """Sample models in four environments through Prefect deployments, and report.
+
+    Starts a Prefect server of its own on a free port, registers blocks, deploys, starts a worker, serves baseline
+    agents, samples them, and ends with the paths of report and data. With OPENAI_BASE_URL set, or with --roster, it
+    samples those models in place of the baselines.
+    """
+    return asyncio.run(
+        run_demo(DemoChoices(folder=folder, roster=roster, window_s=window_s, keep_serving=keep_serving))
+    )

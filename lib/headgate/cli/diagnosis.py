@@ -1,0 +1,128 @@
+"""`headgate doctor`: what a campaign needs, tried out on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import httpx
+
+from headgate.campaign import roster_source, sample_store
+from headgate.cli.choices import Choices
+from headgate.cli.output import AsJson, print_json, print_table
+from headgate.config import Settings
+from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
+from headgate.environments import available, sandbox_report
+from headgate.storage import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    is_well: bool
+    found: str
+    next_step: str = ""
+
+
+def doctor(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+    """Check Python, settings, roster, endpoints, store, journal, sandbox, environments and the Prefect API.
+
+    Exit status 3 when something that a campaign needs is not there.
+    """
+    findings = asyncio.run(_examined((choices or Choices()).load().settings))
+    if as_json:
+        print_json([{"check": f.check, "ok": f.is_well, "found": f.found, "next_step": f.next_step} for f in findings])
+    else:
+        rows = [("ok" if f.is_well else "mend", f.check, f.found, f.next_step) for f in findings]
+        print_table("What a campaign needs", ("", "check", "found", "next step"), rows)
+    return 0 if all(f.is_well for f in findings) else 3
+
+
+async def _examined(settings: Settings) -> list[Finding]:
+    checks: list[tuple[str, Callable[[Settings], Awaitable[str]]]] = [
+        ("Python", _python),
+        ("roster", _roster),
+        ("endpoints", _endpoints),
+        ("sample store", _store),
+        ("journal", _journal),
+        ("sandbox", _sandbox),
+        ("environments", _environments),
+        ("Prefect API", _prefect),
+    ]
+    findings: list[Finding] = []
+    for name, check in checks:
+        try:
+            findings.append(Finding(name, is_well=True, found=await check(settings)))
+        except HeadgateError as error:
+            findings.append(Finding(name, is_well=False, found=error.message, next_step=error.next_step))
+    return findings
+
+
+async def _python(_: Settings) -> str:
+    return f"{sys.version.split()[0]} on {sys.platform}"
+
+
+async def _roster(settings: Settings) -> str:
+    return f"{len((await roster_source(settings).load()).models)} models"
+
+
+async def _endpoints(settings: Settings) -> str:
+    """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
+    urls = sorted({model.base_url for model in (await roster_source(settings).load()).models})
+    async with httpx.AsyncClient(timeout=5.0) as client:
+        for url in urls:
+            try:
+                await client.get(f"{url.rstrip('/')}/models")
+            except httpx.HTTPError as error:
+                raise HeadgateError(
+                    f"{url} does not answer ({type(error).__name__})",
+                    next_step="Start the endpoint, or correct base_url in the roster.",
+                ) from None
+    return f"{len(urls)} endpoints answer"
+
+
+async def _store(settings: Settings) -> str:
+    store = sample_store(settings)
+    await store.probe()
+    return f"{store.url} can be written"
+
+
+async def _journal(settings: Settings) -> str:
+    journal = Journal(settings.journal, settings.campaign)
+    try:
+        return f"{journal.path}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"
+    finally:
+        journal.close()
+
+
+async def _sandbox(_: Settings) -> str:
+    return await sandbox_report()
+
+
+async def _environments(_: Settings) -> str:
+    entries = available()
+    broken = [f"{e.name}: {e.problem}" for e in entries if e.problem]
+    if broken:
+        raise HeadgateError(
+            "; ".join(broken), next_step="Install the extra that it names, or leave the environment out."
+        )
+    return f"{len(entries)} installed"
+
+
+async def _prefect(_: Settings) -> str:
+    url = os.environ.get("PREFECT_API_URL", "")
+    if not url:
+        return "PREFECT_API_URL is not set; `headgate run` needs no Prefect"
+    try:
+        async with httpx.AsyncClient(timeout=5.0) as client:
+            (await client.get(f"{url.rstrip('/')}/health")).raise_for_status()
+    except httpx.HTTPError as error:
+        raise OrchestratorUnreachableError(
+            f"the Prefect API at {url} does not answer ({type(error).__name__})"
+        ) from None
+    return f"{url} answers"

@@ -1,0 +1,60 @@
+"""What commands print: tables for people, one JSON document for programs, errors with the next step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import orjson
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from headgate.core.errors import HeadgateError
+from headgate.telemetry import safe_text
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON."""
+    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode())
+    sys.stdout.write("\n")
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()
+) -> None:
+    """Print a table; columns whose positions are in `right` are right-aligned."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console().print(table)
+
+
+def print_error(error: HeadgateError, *, as_json: bool = False) -> None:
+    """Print an error with its code and the next step, to standard error."""
+    if as_json:
+        print_json({"error": {"code": error.code, "message": error.message, "next_step": error.next_step}})
+        return
+    out = console(stderr=True)
+    out.print(f"[bold red]error[/] [dim]\\[{error.code}][/] ", end="")
+    out.print(safe_text(error.message), markup=False, highlight=False)
+    out.print(safe_text(error.next_step), markup=False, highlight=False)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console for standard output or error; without a terminal it is wide and plain."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else 160, soft_wrap=not stream.isatty())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return safe_text(str(value))

@@ -1,0 +1,112 @@
+"""`headgate plan`: does the capacity carry the rates?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.campaign import rates_of, roster_source, sample_store, sampled_environments
+from headgate.cli.choices import Choices
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.config import Settings
+from headgate.core.errors import StoreError
+from headgate.sampling import CapacityPlan, capacity_plan
+
+ASSUMED_EPISODE_S = 30.0
+"""Seed 000 calls tasks under 30 s fast and up to 120 s medium; assumed where the store has no sample to measure."""
+
+
+def plan(
+    choices: Choices | None = None,
+    *,
+    episode_s: Annotated[
+        float | None, Parameter(help="Assume episodes of this many seconds where none was measured yet.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compare the samples that the rates demand with what workers and endpoints carry, before a run.
+
+    Exit status 4 when something is asked for more than it carries.
+    """
+    settings = (choices or Choices()).load().settings
+    found = asyncio.run(_plan(settings, episode_s or ASSUMED_EPISODE_S))
+    if as_json:
+        print_json(_document(found))
+    else:
+        _print(found)
+    return 0 if found.fits else 4
+
+
+async def _plan(settings: Settings, assumed_s: float) -> CapacityPlan:
+    models = (await roster_source(settings).load()).models
+    environments = sampled_environments(settings)
+    measured = await _measured_s(settings)
+    return capacity_plan(
+        models,
+        rates_of(settings, environments),
+        workers=settings.num_evaluation_workers,
+        boost=settings.low_sample_multiplier,
+        episode_s={name: measured.get(name, assumed_s) for name in environments},
+        is_measured={name: name in measured for name in environments},
+    )
+
+
+async def _measured_s(settings: Settings) -> dict[str, float]:
+    """Return the mean episode of each environment that the store has samples of."""
+    try:
+        summary = await sample_store(settings).summary(time.time())
+    except StoreError:
+        return {}
+    seconds: dict[str, float] = {}
+    samples: dict[str, int] = {}
+    for pair in summary.pairs:
+        if pair.mean_latency_s is not None:
+            seconds[pair.environment] = seconds.get(pair.environment, 0.0) + pair.mean_latency_s * pair.count
+            samples[pair.environment] = samples.get(pair.environment, 0) + pair.count
+    return {name: seconds[name] / samples[name] for name in seconds}
+
+
+def _print(found: CapacityPlan) -> None:
+    print_table(
+        "What is asked for, and what carries it (per day)",
+        ("limit", "demanded", "carries", "load"),
+        [
+            (limit.name, limit.demanded_per_day, limit.carries_per_day, f"{limit.load:.0%}")
+            for limit in found.limits[:12]
+        ],
+        right=(1, 2, 3),
+    )
+    for name, seconds in found.episode_s.items():
+        kind = "measured" if found.is_measured[name] else "assumed"
+        console().print(f"{name}: {seconds:.1f} s per episode ({kind})", highlight=False)
+    verdict = "fits" if found.fits else "does not fit"
+    console().print(
+        f"{found.demanded_per_day:,.0f} samples a day ({found.boosted_per_day:,.0f} while every model is boosted) "
+        f"{verdict}: {found.binding.name} binds at {found.binding.load:.0%}; "
+        f"{found.workers_needed:.1f} workers are busy on average",
+        highlight=False,
+    )
+
+
+def _document(found: CapacityPlan) -> dict[str, object]:
+    return {
+        "fits": found.fits,
+        "demanded_per_day": found.demanded_per_day,
+        "boosted_per_day": found.boosted_per_day,
+        "workers_needed": found.workers_needed,
+        "binding": found.binding.name,
+        "limits": [
+            {
+                "name": x.name,
+                "demanded_per_day": x.demanded_per_day,
+                "carries_per_day": x.carries_per_day,
+                "load": x.load,
+            }
+            for x in found.limits
+        ],
+        "episode_s": dict(found.episode_s),
+        "is_measured": dict(found.is_measured),
+    }

@@ -1,0 +1,103 @@
+"""`headgate run`: sample until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.live import Live
+
+from headgate.campaign import CampaignResult, run_campaign
+from headgate.cli.choices import Choices
+from headgate.cli.output import AsJson, console, print_json
+from headgate.config import Settings
+from headgate.core.status import CampaignStatus
+from headgate.reports import live_table, plain_lines
+from headgate.telemetry import setup_logging, status_document
+
+
+def run(
+    choices: Choices | None = None,
+    *,
+    duration: Annotated[float | None, Parameter(help="Stop after this many seconds.")] = None,
+    instances: Annotated[
+        int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
+    ] = None,
+    enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
+    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
+    verbose: Annotated[
+        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Sample the roster's models in every environment until stopped.
+
+    Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
+    the episodes in progress back at once; their tasks run again next time.
+    """
+    loaded = (choices or Choices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port)
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    result = asyncio.run(_run(loaded.settings, duration, instances, is_live=is_live))
+    if as_json:
+        print_json(result_document(result))
+    else:
+        for line in plain_lines(result.status):
+            console().print(line, markup=False, highlight=False)
+        console().print(
+            f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
+            f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
+        )
+    return 0
+
+
+async def _run(settings: Settings, duration: float | None, instances: int | None, *, is_live: bool) -> CampaignResult:
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
+    with live if live is not None else nullcontext():
+        return await run_campaign(
+            settings,
+            duration_s=duration,
+            instances=instances,
+            stop=stop,
+            on_status=_showing(live) if live is not None else None,
+        )
+
+
+def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
+    async def show(status: CampaignStatus) -> None:
+        live.update(live_table(status))
+
+    return show
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """Drain on the first SIGINT or SIGTERM; on the second give up what is in progress."""
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+
+    def stopped() -> None:
+        if stop.is_set() and main is not None:
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped)
+
+
+def result_document(result: CampaignResult) -> dict[str, Any]:
+    """Return a campaign's result as `--json` prints it."""
+    return {
+        "samples": result.samples,
+        "stored": result.stored,
+        "spooled": result.spooled,
+        "open_tasks": result.open_tasks,
+        "stopped_by": result.stopped_by,
+        "status": status_document(result.status),
+    }

@@ -1,0 +1,43 @@
+"""`headgate serve-baselines` and `headgate serve-model`: local endpoints to sample."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.cli.output import console
+from headgate.models import FaultPlan, run_baselines, run_local_model
+
+
+def serve_baselines(
+    *,
+    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 8001,
+    faults: Annotated[
+        str, Parameter(help="What goes wrong, e.g. 'error:probability=0.1,status=503;slow:mean_s=0.3', or a file.")
+    ] = "",
+) -> int:
+    """Serve the baseline agents as an OpenAI-compatible endpoint that can misbehave on request.
+
+    Models are baseline-random, baseline-greedy and baseline-solver. They are no language models: they know the
+    environments, and a roster that samples them gives each the option `headgate_task_header: true`.
+    """
+    run_baselines(host, port, FaultPlan.parse(faults), announce=_say)
+    return 0
+
+
+def serve_model(
+    *,
+    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 8002,
+    parallel: Annotated[int, Parameter(help="Requests answered at once.")] = 4,
+    threads: Annotated[int, Parameter(help="Threads of the inference; no more than there are free cores.")] = 1,
+) -> int:
+    """Serve a small real language model from the optional extra `model`."""
+    run_local_model(port, host=host, parallel=parallel, threads=threads, announce=_say)
+    return 0
+
+
+def _say(line: str) -> None:
+    console().print(line, highlight=False, markup=False)
