@@ -1,0 +1,191 @@
+"""The roster: which models are sampled, and where that is read from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from headgate.core import Model, Secret, errors, redacted
+from headgate.sampling.roster_documents import MAX_ROSTER_BYTES, fetched, parsed_document
+from headgate.sampling.roster_entries import KeyRules, base_url_problem, read_entries
+
+REMOTE_KEY_PREFIX: Final = "HEADGATE_KEY_"
+"""A roster from elsewhere could send any variable of this process to any address; it may name only these."""
+
+_MAX_LISTED_MODELS: Final = 16
+_OPENAI: Final = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The models to sample, in their order. Never empty; no two share a key or a uid."""
+
+    models: tuple[Model, ...]
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise errors.InvalidRosterError("a roster must hold at least one model (got none)")
+        for what in ("key", "uid"):
+            counts = Counter(getattr(model, what) for model in self.models)
+            if doubled := [value for value, count in counts.items() if count > 1]:
+                raise errors.InvalidRosterError(f"more than one model of the roster has the {what} {doubled[0]!r}")
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+
+class RosterSource(Protocol):
+    """Where a roster comes from. Asked at the start and every refresh."""
+
+    async def load(self) -> Roster:
+        """Return the roster as it is now.
+
+        Raises:
+            InvalidRosterError: if it cannot be read, or an entry breaks a rule.
+        """
+        ...
+
+
+class StaticRoster:
+    """A roster that never changes: for tests and for callers with models of their own."""
+
+    def __init__(self, models: Iterable[Model]) -> None:
+        self._roster = Roster(tuple(models))
+
+    async def load(self) -> Roster:
+        """Return the models that it was made of."""
+        return self._roster
+
+
+class FileRoster:
+    """A roster in a YAML or JSON file (`.json`), read anew each time."""
+
+    def __init__(
+        self, path: str | Path, *, environ: Mapping[str, str] | None = None, allow_plain_keys: bool = False
+    ) -> None:
+        self._path = Path(path)
+        self._keys = KeyRules(os.environ if environ is None else environ, allow_plain=allow_plain_keys)
+
+    async def load(self) -> Roster:
+        """Return the roster in the file."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Roster:
+        source = str(self._path)
+        try:
+            with self._path.open("rb") as opened:
+                data = opened.read(MAX_ROSTER_BYTES + 1)
+        except OSError as error:
+            raise errors.InvalidRosterError(f"{source}: cannot be read: {error.strerror}") from None
+        return Roster(read_entries(parsed_document(data, source), source, self._keys))
+
+
+class HttpRoster:
+    """A roster in JSON behind an http(s) address, fetched only when its ETag changed.
+
+    It is written by somebody else, so its keys are `env:` variables that begin with `HEADGATE_KEY_` and nothing more.
+    Redirects are not followed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Secret | None = None,
+        timeout_s: float = 10.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._url = url
+        self._token = token or Secret("")
+        self._timeout_s = timeout_s
+        self._keys = KeyRules(
+            os.environ if environ is None else environ, variable_prefix=REMOTE_KEY_PREFIX, allow_files=False
+        )
+        self._etag = ""
+        self._document: Any = None
+
+    async def load(self) -> Roster:
+        """Return the roster as the address serves it."""
+        source = redacted(self._url, limit_chars=200)
+        answer = await fetched(self._url, self._token, self._timeout_s, self._etag)
+        if answer.data is not None:
+            document = parsed_document(answer.data, source, is_json=True)
+            models = read_entries(document, source, self._keys)
+            # Kept only when it is good: a bad one must be told again at the next refresh.
+            self._document, self._etag = document, answer.etag
+            return Roster(models)
+        return Roster(read_entries(self._document, source, self._keys))
+
+
+class OpenAIRoster:
+    """The models that the usual variables of OpenAI clients name.
+
+    `OPENAI_BASE_URL`, `OPENAI_API_KEY`, and `OPENAI_MODEL` with names separated by commas; without the latter, what the
+    endpoint lists.
+    """
+
+    def __init__(self, *, environ: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._timeout_s = timeout_s
+
+    async def load(self) -> Roster:
+        """Return the models named, or else listed by the endpoint."""
+        url = self._environ.get("OPENAI_BASE_URL", "")
+        key = self._environ.get("OPENAI_API_KEY", "")
+        if not url and not key:
+            raise errors.InvalidRosterError(
+                "no roster is given, and neither OPENAI_BASE_URL nor OPENAI_API_KEY is set",
+                next_step="Give --roster FILE, or set OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL.",
+            )
+        url = (url or _OPENAI).rstrip("/")
+        if (problem := base_url_problem(url)) is not None:
+            raise errors.InvalidRosterError(f"OPENAI_BASE_URL: {problem}")
+        named = [name.strip() for name in self._environ.get("OPENAI_MODEL", "").split(",") if name.strip()]
+        served = list(dict.fromkeys(named)) or await self._listed(url, Secret(key))
+        document = {
+            "models": [{"name": _name_for(name), "model": name, "base_url": url} for name in served],
+            "defaults": {"api_key": "env:OPENAI_API_KEY" if key else ""},
+        }
+        return Roster(read_entries(document, "OPENAI_MODEL" if named else f"{url}/models", KeyRules(self._environ)))
+
+    async def _listed(self, url: str, key: Secret) -> list[str]:
+        source = f"{url}/models"
+        answer = await fetched(source, key, self._timeout_s)
+        document = parsed_document(answer.data or b"", source, is_json=True)
+        listed = document.get("data") if isinstance(document, dict) else None
+        names = [item["id"] for item in listed or () if isinstance(item, dict) and isinstance(item.get("id"), str)]
+        if not 1 <= len(names) <= _MAX_LISTED_MODELS:
+            raise errors.InvalidRosterError(
+                f"{source} lists {len(names)} models; 1 to {_MAX_LISTED_MODELS} are sampled unasked",
+                next_step="Name those to sample in OPENAI_MODEL, separated by commas.",
+            )
+        return names
+
+
+async def roster_from_openai_env(environ: Mapping[str, str] | None = None) -> Roster:
+    """Return the roster of `OPENAI_BASE_URL`, `OPENAI_API_KEY` and `OPENAI_MODEL`; see `OpenAIRoster`."""
+    return await OpenAIRoster(environ=environ).load()
+
+
+def roster_source(text: str, *, environ: Mapping[str, str] | None = None) -> RosterSource:
+    """Return the source that the setting `roster` names: an http(s) address, a file, or OpenAI's variables if empty."""
+    if not text:
+        return OpenAIRoster(environ=environ)
+    if text.startswith(("http://", "https://")):
+        return HttpRoster(text, environ=environ)
+    return FileRoster(text, environ=environ)
+
+
+def _name_for(served: str) -> str:
+    """Return the nearest usable name to what an endpoint calls a model."""
+    name = re.sub(r"[^A-Za-z0-9._:@/+-]+", "-", served).lstrip("._:@/+-")
+    return re.sub(r"\.{2,}", ".", name)[:200] or "model"

@@ -1,0 +1,319 @@
+"""The file form of a roster: read with every rule checked, and everything that is wrong told at once."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headgate.core import Model, Secret, errors, redacted
+
+_METADATA_HOSTS: Final = frozenset({"metadata", "metadata.google.internal", "instance-data"})
+_METADATA_ADDRESSES: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})  # Alibaba, Oracle, AWS
+_RESERVED_OPTIONS: Final = frozenset({"model", "messages"})
+_OWN_OPTIONS: Final = ("headgate_task_header",)
+_MAX_KEY_BYTES: Final = 64 * 1024
+_SHOWN_PROBLEMS: Final = 50
+
+
+class RosterEntry(BaseModel):
+    """One model as a roster writes it.
+
+    Attributes:
+        name: what people call it.
+        revision: version of its weights or prompt; another revision is another model.
+        base_url: OpenAI-compatible endpoint, up to and including `/v1`.
+        model: what the endpoint calls it; the name when absent.
+        api_key: where its key is: `env:NAME` or `file:/path`.
+        uid: its number; its position in the roster, from 0, when absent.
+        weight: share of the workers under contention.
+        max_parallel: requests in flight at most.
+        options: further fields of the chat request.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str
+    revision: str = "main"
+    base_url: str
+    model: str = ""
+    api_key: str = ""
+    uid: int | None = Field(None, ge=0, lt=2**31)
+    weight: float = Field(1.0, gt=0, le=1_000_000, allow_inf_nan=False)
+    max_parallel: int = Field(8, ge=1, le=100_000)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+ENTRY_FIELDS: Final = tuple(RosterEntry.model_fields)
+DEFAULT_FIELDS: Final = tuple(name for name in ENTRY_FIELDS if name not in {"name", "uid"})
+FILE_FIELDS: Final = ("defaults", "models")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """Where the keys of a roster may come from.
+
+    Attributes:
+        environ: for `env:NAME`.
+        variable_prefix: names must begin with it.
+        allow_files: whether `file:/path` is read.
+        allow_plain: whether a key may stand in the roster itself.
+    """
+
+    environ: Mapping[str, str]
+    variable_prefix: str = ""
+    allow_files: bool = True
+    allow_plain: bool = False
+
+    def key(self, reference: str) -> Secret:
+        """Return the key that `reference` names.
+
+        Raises:
+            ValueError: saying which rule it breaks, without the key.
+        """
+        scheme, colon, rest = reference.partition(":")
+        if not reference:
+            return Secret("")
+        if colon and scheme == "env":
+            return _usable_key(self._variable(rest), f"variable {rest}")
+        if colon and scheme == "file":
+            return _usable_key(self._file(rest), f"file {rest}")
+        if self.allow_plain:
+            return _usable_key(reference, "the key")
+        raise ValueError("a key in plain text is refused (got [redacted]); write env:NAME or file:/path")
+
+    def _variable(self, name: str) -> str:
+        if not name.startswith(self.variable_prefix):
+            raise ValueError(
+                f"a roster from elsewhere may name only variables that begin with {self.variable_prefix} (got {name})"
+            )
+        if name not in self.environ:
+            raise ValueError(f"environment variable {name} is not set")
+        return self.environ[name]
+
+    def _file(self, name: str) -> str:
+        if not self.allow_files:
+            raise ValueError(f"a roster from elsewhere may not name files (got file:{name})")
+        path = Path(name)
+        if not path.is_absolute():
+            raise ValueError(f"the path of a key must be absolute (got file:{name})")
+        try:
+            with path.open("rb") as opened:
+                return opened.read(_MAX_KEY_BYTES).decode("ascii").strip()
+        except OSError as error:
+            raise ValueError(f"file {name} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"file {name} holds no key: a key is printable ASCII") from None
+
+
+@dataclass(slots=True)
+class _Problems:
+    """What is wrong with one roster, in the order in which it was found."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, place: str, rule: str) -> None:
+        self.lines.append(f"{place}: {rule}")
+
+
+def read_entries(document: object, source: str, keys: KeyRules) -> tuple[Model, ...]:
+    """Return the models of a roster's parsed document.
+
+    Raises:
+        InvalidRosterError: listing everything that is wrong with it: file, entry, field, value and rule.
+    """
+    problems = _Problems()
+    models = tuple(_models(document, keys, problems))
+    if not problems.lines:
+        _check_together(models, problems)
+    if problems.lines:
+        count = len(problems.lines)
+        listed = "".join(f"\n  {line}" for line in problems.lines[:_SHOWN_PROBLEMS])
+        more = f"\n  and {count - _SHOWN_PROBLEMS} more" if count > _SHOWN_PROBLEMS else ""
+        raise errors.InvalidRosterError(f"{source}: {count} {'problem' if count == 1 else 'problems'}:{listed}{more}")
+    return models
+
+
+def base_url_problem(url: str) -> str | None:
+    """Return which rule an endpoint's address breaks, None when it breaks none."""
+    shown = f"(got {redacted(url, limit_chars=200)!r})"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        return f"is no address: {error} {shown}"
+    if parts.scheme not in {"http", "https"} or not host or any(c <= " " or c == "\x7f" for c in url):
+        return f"must be http://host/v1 or https://host/v1 {shown}"
+    if parts.username is not None or parts.password is not None:
+        return "must hold no user or password; a key belongs into api_key"
+    if parts.query or parts.fragment:
+        return f"must end with the path, without ? or # {shown}"
+    if parts.path.rstrip("/").endswith(("/chat/completions", "/completions")):
+        return f"ends where the API begins, usually at /v1 {shown}"
+    if _is_metadata_host(host):
+        return f"is a link-local or metadata address, where machines keep credentials, and never a model {shown}"
+    return None
+
+
+def _models(document: object, keys: KeyRules, problems: _Problems) -> Iterator[Model]:
+    if not isinstance(document, dict):
+        problems.add("roster", f"must be a mapping with `models:`, a list of entries (got {_shown(document)})")
+        return
+    _refuse_unknown("roster", document, FILE_FIELDS, problems)
+    defaults = document.get("defaults") or {}
+    if not isinstance(defaults, dict):
+        problems.add("defaults", f"must be a mapping (got {_shown(defaults)})")
+        defaults = {}
+    _refuse_unknown("defaults", defaults, DEFAULT_FIELDS, problems)
+    entries = document.get("models")
+    if not isinstance(entries, list) or not entries:
+        problems.add("models", f"must be a list with at least one entry (got {_shown(entries)})")
+        return
+    for position, entry in enumerate(entries):
+        model = _model(position, entry, defaults, keys, problems)
+        if model is not None:
+            yield model
+
+
+def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRules, problems: _Problems) -> Model | None:
+    if not isinstance(entry, dict):
+        problems.add(f"entry {position + 1}", f"must be a mapping with name and base_url (got {_shown(entry)})")
+        return None
+    place = f"entry {position + 1} ({entry['name']})" if isinstance(entry.get("name"), str) else f"entry {position + 1}"
+    before = len(problems.lines)
+    _refuse_unknown(place, entry, ENTRY_FIELDS, problems)
+    checked = _checked_fields(place, _merged(entry, defaults), problems)
+    if checked is None:
+        return None
+    api_key = Secret("")
+    try:
+        api_key = keys.key(checked.api_key)
+    except ValueError as error:
+        problems.add(f"{place}, api_key", str(error))
+    if (problem := base_url_problem(checked.base_url)) is not None:
+        problems.add(f"{place}, base_url", problem)
+    _check_options(place, checked.options, problems)
+    try:
+        model = Model(
+            name=checked.name,
+            revision=checked.revision,
+            base_url=checked.base_url.rstrip("/"),
+            served_name=checked.model,
+            api_key=api_key,
+            uid=position if checked.uid is None else checked.uid,
+            weight=checked.weight,
+            max_parallel=checked.max_parallel,
+            options=tuple(checked.options.items()),
+        )
+    except errors.InvalidNameError as error:
+        problems.add(place, str(error))
+        return None
+    return model if len(problems.lines) == before else None
+
+
+def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:
+    merged = {k: v for k, v in (defaults | entry).items() if k in ENTRY_FIELDS}
+    ours, theirs = defaults.get("options"), entry.get("options")
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        merged["options"] = ours | theirs
+    return merged
+
+
+def _checked_fields(place: str, fields: dict[str, Any], problems: _Problems) -> RosterEntry | None:
+    try:
+        return RosterEntry.model_validate(fields)
+    except ValidationError as error:
+        for problem in error.errors():
+            name = ".".join(str(part) for part in problem["loc"])
+            if problem["type"] == "missing":
+                problems.add(f"{place}, {name}", "is missing; every entry needs one")
+            else:
+                given = "[redacted]" if name == "api_key" else _shown(problem["input"])
+                hint = "; put it in quotes" if problem["type"] == "string_type" else ""
+                problems.add(f"{place}, {name}", f"{problem['msg']} (got {given}){hint}")
+    return None
+
+
+def _check_options(place: str, options: dict[str, Any], problems: _Problems) -> None:
+    for name, value in options.items():
+        where = f"{place}, options.{name}"
+        if name in _RESERVED_OPTIONS:
+            problems.add(where, "is set by Headgate itself")
+        elif name.startswith("headgate_") and name not in _OWN_OPTIONS:
+            problems.add(where, f"is unknown{_nearest(name, _OWN_OPTIONS)}")
+        elif name in {*_OWN_OPTIONS, "stream"} and not isinstance(value, bool):
+            problems.add(where, f"must be true or false (got {_shown(value)})")
+        elif not _is_json(value):
+            problems.add(where, f"must be a JSON value (got {_shown(value)})")
+
+
+def _check_together(models: tuple[Model, ...], problems: _Problems) -> None:
+    keys: dict[str, int] = {}
+    uids: dict[int, int] = {}
+    for number, model in enumerate(models, start=1):
+        if (other := keys.setdefault(model.key, number)) != number:
+            problems.add(f"entry {number} ({model.name})", f"name and revision {model.key} are those of entry {other}")
+        if (other := uids.setdefault(model.uid, number)) != number:
+            problems.add(
+                f"entry {number} ({model.name}), uid",
+                f"{model.uid} is also that of entry {other} ({models[other - 1].name}); "
+                "an entry without a uid has its position, counted from 0",
+            )
+
+
+def _refuse_unknown(place: str, given: dict[Any, Any], known: Iterable[str], problems: _Problems) -> None:
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            problems.add(place, f"unknown field {name!r:.60}{_nearest(str(name), known)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = tuple(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def _usable_key(key: str, what: str) -> Secret:
+    if not key:
+        raise ValueError(f"{what} is empty")
+    if not all("!" <= character <= "~" for character in key):
+        raise ValueError(f"{what} holds no key: a key is printable ASCII without blanks")
+    return Secret(key)
+
+
+def _is_metadata_host(host: str) -> bool:
+    host = host.rstrip(".").lower()
+    if host in _METADATA_HOSTS:
+        return True
+    try:
+        address = ipaddress.ip_address(host.split("%")[0])
+    except ValueError:
+        try:
+            address = ipaddress.ip_address(socket.inet_aton(host))  # forms such as 0xA9FEA9FE and 169.16689662
+        except OSError:
+            return False
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return bool(plain.is_link_local) or str(plain) in _METADATA_ADDRESSES
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    return redacted(repr(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}", limit_chars=80)
