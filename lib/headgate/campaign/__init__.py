@@ -1,6 +1,6 @@
 """A campaign: one run of sampling that joins demand, queue, workers, journal and store."""
 
-from headgate.campaign.assembly import OnStatus, roster_source, run_campaign, sample_store, sampled_environments
+from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sample_store, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.matrix import MatrixTaskProvider
@@ -16,7 +16,7 @@ __all__ = [
     "MatrixTaskProvider",
     "OnStatus",
     "rates_of",
-    "roster_source",
+    "roster_of",
     "run_campaign",
     "sample_store",
     "sampled_environments",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -20,7 +19,7 @@ from headgate.core import Secret, SystemClock
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environment, environments
 from headgate.models import ChatClient, ClientSettings, RetryPolicy
-from headgate.sampling import FileRoster, HttpRoster, OpenAIRoster, RosterSource
+from headgate.sampling import RosterSource, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
 from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry, serve_monitor
 
@@ -28,13 +27,9 @@ OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 """Told of the campaign's status while it runs; what it raises ends the campaign."""
 
 
-def roster_source(settings: Settings, environ: Mapping[str, str] = os.environ) -> RosterSource:
+def roster_of(settings: Settings) -> RosterSource:
     """Return where the models come from: the roster's file or URL, else the models behind OPENAI_BASE_URL."""
-    if settings.roster.startswith(("http://", "https://")):
-        return HttpRoster(settings.roster)
-    if settings.roster:
-        return FileRoster(Path(settings.roster))
-    return OpenAIRoster(environ)
+    return roster_source(settings.roster)
 
 
 def sample_store(settings: Settings) -> SampleStore:
@@ -100,7 +95,7 @@ async def run_campaign(
         policy = RetryPolicy(max_attempts=settings.request_attempts)
         plan = CampaignPlan(
             settings=settings,
-            roster=roster if roster is not None else roster_source(settings),
+            roster=roster if roster is not None else roster_of(settings),
             environments=sampled,
             store=store,
             chats=EndpointChats(client, policy, clock=clock, rng=random.Random(settings.campaign)),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.campaign import rates_of, roster_source, sampled_environments
+from headgate.campaign import rates_of, roster_of, sampled_environments
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.orchestration import checked_deployments
@@ -34,7 +34,7 @@ def check(
     settings = (choices or Choices()).load().settings
     environments = sampled_environments(settings)
     rates = rates_of(settings, environments)
-    models = asyncio.run(roster_source(settings).load()).models
+    models = asyncio.run(roster_of(settings).load()).models
     names = checked_deployments(deployments) if deployments is not None else ()
     if as_json:
         print_json({"models": len(models), "rates": rates, "deployments": names})

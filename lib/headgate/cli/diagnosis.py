@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from headgate.campaign import roster_source, sample_store
+from headgate.campaign import roster_of, sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.config import Settings
@@ -68,12 +68,12 @@ async def _python(_: Settings) -> str:
 
 
 async def _roster(settings: Settings) -> str:
-    return f"{len((await roster_source(settings).load()).models)} models"
+    return f"{len((await roster_of(settings).load()).models)} models"
 
 
 async def _endpoints(settings: Settings) -> str:
     """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
-    urls = sorted({model.base_url for model in (await roster_source(settings).load()).models})
+    urls = sorted({model.base_url for model in (await roster_of(settings).load()).models})
     async with httpx.AsyncClient(timeout=5.0) as client:
         for url in urls:
             try:

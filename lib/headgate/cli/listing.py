@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.campaign import roster_source
+from headgate.campaign import roster_of
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.environments import available
@@ -13,7 +13,7 @@ from headgate.environments import available
 def models(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models. Keys are never shown."""
     settings = (choices or Choices()).load().settings
-    roster = asyncio.run(roster_source(settings).load())
+    roster = asyncio.run(roster_of(settings).load())
     rows = [
         (m.uid, m.name, m.revision, m.request_name, m.base_url, "yes" if m.api_key else "no", m.weight, m.max_parallel)
         for m in roster.models

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.campaign import rates_of, roster_source, sample_store, sampled_environments
+from headgate.campaign import rates_of, roster_of, sample_store, sampled_environments
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
@@ -41,7 +41,7 @@ def plan(
 
 
 async def _plan(settings: Settings, assumed_s: float) -> CapacityPlan:
-    models = (await roster_source(settings).load()).models
+    models = (await roster_of(settings).load()).models
     environments = sampled_environments(settings)
     measured = await _measured_s(settings)
     return capacity_plan(

@@ -17,7 +17,7 @@ from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.reports import live_table, plain_lines
+from headgate.reports import live_view, status_lines
 from headgate.telemetry import setup_logging, status_document
 
 
@@ -47,7 +47,7 @@ def run(
     if as_json:
         print_json(result_document(result))
     else:
-        for line in plain_lines(result.status):
+        for line in status_lines(result.status):
             console().print(line, markup=False, highlight=False)
         console().print(
             f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
@@ -72,7 +72,7 @@ async def _run(settings: Settings, duration: float | None, instances: int | None
 
 def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
     async def show(status: CampaignStatus) -> None:
-        live.update(live_table(status))
+        live.update(live_view(status))
 
     return show
 

@@ -5,6 +5,15 @@ from headgate.sampling.cadence import GOLDEN, Cadence, first_offset_s, interval_
 from headgate.sampling.capacity import CapacityLimit, CapacityPlan, capacity_plan
 from headgate.sampling.error_pause import ErrorPause, Health
 from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
+from headgate.sampling.roster import (
+    FileRoster,
+    HttpRoster,
+    OpenAIRoster,
+    Roster,
+    RosterSource,
+    StaticRoster,
+    roster_source,
+)
 from headgate.sampling.sampler import Demand, ModelSampler, PairHistory, SamplingRules
 from headgate.sampling.timers import TimerHeap
 from headgate.sampling.window import SlidingCount
@@ -17,17 +26,24 @@ __all__ = [
     "Demand",
     "ErrorPause",
     "FairBatches",
+    "FileRoster",
     "Health",
+    "HttpRoster",
     "HttpTaskProvider",
     "LocalTaskProvider",
     "ModelSampler",
+    "OpenAIRoster",
     "PairHistory",
+    "Roster",
+    "RosterSource",
     "SamplingRules",
     "SlidingCount",
+    "StaticRoster",
     "TaskProvider",
     "TaskProviderError",
     "TimerHeap",
     "capacity_plan",
     "first_offset_s",
     "interval_s",
+    "roster_source",
 ]
