@@ -9,8 +9,11 @@ _MASK: Final = "[redacted]"
 _TOKEN_LIKE: Final = re.compile(
     r"(?i)(?:\b(?:sk|pk|rk|hf|gsk|xai|ghp|glpat)[-_][A-Za-z0-9_-]{8,})"  # keys as providers shape them
     r"|(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"  # authorization headers
-    r"|(?<=api[-_]key[=:])\s*[^\s,;&\"']{4,}"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user:password in URLs
+    r"|(?<=://)[^/\s:@]*:[^/\s]+(?=@)"  # user:password in URLs; an unescaped @ is part of the password
+)
+_NAMED_SECRET: Final = re.compile(
+    r"(?i)((?:api[-_]?key|access[-_]key(?:[-_]id)?|secret|token|password|signature)[\"']?\s*[=:]\s*[\"']?)"
+    r"[^\s,;&\"'}\]]{4,}"  # variables, JSON fields and query parameters, by their names
 )
 _known: set[str] = set()
 
@@ -53,9 +56,16 @@ def redacted(text: str, *, limit_chars: int = 2_000) -> str:
 
     The result is cut to `limit_chars`, so that an answer of many megabytes never travels inside a message.
     """
-    text = text[: limit_chars * 2]
-    for value in _known:
+    # A copy, in one step: other threads make secrets meanwhile. The longest first: none shows the end of another.
+    known = sorted(_known, key=len, reverse=True)
+    longest = len(known[0]) if known else 0
+    was_cut = len(text) > limit_chars * 2 + longest
+    text = text[: limit_chars * 2 + longest]
+    for value in known:
         if value in text:
             text = text.replace(value, _MASK)
-    text = _TOKEN_LIKE.sub(_MASK, text)
-    return text if len(text) <= limit_chars else text[: limit_chars - 1] + "…"
+    if was_cut:
+        # The cut may have gone through a secret, whose beginning is now the end of the text.
+        text = text[: max(0, len(text) - longest)]
+    text = _NAMED_SECRET.sub(rf"\1{_MASK}", _TOKEN_LIKE.sub(_MASK, text))
+    return text if len(text) <= limit_chars and not was_cut else text[: limit_chars - 1] + "…"

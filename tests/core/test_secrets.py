@@ -1,0 +1,178 @@
+"""A secret is shown to nobody: not in messages, reprs, formats, events or samples."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import sys
+import traceback
+import typing
+from concurrent.futures import ThreadPoolExecutor
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core import Model, Sample, Secret, events, redacted
+
+CANARY = "canary-5f1d0c77e2"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def planted() -> Secret:
+    return Secret(CANARY)
+
+
+def test_only_reveal_shows_a_secret() -> None:
+    secret = Secret(CANARY)
+    shown = [
+        repr(secret),
+        str(secret),
+        f"{secret}",
+        f"{secret!r:>40}",
+        "%s" % secret,
+        repr([secret]),
+        repr({"k": secret}),
+    ]  # noqa: UP031
+    assert [text for text in shown if CANARY in text] == []
+    assert secret.reveal() == CANARY
+
+
+def test_a_model_never_shows_its_key() -> None:
+    model = Model("acme/small", api_key=Secret(CANARY))
+    assert CANARY not in repr(model)
+    assert CANARY not in str(dataclasses.asdict(model))
+    with pytest.raises(TypeError):
+        orjson.dumps(model)
+
+
+def test_an_empty_secret_says_that_it_is_empty() -> None:
+    assert not Secret("")
+    assert (repr(Secret("")), str(Secret(""))) == ("Secret('')", "")
+
+
+def test_secrets_are_compared_by_value_and_with_secrets_only() -> None:
+    assert Secret("one-value") == Secret("one-value")
+    assert len({Secret("one-value"), Secret("one-value"), Secret("other-value")}) == 2
+    assert Secret("one-value") != "one-value"
+
+
+def test_a_secret_reaches_another_process_and_is_masked_there_too() -> None:
+    assert pickle.loads(pickle.dumps(Secret(CANARY))).reveal() == CANARY
+    assert copy.deepcopy(Secret(CANARY)).reveal() == CANARY
+
+
+def test_a_traceback_of_a_redacted_message_shows_no_secret() -> None:
+    def fail(key: Secret) -> None:
+        raise RuntimeError(redacted(f"the key {key.reveal()} was refused"))
+
+    with pytest.raises(RuntimeError) as failed:
+        fail(Secret(CANARY))
+    assert CANARY not in "".join(traceback.format_exception(failed.value))
+
+
+@pytest.mark.parametrize("cls", [Sample, *(c for _, c in inspect.getmembers(events, inspect.isclass))])
+def test_nothing_that_is_logged_or_stored_has_room_for_a_secret(cls: type) -> None:
+    if not dataclasses.is_dataclass(cls):
+        return
+    allowed = {str, int, float, bool, type(None), Sample}
+    for name, hint in typing.get_type_hints(cls).items():
+        kinds = set(typing.get_args(hint)) - {...} or {hint}
+        assert kinds <= allowed, (cls.__name__, name, hint)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"401: key {CANARY} is not valid",
+        f'{{"error": {{"message": "bad key", "headers": [{{"authorization": "Bearer {CANARY}"}}]}}}}',
+        f"GET https://user:{CANARY}@host/v1 failed",
+        f"{CANARY}{CANARY}",
+        f"x-api-key:{CANARY}\r\nhost: a",
+        f"OPENAI_API_KEY={CANARY}",
+    ],
+)
+def test_a_known_secret_is_masked_wherever_it_stands(message: str) -> None:
+    assert CANARY not in redacted(message)
+    assert "[redacted]" in redacted(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "part"),
+    [
+        ("Incorrect API key provided: sk-proj-a1B2c3D4e5F6", "a1B2c3D4"),
+        ("token hf_AbCdEfGhIjKlMn is expired", "AbCdEfGh"),
+        ("Authorization: Bearer eyJhbGciOi.J9.x_y-z", "eyJhbGciOi"),
+        ('"authorization": "bearer abcdefgh12345678"', "abcdefgh"),
+        ("fetch https://alice:correct-horse@models.example/v1", "correct-horse"),
+        ("fetch https://alice:p@ss-word@models.example/v1", "ss-word"),
+        ("connect redis://:battery-staple@cache:6379/0", "battery-staple"),
+        ("https://host/v1?api_key=zyxwvuts&model=a", "zyxwvuts"),
+        ("OPENAI_API_KEY=zyxwvuts HOME=/root", "zyxwvuts"),
+        ('{"api_key": "zyxwvuts", "model": "a"}', "zyxwvuts"),
+        ("{'api-key': 'zyxwvuts'}", "zyxwvuts"),
+        ("CHUTES_API_KEY: zyxwvuts", "zyxwvuts"),
+        ("AWS_SECRET_ACCESS_KEY=zyxwvuts/abc+def", "zyxwvuts"),
+        ("HEADGATE_MONITOR_TOKEN=zyxwvuts", "zyxwvuts"),
+        ('{"password":"zyxwvuts"}', "zyxwvuts"),
+        ("https://host/object?X-Amz-Signature=0123456789abcdef&x=1", "0123456789abcdef"),
+    ],
+)
+def test_what_is_shaped_like_a_key_is_masked_though_nobody_told_us_of_it(message: str, part: str) -> None:
+    assert part not in redacted(message)
+    assert "[redacted]" in redacted(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "connection to http://127.0.0.1:8000/v1 refused",
+        "maximum context is 4096 tokens, max_tokens: 5000 were asked for",
+        "score 3/4: clause 2 of 4 does not hold",
+        "see https://example.org/a@b for the task",
+        "risk-averse agents skip-ahead",
+        "",
+    ],
+)
+def test_an_ordinary_message_stays_as_it_is(message: str) -> None:
+    assert redacted(message) == message
+
+
+def test_of_two_secrets_that_begin_alike_neither_shows_its_end() -> None:
+    shared = "shared-start-"
+    longer = [Secret(f"{shared}{i}-tail-{i}") for i in range(20)]
+    Secret(shared)
+    for secret in longer:
+        assert "tail" not in redacted(f"key {secret.reveal()}")
+
+
+def test_a_message_is_cut_to_its_limit() -> None:
+    assert len(redacted("x" * 10_000_000)) == 2_000
+    assert redacted("abc" * 10, limit_chars=10) == "abcabcabc…"
+
+
+@given(st.integers(0, 400), st.integers(0, 40), st.integers(20, 200))
+def test_no_part_of_a_secret_survives_at_the_cut(before: int, copies: int, limit: int) -> None:
+    secret = "whole-secret-" + "0123456789" * 12
+    Secret(secret)
+    shown = redacted("x" * before + secret * copies, limit_chars=limit)
+    assert len(shown) <= limit
+    assert "whole-secret" not in shown
+    assert "0123" not in shown
+
+
+def test_threads_may_make_secrets_while_others_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.core.secrets._known", {f"made-before-{i}" for i in range(2_000)})
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            made = pool.submit(lambda: [Secret(f"made-meanwhile-{i}") for i in range(20_000)])
+            masked = [pool.submit(redacted, "nothing to see") for _ in range(100)]
+            assert {call.result() for call in masked} == {"nothing to see"}
+            made.result()
+    finally:
+        sys.setswitchinterval(interval)
