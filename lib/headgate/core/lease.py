@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from headgate.core.ids import HolderId, LeaseId
@@ -30,7 +31,7 @@ class Lease:
 
     Attributes:
         lease_id: unique within its book.
-        epoch: fencing token; grows with every lease of the same subject, so a holder of an older one is refused.
+        epoch: fencing token; grows with every lease of its book, so a later lease of the same subject has a later one.
         generation: which life of the book granted it; a restarted book refuses leases of its former life.
         holder: what holds it.
         subject: what it was taken for, e.g. a task id; empty when it stands for itself.
@@ -72,7 +73,6 @@ class LeaseBook:
     generation: int = 1
     in_use: dict[str, int] = field(default_factory=dict)
     live: dict[LeaseId, Lease] = field(default_factory=dict)
-    _newest_epoch: dict[str, int] = field(default_factory=dict)
     _released: OrderedDict[LeaseId, None] = field(default_factory=OrderedDict)
     _next: int = 1
 
@@ -102,16 +102,13 @@ class LeaseBook:
         denied = self.shortage(units)
         if denied is not None:
             return denied
-        epoch = self._newest_epoch.get(subject, 0) + 1 if subject else 1
-        if subject:
-            self._newest_epoch[subject] = epoch
         lease = Lease(
             lease_id=LeaseId(f"l-{self.generation}-{self._next}"),
-            epoch=epoch,
+            epoch=self._next,
             generation=self.generation,
             holder=holder,
             subject=subject,
-            units=units,
+            units=MappingProxyType(dict(units)),
             acquired_at=now,
             deadline=None if ttl_s is None else now + ttl_s,
         )
@@ -131,8 +128,6 @@ class LeaseBook:
         if held.epoch != lease.epoch:
             return ReleaseOutcome.STALE
         del self.live[lease.lease_id]
-        if lease.subject and self._newest_epoch.get(lease.subject) == lease.epoch:
-            del self._newest_epoch[lease.subject]
         self._released[lease.lease_id] = None
         if len(self._released) > _REMEMBERED_RELEASES:
             self._released.popitem(last=False)
