@@ -1,0 +1,183 @@
+"""Compaction: small parts of one environment and day become big ones, and nobody sees a row twice or not at all.
+
+The store's compactions are numbered. Number n is planned from the manifests as number n - 1 left them and becomes true
+in one step, when `manifests/compact-n.json` is created under the condition that it does not exist: of two that run at
+once one wins, and the other's parts stay invisible until a sweep deletes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from operator import attrgetter
+
+import polars as pl
+
+from headgate.storage.layout import compaction_id, manifest_key
+from headgate.storage.manifest import Manifest, Part, manifest_bytes
+from headgate.storage.objects import ObjectStore
+from headgate.storage.parts import encoded_parts
+from headgate.storage.reading import read_parts
+from headgate.storage.schema import COLUMNS
+from headgate.storage.visibility import Problem, Visible
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPolicy:
+    """When parts are merged.
+
+    Attributes:
+        target_rows: a merged part has at most about this many rows.
+        target_bytes: and at most about this many compressed bytes: what a merge holds in memory is several times that.
+        min_parts: fewer small parts than this in one environment and day are left alone, so that the day that is still
+            being written is not merged anew with every batch.
+        merges_per_round: groups merged by one compaction; what is left waits for the next one.
+    """
+
+    target_rows: int = 100_000
+    target_bytes: int = 16 * 2**20
+    min_parts: int = 8
+    merges_per_round: int = 256
+
+    def is_small(self, part: Part) -> bool:
+        """True for a part of less than half the target, which is worth merging."""
+        return 2 * part.rows < self.target_rows and 2 * part.size_bytes < self.target_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one compaction does: its number, and the groups of parts that it merges."""
+
+    number: int
+    groups: tuple[tuple[Part, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What one compaction did.
+
+    Attributes:
+        batch_id: of its manifest, None when there was nothing to do or another compaction came first.
+        parts_before: parts that it merged.
+        parts_after: parts that it made of them.
+        rows: in the new parts.
+        duplicates: rows dropped because their task was there twice.
+        was_first: False when another compaction took the number; the work is done or planned anew by the next call.
+        problems: parts that cannot be read; they stay as they are.
+    """
+
+    batch_id: str | None = None
+    parts_before: int = 0
+    parts_after: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    was_first: bool = True
+    problems: tuple[Problem, ...] = ()
+
+
+def plan(visible: Visible, policy: CompactionPolicy) -> Plan | None:
+    """Return what is worth merging now, None when nothing is."""
+    small: defaultdict[tuple[str, date], list[Part]] = defaultdict(list)
+    for part in visible.parts:
+        if policy.is_small(part):
+            small[part.environment, part.day].append(part)
+    crowded = [parts for parts in small.values() if len(parts) >= policy.min_parts]
+    groups = [group for parts in crowded for group in _groups(parts, policy)][: policy.merges_per_round]
+    return Plan(visible.last_compaction + 1, tuple(groups)) if groups else None
+
+
+def _groups(parts: Sequence[Part], policy: CompactionPolicy) -> Iterator[tuple[Part, ...]]:
+    group: list[Part] = []
+    rows = size_bytes = 0
+    for part in sorted(parts, key=attrgetter("min_finished_at", "path")):
+        if group and (rows + part.rows > policy.target_rows or size_bytes + part.size_bytes > policy.target_bytes):
+            if len(group) > 1:
+                yield tuple(group)
+            group, rows, size_bytes = [], 0, 0
+        group.append(part)
+        rows, size_bytes = rows + part.rows, size_bytes + part.size_bytes
+    if len(group) > 1:
+        yield tuple(group)
+
+
+def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, now: float) -> Compacted:
+    """Run one compaction and return what it did; one group of parts is in memory at a time.
+
+    It may die at any point: until its manifest is there nothing has changed for readers, and from then on all has.
+
+    Raises:
+        errors.StoreError: if the store fails; nothing has changed then.
+    """
+    todo = plan(visible, policy)
+    if todo is None:
+        return Compacted()
+    batch_id = compaction_id(todo.number)
+    problems: list[Problem] = []
+    merged: set[str] = set()
+    made: list[Part] = []
+    for number, group in enumerate(todo.groups):
+        parts, frame = _read_group(objects, group, problems)
+        if len(parts) < 2:
+            continue  # all but one cannot be read
+        merged.update(part.path for part in parts)
+        for new in encoded_parts(frame, f"{batch_id}-{number}"):
+            objects.put_many([(new.part.path, new.data)])
+            made.append(new.part)
+    if not made:
+        return Compacted(problems=tuple(problems))
+    manifest = _manifest(batch_id, visible, merged, made, now)
+    was_first = objects.create(manifest_key(batch_id), manifest_bytes(manifest))
+    rows = sum(part.rows for part in made)
+    before = sum(part.rows for part in visible.parts if part.path in merged)
+    return Compacted(
+        batch_id=batch_id if was_first else None,
+        parts_before=len(merged),
+        parts_after=len(made),
+        rows=rows,
+        duplicates=before - rows,
+        was_first=was_first,
+        problems=tuple(problems),
+    )
+
+
+def _read_group(
+    objects: ObjectStore, group: Sequence[Part], problems: list[Problem]
+) -> tuple[list[Part], pl.DataFrame]:
+    parts, frames = [], []
+    for part, rows in read_parts(objects, group, None, problems):
+        parts.append(part)
+        frames.append(rows)
+    if not frames:
+        return [], pl.DataFrame()
+    rows = pl.concat(frames).sort("finished_at", "task_id", maintain_order=True)
+    return parts, rows.unique("task_id", keep="first", maintain_order=True).select(COLUMNS)
+
+
+def _manifest(batch_id: str, visible: Visible, merged: set[str], made: Sequence[Part], now: float) -> Manifest:
+    """Return the manifest that shows the new parts and hides the merged ones.
+
+    It inherits what the compactions that it replaces hid, as far as that is still there.
+    """
+    left = {m.batch_id: [p.path for p in m.parts if p.path not in merged] for m in visible.manifests.values()}
+    replaced = {one for one, paths in left.items() if not paths}
+    removes: defaultdict[str, set[str]] = defaultdict(set)
+    merges = []
+    for one, manifest in visible.manifests.items():
+        taken = {part.path for part in manifest.parts if part.path in merged}
+        if taken:
+            merges.append(one)
+            removes[one] |= taken
+        if one in replaced:
+            for owner, paths in manifest.removes.items():
+                removes[owner] |= set(paths)
+    inherited = {one for gone in replaced for one in visible.manifests[gone].replaces if one in visible.replaced}
+    return Manifest(
+        batch_id=batch_id,
+        parts=tuple(made),
+        merges=tuple(merges),
+        replaces=tuple(sorted(replaced | inherited)),
+        removes={one: tuple(sorted(paths)) for one, paths in removes.items() if left.get(one)},
+        created_at=now,
+    )

@@ -1,0 +1,160 @@
+"""Manifests: the immutable objects that make parts visible, and their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Final
+
+import orjson
+
+from headgate.core import errors
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One Parquet object: rows of one environment and one UTC day of `finished_at`."""
+
+    path: str
+    environment: str
+    day: date
+    rows: int
+    size_bytes: int
+    sha256: str
+    min_finished_at: float
+    max_finished_at: float
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one batch, or one compaction, put into the store.
+
+    Attributes:
+        batch_id: of the batch, or `compact-…`.
+        parts: visible while no compaction hides them.
+        quarantined_rows: of the batch; they are in `quarantine_path`.
+        quarantine_path: key of the quarantined rows, None when there are none.
+        quarantine_reason: of the first quarantined row.
+        merges: ids of the manifests from which a compaction took parts; empty for a batch.
+        replaces: ids of the manifests of which no part is left, so that nobody needs to read them again.
+        removes: batch id -> paths of parts that are hidden although others of their manifest are not.
+        created_at: wall time of a compaction; None for a batch, whose manifest depends on its samples alone.
+    """
+
+    batch_id: str
+    parts: tuple[Part, ...]
+    quarantined_rows: int = 0
+    quarantine_path: str | None = None
+    quarantine_reason: str | None = None
+    merges: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    removes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    created_at: float | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all parts."""
+        return sum(part.rows for part in self.parts)
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """Return JSON bytes of `content` with the checksum by which `unsealed` knows it again."""
+    body = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    return b'{"content":' + body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
+
+
+def unsealed(data: bytes, key: str) -> dict[str, Any]:
+    """Return the content of sealed bytes.
+
+    Raises:
+        errors.CorruptDataError: if they are no JSON, of another format, or do not match their checksum.
+    """
+    try:
+        outer = orjson.loads(data)
+        content, stated = outer["content"], outer["sha256"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise errors.CorruptDataError(f"{key} cannot be read: {error}") from error
+    found = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    if found != stated or not isinstance(content, dict):
+        raise errors.CorruptDataError(f"{key} does not match its checksum (stated {stated}, found {found})")
+    if content.get("format") != FORMAT:
+        raise errors.CorruptDataError(
+            f"{key} has format {content.get('format')!r}, this version of Headgate reads {FORMAT}",
+            next_step="Read this store with the version of Headgate that wrote it, or a newer one.",
+        )
+    return content
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest; equal manifests have equal bytes."""
+    return sealed(
+        {
+            "format": FORMAT,
+            "batch_id": manifest.batch_id,
+            "rows": manifest.rows,
+            "parts": [_part_fields(part) for part in manifest.parts],
+            "quarantined_rows": manifest.quarantined_rows,
+            "quarantine_path": manifest.quarantine_path,
+            "quarantine_reason": manifest.quarantine_reason,
+            "merges": list(manifest.merges),
+            "replaces": list(manifest.replaces),
+            "removes": {batch_id: list(paths) for batch_id, paths in manifest.removes.items()},
+            "created_at": manifest.created_at,
+        }
+    )
+
+
+def manifest_of(data: bytes, key: str) -> Manifest:
+    """Return the manifest that `data`, the object at `key`, holds.
+
+    Raises:
+        errors.CorruptDataError: if it cannot be read or does not match its checksum.
+    """
+    content = unsealed(data, key)
+    try:
+        return Manifest(
+            batch_id=content["batch_id"],
+            parts=tuple(_part(fields) for fields in content["parts"]),
+            quarantined_rows=content["quarantined_rows"],
+            quarantine_path=content["quarantine_path"],
+            quarantine_reason=content["quarantine_reason"],
+            merges=tuple(content["merges"]),
+            replaces=tuple(content["replaces"]),
+            removes={batch_id: tuple(paths) for batch_id, paths in content["removes"].items()},
+            created_at=content["created_at"],
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise errors.CorruptDataError(f"{key} lacks a field of a manifest: {error!r}") from error
+
+
+def _part_fields(part: Part) -> dict[str, Any]:
+    return {
+        "path": part.path,
+        "environment": part.environment,
+        "date": part.day.isoformat(),
+        "rows": part.rows,
+        "bytes": part.size_bytes,
+        "sha256": part.sha256,
+        "min_finished_at": part.min_finished_at,
+        "max_finished_at": part.max_finished_at,
+        "models": list(part.models),
+    }
+
+
+def _part(fields: Mapping[str, Any]) -> Part:
+    return Part(
+        path=fields["path"],
+        environment=fields["environment"],
+        day=date.fromisoformat(fields["date"]),
+        rows=fields["rows"],
+        size_bytes=fields["bytes"],
+        sha256=fields["sha256"],
+        min_finished_at=fields["min_finished_at"],
+        max_finished_at=fields["max_finished_at"],
+        models=tuple(fields["models"]),
+    )

@@ -1,0 +1,130 @@
+"""SQL over the visible parts, read in place by DuckDB: one read-only statement, a view `samples`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+
+from headgate.core import errors
+from headgate.storage.manifest import Part
+from headgate.storage.objects import ObjectStore
+from headgate.storage.reading import verify
+from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
+from headgate.storage.visibility import Problem, Visible
+
+_SQL_TYPES: Final = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Boolean": "BOOLEAN"}
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "autoinstall_known_extensions": False,  # Parquet is built in; nothing is fetched from a network
+    "autoload_known_extensions": False,
+}
+_MAYBE_OF_A_PART: Final = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
+_READ_ONLY: Final = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
+
+QUERY_COLUMNS: Final[tuple[str, ...]] = (*COLUMNS, "date")
+"""Columns of the view `samples`: those of a sample and the UTC day on which it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What a query gave.
+
+    Attributes:
+        columns: their names, in order.
+        rows: values as Python has them.
+        problems: manifests and parts that were left out.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    problems: tuple[Problem, ...]
+
+
+def query(objects: ObjectStore, visible: Visible, sql: str) -> QueryResult:
+    """Return what one SELECT (or EXPLAIN) over the view `samples` gives.
+
+    Raises:
+        errors.InvalidInputError: if the SQL cannot be run, changes anything, or reaches outside the store.
+        errors.StoreError: if the store fails.
+    """
+    statement = _checked(sql)
+    parts = visible.parts
+    try:
+        return _answer(objects, parts, statement, visible.problems)
+    except _MAYBE_OF_A_PART as error:
+        # DuckDB stops at the first object that it cannot read; which these are is found by reading each once.
+        problems = verify(objects, visible).problems
+        bad = {problem.path for problem in problems}
+        good = [part for part in parts if part.path not in bad]
+        if len(good) == len(parts):
+            raise _refused(error) from error
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    try:
+        return _answer(objects, good, statement, problems)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+
+
+def _checked(sql: str) -> str:
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    if len(statements) != 1:
+        raise errors.InvalidInputError(
+            f"a query must be one statement (got {len(statements)})", next_step="Run them one by one."
+        )
+    if statements[0].type not in _READ_ONLY:
+        raise errors.InvalidInputError(
+            f"a query must be a SELECT (got {statements[0].type.name})",
+            next_step="Samples are never changed; export them to work on a copy.",
+        )
+    return sql
+
+
+def _answer(objects: ObjectStore, parts: Sequence[Part], sql: str, problems: tuple[Problem, ...]) -> QueryResult:
+    root, files = objects.query_root()
+    with duckdb.connect(":memory:", config=_CONFIG) as connection:
+        if files is not None:
+            connection.register_filesystem(files)
+        connection.execute(_view(root, parts))
+        # From here on only the store can be read, and nothing of this can be undone by the query.
+        connection.execute(f"SET allowed_directories = [{_quoted(root)}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        answer = connection.execute(sql)
+        columns = tuple(column[0] for column in answer.description or ())
+        return QueryResult(columns, tuple(answer.fetchall()), problems)
+
+
+def _view(root: str, parts: Sequence[Part]) -> str:
+    if not parts:
+        columns = ", ".join(f"NULL::{kind} AS {_name(name)}" for name, kind in _column_types())
+        return f"CREATE VIEW samples AS SELECT {columns} WHERE false"
+    paths = ", ".join(_quoted(root + part.path) for part in parts)
+    # Environment and day come from the folders, so that DuckDB does not open the parts that a condition rules out.
+    source = f"read_parquet([{paths}], hive_partitioning = true, hive_types = {{environment: VARCHAR, date: DATE}})"
+    chosen = ", ".join(_name(name) for name, _ in _column_types())
+    return f"CREATE VIEW samples AS SELECT {chosen} FROM {source}"  # noqa: S608 - our own names and paths
+
+
+def _column_types() -> list[tuple[str, str]]:
+    return [(name, _SQL_TYPES[str(kind)]) for name, kind in FRAME_SCHEMA.items()] + [("date", "DATE")]
+
+
+def _name(column: str) -> str:
+    return f'"{column}"'
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _refused(error: duckdb.Error) -> errors.InvalidInputError:
+    return errors.InvalidInputError(
+        f"the query cannot be run: {str(error).strip().rstrip('.')}",
+        next_step=f"The view `samples` has the columns {', '.join(QUERY_COLUMNS)}.",
+    )

@@ -1,0 +1,164 @@
+"""The sample store: batches of samples in, visible all at once, each exactly once; and everything that reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from headgate.core import Sample, errors
+from headgate.storage import compaction, query, reading, sweeping
+from headgate.storage.layout import checked_batch_id
+from headgate.storage.ledger import SummaryLedger
+from headgate.storage.location import StoreLocation, open_objects
+from headgate.storage.objects import ObjectStore
+from headgate.storage.probe import Probe, probe
+from headgate.storage.summary import History, Summary, history_of
+from headgate.storage.visibility import ManifestLog, Visible
+from headgate.storage.writing import StoredBatch, put_batch
+
+_T = TypeVar("_T")
+
+
+class SampleStore:
+    """Samples in a folder or bucket. Several processes may write and read one store at once.
+
+    All methods but `close` are coroutines that work in threads and end within the deadlines of the place. `now` is
+    wall time, seconds since the epoch.
+
+    Raises (all methods):
+        errors.StoreError: if the place failed, stalled or is full; the call can be repeated as it is.
+        errors.StoreNotWritableError: if it never will work as it is configured.
+    """
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._log = ManifestLog(objects)
+        self._ledger = SummaryLedger(objects)
+        # Guards the two above, which remember what they read; writers do not need it.
+        self._reading = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The address, without secrets."""
+        return self._objects.url
+
+    async def probe(self) -> Probe:
+        """Return what the place can do, found by trying it; to be called once before a campaign starts.
+
+        Raises:
+            errors.StoreNotWritableError: if nothing can be written.
+        """
+        return await asyncio.to_thread(probe, self._objects)
+
+    async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
+        """Store a batch and return it as it is stored; the rows are visible, and durable, when this returns.
+
+        The same id again, whatever became of the first try, stores nothing a second time and returns what is there.
+
+        Raises:
+            errors.InvalidInputError: if the id cannot name a batch.
+        """
+        return await asyncio.to_thread(put_batch, self._objects, checked_batch_id(batch_id), samples)
+
+    async def visible(self) -> Visible:
+        """Return the manifests and parts that are visible now."""
+        return await asyncio.to_thread(self._visible)
+
+    async def scan(
+        self,
+        environments: Iterable[str] | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> reading.Scan:
+        """Return samples of the environments that ended in [since, until), each task once; None means no limit.
+
+        Raises:
+            errors.InvalidInputError: if a column is not one of a sample.
+        """
+        chosen = None if environments is None else frozenset(environments)
+        selection = reading.Selection(chosen, since, until)
+        return await self._read(lambda visible: reading.scan(self._objects, visible, selection, columns))
+
+    async def verify(self) -> reading.Verification:
+        """Return the outcome of reading every visible object and comparing it with its checksum."""
+        return await self._read(lambda visible: reading.verify(self._objects, visible))
+
+    async def query(self, sql: str) -> query.QueryResult:
+        """Return what one SELECT over the view `samples` gives.
+
+        Raises:
+            errors.InvalidInputError: if the SQL cannot be run or is no SELECT.
+        """
+        return await self._read(lambda visible: query.query(self._objects, visible, sql))
+
+    async def summary(self, now: float, *, rebuild: bool = False) -> Summary:
+        """Return the summary as of `now` and write it to `summary/latest.json`; reads only what is new."""
+        return await asyncio.to_thread(self._summary, now, rebuild=rebuild)
+
+    async def history(self, now: float) -> History:
+        """Return what a campaign resumes from, as of `now`; reads only what is new since the last summary."""
+        return await asyncio.to_thread(self._history, now)
+
+    async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
+        """Merge small parts and return what was done; call again until it says that nothing was left.
+
+        Raises:
+            errors.StoreError: if the place does not honour conditional puts, without which two could merge at once.
+        """
+        return await asyncio.to_thread(self._compact, now, policy or compaction.CompactionPolicy())
+
+    async def sweep(
+        self, now: float, *, grace_s: float = sweeping.GRACE_S, forget_s: float = sweeping.FORGET_S
+    ) -> sweeping.Swept:
+        """Delete what has been out of sight for `grace_s`, and return how much that was."""
+        return await self._read(
+            lambda visible: sweeping.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
+        )
+
+    def close(self) -> None:
+        """Let go of connections; legal more than once, and calls in flight fail."""
+        self._objects.close()
+
+    async def _read(self, use: Callable[[Visible], _T]) -> _T:
+        return await asyncio.to_thread(lambda: use(self._visible()))
+
+    def _visible(self) -> Visible:
+        with self._reading:
+            return self._log.visible()
+
+    def _summary(self, now: float, *, rebuild: bool) -> Summary:
+        with self._reading:
+            visible = self._log.visible()
+            if rebuild:
+                self._ledger.rebuilt(visible, now)
+            else:
+                self._ledger.refreshed(visible, now)
+            return self._ledger.save(now)
+
+    def _history(self, now: float) -> History:
+        with self._reading:
+            counted = self._ledger.refreshed(self._log.visible(), now)
+        return history_of(counted.tally, now, counted.problems)
+
+    def _compact(self, now: float, policy: compaction.CompactionPolicy) -> compaction.Compacted:
+        found = probe(self._objects)
+        if not found.conditional_puts:
+            raise errors.StoreError(
+                f"{self.url} ignores If-None-Match, so two compactions could merge the same parts",
+                next_step="Leave the samples as they are, or move them to a store that honours conditional puts.",
+            )
+        return compaction.compact(self._objects, self._visible(), policy, now)
+
+
+def open_store(location: StoreLocation | str, environ: Mapping[str, str] = os.environ) -> SampleStore:
+    """Return the sample store at a location (or folder, or URL); nothing is read or written yet.
+
+    Raises:
+        errors.InvalidSettingError: if the address has a form that is not known.
+    """
+    where = StoreLocation(location) if isinstance(location, str) else location
+    return SampleStore(open_objects(where, environ))

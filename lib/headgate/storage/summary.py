@@ -1,0 +1,167 @@
+"""The summary per model and environment, and the history that a campaign resumes from; both out of one tally."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from headgate.storage.interval import Interval, interval_of
+from headgate.storage.tally import Tally
+from headgate.storage.visibility import Problem
+
+_DAY_MINUTES: Final = 1_440
+_RECENT_S: Final = 2 * 3_600.0
+
+_Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PairSummary:
+    """One model in one environment, over everything in the store.
+
+    Only scored samples count: an outcome without a score (the provider's failure, say) is in `errors` and nowhere else.
+
+    Attributes:
+        count: scored samples.
+        count_24h: those that ended in the last 1 440 minutes.
+        mean_score: None before the first scored sample.
+        interval: 95 % confidence interval of the mean, with the method that gave it.
+        success_rate: successes per scored sample; None before the first.
+        errors: error kind -> samples; `bad_answer` is among them although it is scored.
+        unscored: samples without a score.
+        last_finished_at: wall time at which the latest sample ended, scored or not.
+        mean_latency_s: of the scored samples; None before the first.
+        prompt_tokens: of all samples, as they were paid for.
+        completion_tokens: likewise.
+    """
+
+    model: str
+    environment: str
+    count: int
+    count_24h: int
+    mean_score: float | None
+    interval: Interval
+    success_rate: float | None
+    errors: Mapping[str, int]
+    unscored: int
+    last_finished_at: float
+    mean_latency_s: float | None
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Every model and environment in the store, ordered by name.
+
+    Attributes:
+        generated_at: wall time at which it was made.
+        pairs: models x environments with at least one sample.
+        problems: manifests and parts that are not in it because they cannot be read.
+    """
+
+    generated_at: float
+    pairs: tuple[PairSummary, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairHistory:
+    """What a sampler of one model and environment resumes from.
+
+    Attributes:
+        scored_by_minute: minute (wall seconds since the epoch // 60) -> scored samples that ended in it, for the last
+            1 440 minutes, the current one included, oldest first; minutes without any are left out.
+        scored_24h: their sum.
+        last_finished_at: wall time at which the latest sample ended, None when that is over two hours ago.
+        next_sequence: one above the highest sequence of all time.
+        scored: scored samples of all time.
+    """
+
+    model: str
+    environment: str
+    scored_by_minute: Mapping[int, int]
+    scored_24h: int
+    last_finished_at: float | None
+    next_sequence: int
+    scored: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a campaign resumes from: no false boost, no gap and no burst after a restart.
+
+    Attributes:
+        at: wall time that the 24 hours end at.
+        pairs: by (model, environment).
+        problems: manifests and parts that are not in it because they cannot be read.
+    """
+
+    at: float
+    pairs: Mapping[_Pair, PairHistory]
+    problems: tuple[Problem, ...]
+
+
+def summary_of(tally: Tally, now: float, problems: tuple[Problem, ...] = ()) -> Summary:
+    """Return the summary of a tally as of wall time `now`."""
+    kinds: defaultdict[_Pair, dict[str, int]] = defaultdict(dict)
+    for model, environment, kind, rows in tally.errors.iter_rows():
+        kinds[model, environment][kind] = rows
+    recent = {pair: sum(minutes.values()) for pair, minutes in _day(tally, now).items()}
+    pairs = tuple(
+        _pair_summary(row, recent.get((row["model"], row["environment"]), 0), kinds[row["model"], row["environment"]])
+        for row in tally.pairs.iter_rows(named=True)
+    )
+    return Summary(now, pairs, problems)
+
+
+def history_of(tally: Tally, now: float, problems: tuple[Problem, ...] = ()) -> History:
+    """Return the history of a tally as of wall time `now`."""
+    day = _day(tally, now)
+    pairs = {}
+    for row in tally.pairs.iter_rows(named=True):
+        pair = (row["model"], row["environment"])
+        minutes = day.get(pair, {})
+        last = row["last_finished_at"]
+        pairs[pair] = PairHistory(
+            model=row["model"],
+            environment=row["environment"],
+            scored_by_minute=minutes,
+            scored_24h=sum(minutes.values()),
+            last_finished_at=last if last >= now - _RECENT_S else None,
+            next_sequence=row["max_sequence"] + 1,
+            scored=row["scored"],
+        )
+    return History(now, pairs, problems)
+
+
+def _day(tally: Tally, now: float) -> dict[_Pair, dict[int, int]]:
+    latest = int(now // 60)
+    within = tally.minutes.filter(pl.col("minute").is_between(latest - _DAY_MINUTES + 1, latest))
+    day: defaultdict[_Pair, dict[int, int]] = defaultdict(dict)
+    for model, environment, minute, scored in within.iter_rows():
+        day[model, environment][minute] = scored
+    return dict(day)
+
+
+def _pair_summary(row: Mapping[str, Any], count_24h: int, kinds: Mapping[str, int]) -> PairSummary:
+    count = row["scored"]
+    return PairSummary(
+        model=row["model"],
+        environment=row["environment"],
+        count=count,
+        count_24h=count_24h,
+        mean_score=row["score_sum"] / count if count else None,
+        interval=interval_of(count, row["score_sum"], row["score_square_sum"], is_binary=row["zero_or_one"] == count),
+        success_rate=row["successes"] / count if count else None,
+        errors=kinds,
+        unscored=row["rows"] - count,
+        last_finished_at=row["last_finished_at"],
+        mean_latency_s=row["latency_sum"] / count if count else None,
+        prompt_tokens=row["prompt_tokens"],
+        completion_tokens=row["completion_tokens"],
+    )

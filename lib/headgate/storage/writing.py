@@ -1,0 +1,91 @@
+"""Storing a batch: rows are checked, parts written, and last the manifest that makes them visible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Any, Final
+
+from headgate.core import Sample
+from headgate.storage.layout import manifest_key, quarantine_key
+from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of
+from headgate.storage.objects import ObjectStore
+from headgate.storage.parts import EncodedPart, encoded_parts
+from headgate.storage.schema import framed, validated
+
+_PARTS_AT_ONCE: Final = 32
+"""Parts whose bytes are in memory together, and that one call uploads side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as the store has it.
+
+    Attributes:
+        batch_id: of the batch.
+        rows: visible rows, the quarantined ones not among them.
+        parts: number of Parquet objects that they are in.
+        quarantined_rows: rows that broke a rule.
+        quarantine_path: key of the object that they are in, None when there are none.
+        reason: why the first of them is there, None likewise.
+    """
+
+    batch_id: str
+    rows: int
+    parts: int
+    quarantined_rows: int = 0
+    quarantine_path: str | None = None
+    reason: str | None = None
+
+
+def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
+    """Store a batch and return it as it is stored; its rows are durable and visible when this returns.
+
+    It may die at any point and be called again with the same id, also by several processes at once: until the manifest
+    is there nothing is visible, and the manifest is written once. What came too late is never named by a manifest.
+    """
+    frame, misfits = framed(samples)
+    sifted = validated(frame)
+    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(one.sample), one.reason) for one in misfits]
+    for row in sifted.bad.iter_rows(named=True):
+        reason = row.pop("reason")
+        refused.append((row, reason))
+    path = None
+    if refused:
+        path = quarantine_key(batch_id)
+        objects.put_many([(path, b"".join(_quarantine_line(row, reason) for row, reason in refused))])
+    parts = tuple(_written(objects, encoded_parts(sifted.good, batch_id)))
+    manifest = Manifest(batch_id, parts, len(refused), path, refused[0][1] if refused else None)
+    key = manifest_key(batch_id)
+    if not objects.create(key, manifest_bytes(manifest)):
+        manifest = manifest_of(objects.get(key), key)
+    return _stored(manifest)
+
+
+def _written(objects: ObjectStore, parts: Iterator[EncodedPart]) -> Iterator[Part]:
+    while some := list(islice(parts, _PARTS_AT_ONCE)):
+        objects.put_many([(one.part.path, one.data) for one in some])
+        yield from (one.part for one in some)
+
+
+def _stored(manifest: Manifest) -> StoredBatch:
+    return StoredBatch(
+        manifest.batch_id,
+        manifest.rows,
+        len(manifest.parts),
+        manifest.quarantined_rows,
+        manifest.quarantine_path,
+        manifest.quarantine_reason,
+    )
+
+
+def _fields(sample: Sample) -> dict[str, Any]:
+    return {field.name: getattr(sample, field.name) for field in fields(sample)}
+
+
+def _quarantine_line(row: Mapping[str, Any], reason: str) -> bytes:
+    # The standard library's JSON and not orjson: a quarantined row may hold what JSON has no form for (NaN, half of a
+    # surrogate pair, any object), and must be kept all the same.
+    return json.dumps({"reason": reason, "sample": row}, default=repr).encode("ascii") + b"\n"
