@@ -15,12 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headgate.core import ErrorKind
-from headgate.reports.style import COLOURS, ERROR_COLOURS, WIDTH_IN, legend_above, quiet_grid, short_name
+from headgate.reports.style import COLOURS, ERROR_COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid, short_name
 from headgate.reports.svg import drawing
 
 _DOT_PLOT_MODELS: Final = 24
 """With more models, or more environments than fit two rows of panels, a heat map is easier to read."""
 _MAX_ROWS: Final = 80
+_WRITTEN_COLUMNS: Final = 16
+"""More columns than these leave no room to write the mean into the cell; a colour bar explains it then."""
+
 _PANELS_PER_ROW: Final = 4
 
 
@@ -50,7 +53,7 @@ def _dot_plot(summary: pl.DataFrame, models: Sequence[str], environments: Sequen
         colour = COLOURS[number % len(COLOURS)]
         axes.hlines(rows_at, part["low"], part["high"], color=colour, linewidth=2, alpha=0.55)
         axes.plot(part["mean"], rows_at, "o", color=colour, markersize=5)
-        axes.set_title(environment, loc="left")
+        axes.set_title(clipped(environment, 28), loc="left")
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(-0.02, 1.02)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
@@ -69,18 +72,19 @@ def _heat_map(summary: pl.DataFrame, models: Sequence[str], environments: Sequen
     means = {(row["model"], row["environment"]): row["mean"] for row in _scored(summary).iter_rows(named=True)}
     grid = [[means.get((model, environment), float("nan")) for environment in environments] for model in models]
     mesh = axes.pcolormesh(grid, cmap="cividis", vmin=0, vmax=1, edgecolors="none")
-    if len(environments) <= 16:
-        _write_means(axes, grid)
-    axes.set_xticks([column + 0.5 for column in range(len(environments))], environments, rotation=30, ha="left")
+    columns = [clipped(environment, 28) for environment in environments]
+    axes.set_xticks([column + 0.5 for column in range(len(columns))], columns, rotation=30, ha="left")
     axes.xaxis.tick_top()
     axes.set_yticks([row + 0.5 for row in range(len(models))], [short_name(model) for model in models])
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    # The default colour bar is an image; this one is drawn, so that the SVG stays free of embedded data.
-    bar = figure.colorbar(mesh, ax=axes, label="mean score", fraction=0.03, pad=0.01)
-    if bar.solids is not None:
-        bar.solids.set_rasterized(False)
+    if len(environments) <= _WRITTEN_COLUMNS:
+        _write_means(axes, grid)
+    else:
+        bar = figure.colorbar(mesh, ax=axes, label="mean score", fraction=0.03, pad=0.01)
+        if bar.solids is not None:
+            bar.solids.set_rasterized(False)  # an image otherwise, and the SVG is to embed none
     return figure
 
 
@@ -100,12 +104,13 @@ def latency_figure(samples: pl.DataFrame, models: Sequence[str]) -> Figure | Non
     by_environment = _quantiles(scored, "environment")
     by_model = _quantiles(scored, "model")
     order = [model for model in models if model in by_model][:_MAX_ROWS]
-    rows = max(len(by_environment), len(order))
+    environments = sorted(by_environment)[:_MAX_ROWS]
+    rows = max(len(environments), len(order))
     with drawing():
         figure = Figure(figsize=(WIDTH_IN, 0.26 * rows + 0.95), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
-        _quantile_bars(left, {name: by_environment[name] for name in sorted(by_environment)}, rows, COLOURS[0])
-        _quantile_bars(right, {short_name(model): by_model[model] for model in order}, rows, COLOURS[2])
+        _quantile_bars(left, [(clipped(name), by_environment[name]) for name in environments], rows, COLOURS[0])
+        _quantile_bars(right, [(short_name(model), by_model[model]) for model in order], rows, COLOURS[2])
         left.set_title("by environment", loc="left")
         right.set_title("by model", loc="left")
         _seconds_axis(left, scored)
@@ -127,7 +132,9 @@ def errors_figure(samples: pl.DataFrame, models: Sequence[str]) -> Figure | None
         left = [0.0] * len(shown)
         for kind in _kinds(by_kind):
             shares = [100 * by_kind.get((model, kind), 0) / totals[model] for model in shown]
-            axes.barh(range(len(shown)), shares, 0.62, left, color=ERROR_COLOURS.get(kind, COLOURS[-1]), label=kind)
+            axes.barh(
+                range(len(shown)), shares, 0.62, left, color=ERROR_COLOURS.get(kind, COLOURS[-1]), label=clipped(kind)
+            )
             left = [start + share for start, share in zip(left, shares, strict=True)]
         axes.set_yticks(range(len(shown)), [short_name(model) for model in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
@@ -149,13 +156,13 @@ def _quantiles(scored: pl.DataFrame, by: str) -> dict[str, tuple[float, ...]]:
     return {row[0]: row[1:] for row in scored.group_by(by).agg(parts).iter_rows()}
 
 
-def _quantile_bars(axes: Axes, quantiles: Mapping[str, tuple[float, ...]], rows: int, colour: str) -> None:
-    values = list(quantiles.values())
+def _quantile_bars(axes: Axes, named: Sequence[tuple[str, tuple[float, ...]]], rows: int, colour: str) -> None:
+    values = [quantiles for _, quantiles in named]
     places = range(len(values))
     axes.hlines(places, [v[0] for v in values], [v[4] for v in values], color=colour, linewidth=1.5, alpha=0.7)
     axes.hlines(places, [v[1] for v in values], [v[3] for v in values], color=colour, linewidth=6, alpha=0.45)
     axes.plot([v[2] for v in values], places, "o", color=colour, markersize=5)
-    axes.set_yticks(places, list(quantiles))
+    axes.set_yticks(places, [name for name, _ in named])
     axes.set_ylim(rows - 0.5, -0.5)
     quiet_grid(axes, "x")
     axes.set_xlabel("seconds (log scale)")

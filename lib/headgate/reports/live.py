@@ -62,8 +62,8 @@ def _table(status: campaign_status.CampaignStatus, pairs: Sequence[campaign_stat
     table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
     table.add_column("model", overflow="fold", no_wrap=False)
     table.add_column("environment", overflow="fold")
-    for name in ("done", "due", "lag", "per day", "score", "errors"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for column in ("done", "due", "lag", "per day", "score", "errors"):
+        table.add_column(column, justify="right", no_wrap=True)
     paused = {model.model for model in status.models if model.is_paused}
     former = ""
     for pair in pairs:

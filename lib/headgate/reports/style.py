@@ -20,11 +20,15 @@ ERROR_COLOURS: Final[Mapping[str, str]] = dict(
 )
 
 
-def short_name(key: str, limit: int = 34) -> str:
+def short_name(key: str) -> str:
     """Return a model's key short enough for an axis: `@main` is left out, a long revision and a long name are cut."""
     name, _, revision = key.partition("@")
-    shown = name if revision in {"", "main"} else f"{name}@{revision[:8]}"
-    shown = shown.encode("ascii", "backslashreplace").decode()
+    return clipped(name if revision in {"", "main"} else f"{name}@{revision[:8]}")
+
+
+def clipped(text: str, limit: int = 34) -> str:
+    """Return `text` in ASCII, whose glyphs every font has, its middle left out where it is longer than `limit`."""
+    shown = text.encode("ascii", "backslashreplace").decode()
     return shown if len(shown) <= limit else f"{shown[: limit // 2 - 1]}…{shown[-(limit // 2) :]}"
 
 
@@ -34,8 +38,13 @@ def quiet_grid(axes: Axes, axis: Literal["x", "y"]) -> None:
     axes.set_axisbelow(True)
 
 
+_LEGEND_CHARS: Final = 110
+"""Characters that fit beside each other above the axes at the legend's size."""
+
+
 def legend_above(axes: Axes) -> None:
-    """Put the legend in a row above the axes, where it covers no data."""
-    series = len(axes.get_legend_handles_labels()[0])
-    columns = series if series <= 6 else 5
+    """Put the legend above the axes, where it covers no data, in as many columns as its labels leave room for."""
+    labels = axes.get_legend_handles_labels()[1]
+    room = _LEGEND_CHARS // (max(len(label) for label in labels) + 5)
+    columns = max(1, min(len(labels), room))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, handlelength=1.2, columnspacing=1.2)

@@ -12,10 +12,11 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headgate.reports.style import COLOURS, WIDTH_IN, legend_above, quiet_grid
+from headgate.reports.style import COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid
 from headgate.reports.svg import drawing
 
 _MAX_SERIES: Final = 7
+_MAX_MARKS: Final = 10
 _STEPS_S: Final = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 
 
@@ -30,7 +31,7 @@ def samples_figure(samples: pl.DataFrame) -> Figure | None:
         bottom = [0.0] * buckets
         places = [index + 0.5 for index in range(buckets)]
         for number, (label, heights) in enumerate(_counts(samples, start, width_s, buckets).items()):
-            axes.bar(places, heights, 0.9, bottom, color=COLOURS[number % len(COLOURS)], label=label)
+            axes.bar(places, heights, 0.9, bottom, color=COLOURS[number % len(COLOURS)], label=clipped(label))
             bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
         _time_axis(axes, start, width_s, buckets)
         axes.set_ylabel(f"samples per {_span(width_s)}")
@@ -123,7 +124,8 @@ def _span(width: int) -> str:
 
 def _time_axis(axes: Axes, start: float, width: int, buckets: int) -> None:
     step = next(
-        (step for step in _STEPS_S if step % width == 0 and step * 8 >= buckets * width), width * (buckets // 8 + 1)
+        (step for step in _STEPS_S if step % width == 0 and step * _MAX_MARKS >= buckets * width),
+        width * (buckets // _MAX_MARKS + 1),
     )
     first = -(-start // step) * step
     times = [first + number * step for number in range(int((start + buckets * width - first) // step) + 1)] or [start]
