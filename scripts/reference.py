@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from headgate.cli import build_app
 from headgate.config import setting_fields, variables_of
 from headgate.core import events
+from headgate.environments import EnvironmentSpec, available
 from headgate.telemetry import event_name
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -93,7 +95,55 @@ def _default(value: object) -> str:
     return f"`{value:g}`" if isinstance(value, float) and value < 1e5 else f"`{value}`"
 
 
-PAGES: dict[str, Callable[[], str]] = {"events.md": events_page, "settings.md": settings_page}
+def environments_page() -> str:
+    """Return one section per installed environment of ours."""
+    lines = [
+        "# Environments",
+        "",
+        "What `make setup` installs. `headgate environments` lists what is there, your own ones included. Rates are",
+        "samples per model and day and can be [changed](settings.md#rates); *chance* is the mean score of the baseline",
+        "that answers at random.",
+    ]
+    for entry in available():
+        if entry.spec is None:
+            raise SystemExit(f"{entry.name} cannot be loaded: {entry.problem}")
+        lines += ["", f"## `{entry.name}`", "", f"{entry.spec.summary.rstrip('.')}.", "", *_facts(entry.spec)]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(spec: EnvironmentSpec) -> list[str]:
+    facts = {
+        "Daily rate": f"{spec.daily_rate:g}",
+        "Tasks": f"{spec.data_length:,}".replace(",", " "),
+        "Replies per episode": f"at most {spec.max_rounds}",
+        "Time per episode": f"at most {spec.timeout_s:g} s",
+        "Chance": "not measured" if spec.chance_score is None else f"{spec.chance_score:.3f}",
+        "Licence of the data": spec.licence,
+        "Source": spec.source,
+    }
+    return [f"- {name}: {value}" for name, value in facts.items() if value]
+
+
+def cli_page() -> str:
+    """Return one section per command, as its help has it."""
+    text = build_app().generate_docs(output_format="markdown", recursive=True, flatten_commands=True, heading_level=2)
+    commands = text[text.index("\n## headgate run") :]
+    lines = [
+        "# Commands",
+        "",
+        "Every command takes `--help`; those that print something take `--json` and then print one JSON document.",
+        "Exit statuses are listed in [Errors](errors.md). `headgate --install-completion` sets up completion in your",
+        "shell.",
+    ]
+    return "\n".join(lines) + "\n" + commands.rstrip() + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "events.md": events_page,
+    "settings.md": settings_page,
+    "environments.md": environments_page,
+    "cli.md": cli_page,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cyclopts import App, CycloptsError, MissingArgumentError
 
-from tests.docs.pages import DOCS, blocks, commands
+from headgate.cli import build_app
+from tests.docs.pages import DOCS, blocks, commands, headings
 from tests.house.tree import ROOT
 
 
@@ -52,3 +54,34 @@ def test_make_targets_that_the_documentation_names_exist() -> None:
     named = [(where, words[0]) for where, words in commands("make") if words]
     assert named
     assert [(where, target) for where, target in named if target not in targets] == []
+
+
+def _commands_of(app: App) -> dict[str, App]:
+    return {name: app[name] for name in app if not name.startswith("-")}
+
+
+@pytest.mark.parametrize(
+    ("where", "words"), commands("headgate"), ids=lambda v: v if isinstance(v, str) else " ".join(v)
+)
+def test_commands_of_the_documentation_are_understood(where: str, words: list[str]) -> None:
+    try:
+        build_app().parse_args(words, exit_on_error=False, print_error=False)
+    except MissingArgumentError:
+        pass  # the text names a command without what it is to be given
+    except CycloptsError as error:
+        pytest.fail(f"{where}: headgate {' '.join(words)}: {error}")
+
+
+def test_every_command_has_its_heading() -> None:
+    app = build_app()
+    names = {f"headgate {name}" for name in _commands_of(app)}
+    names |= {f"headgate config {name}" for name in _commands_of(app["config"])}
+    assert {"headgate run", "headgate config show"} <= names
+    assert names <= headings("reference/cli.md")
+
+
+def test_every_command_is_named_in_the_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert [
+        name for name in _commands_of(build_app()) if f"`{name}" not in text and f"`headgate {name}" not in text
+    ] == []
