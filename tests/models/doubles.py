@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from headgate.core import ChatError, ChatReply, Message, Model
-from headgate.environments.protocol import EnvironmentSpec, Episode
+from headgate.environments import EnvironmentSpec, Episode
 from headgate.models import ChatClient, ClientSettings
 
 HELLO = (Message("user", "hello"),)

@@ -232,6 +232,36 @@ async def test_an_address_in_a_disguised_form_is_a_bad_request() -> None:
     assert (await failure_of(model("http://2852039166/v1"))).kind is ErrorKind.BAD_REQUEST
 
 
+async def test_an_answer_without_end_is_left_at_the_limit() -> None:
+    async def script(_: int, __: bytes, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        while True:
+            writer.write(b"[" * 65_536)
+            await writer.drain()
+
+    async with raw_server(script) as url:
+        error = await failure_of(model(url), ClientSettings(max_reply_bytes=1_000_000, deadline_s=20))
+    assert error.kind is ErrorKind.BAD_ANSWER
+
+
+async def test_a_proxy_of_the_environment_is_used_only_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(_: int, request: bytes, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(request.split(b"\r\n")[0])
+        writer.write(response(completion("through the proxy")))
+
+    async with raw_server(proxy) as url:
+        monkeypatch.setenv("HTTP_PROXY", url.removesuffix("/v1"))
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        behind = Model("m", base_url="http://model.invalid/v1")
+        reply = await ask_once(behind, ClientSettings(use_environment_proxy=True))
+        error = await failure_of(behind)
+    assert reply.text == "through the proxy"
+    assert asked == [b"POST http://model.invalid/v1/chat/completions HTTP/1.1"]
+    assert error.kind is ErrorKind.CONNECTION
+
+
 async def test_closing_the_client_leaves_no_socket_open() -> None:
     async with raw_server(always(response(completion()))) as url:
         async with ChatClient() as client:

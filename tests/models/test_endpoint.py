@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from headgate.core import errors
-from headgate.environments.protocol import Environment
+from headgate.environments import Environment
 from headgate.models import FaultPlan, SimulationPlan, serve
 from tests.models.doubles import EchoEnvironment
 

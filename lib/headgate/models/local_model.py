@@ -71,7 +71,7 @@ def local_model(*, host: str = "127.0.0.1", port: int = 0, parallel: int = 4, th
 
 
 def run_local_model(
-    port: int = 8767,
+    port: int = 8002,
     *,
     host: str = "127.0.0.1",
     parallel: int = 4,

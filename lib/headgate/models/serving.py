@@ -13,7 +13,7 @@ from headgate.models.simulated import SimulationPlan
 
 def run_baselines(
     host: str = "127.0.0.1",
-    port: int = 8766,
+    port: int = 8001,
     plan: FaultPlan | None = None,
     *,
     simulation: SimulationPlan | None = None,
