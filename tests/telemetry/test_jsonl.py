@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headgate.core import Secret, events
+from headgate.core import Secret, errors, events
 from headgate.telemetry import EventStream, JsonlSink
 from tests.telemetry.factories import START, FixedClock, sample
 
@@ -189,3 +189,9 @@ def test_the_file_is_not_readable_by_everyone(tmp_path):
     stream, _ = stream_into(path)
     stream.close()
     assert path.stat().st_mode & 0o007 == 0
+
+
+def test_a_file_that_cannot_be_opened_is_a_setting_to_correct(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.InvalidSettingError, match="events cannot be written to .*/file/log.jsonl"):
+        JsonlSink(tmp_path / "file" / "log.jsonl")

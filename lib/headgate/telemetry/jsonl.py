@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import events
+from headgate.core import errors, events
 from headgate.telemetry.fields import event_fields, event_name
 from headgate.telemetry.stream import Handler, Recorded
 
@@ -30,6 +30,9 @@ class JsonlSink:
     writing works again. Every line in a file is whole: a write that was cut short is taken back.
 
     Owned by the event stream; lives until `close`.
+
+    Raises:
+        InvalidSettingError: if the file cannot be opened for writing.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = 64_000_000, keep: int = 5, queue_events: int = 10_000) -> None:
@@ -45,8 +48,13 @@ class JsonlSink:
         self._failing = False
         self._closed = False
         self._queue: queue.Queue[Recorded[Any] | None] = queue.Queue(queue_events + 1)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _opened(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = _opened(path)
+        except OSError as error:
+            raise errors.InvalidSettingError(
+                f"events cannot be written to {path} ({error.strerror})", next_step="Choose a file that can be written."
+            ) from error
         self._writer = threading.Thread(target=self._write_all, name="headgate-jsonl", daemon=True)
         self._writer.start()
 

@@ -26,6 +26,8 @@ LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.RosterRefreshFailed: logging.WARNING,
     events.SampleRefused: logging.WARNING,
     events.StoreFailed: logging.WARNING,
+    events.TaskProviderFailed: logging.WARNING,
+    events.JournalBlocked: logging.ERROR,
     events.RowsQuarantined: logging.ERROR,
 }
 """Event type -> level. What happens once per sample or request is DEBUG; `Event` stands for all others."""

@@ -65,6 +65,8 @@ _EVENT_METRICS: Final = (
     Metric("headgate_store_failures_total", "counter", "Batches that could not be stored; each is tried again."),
     Metric("headgate_rows_quarantined_total", "counter", "Rows that broke the schema."),
     Metric("headgate_roster_refresh_failures_total", "counter", "Rosters that could not be read."),
+    Metric("headgate_task_provider_failures_total", "counter", "Times that a task provider gave no tasks."),
+    Metric("headgate_journal_blocks_total", "counter", "Times that the journal could not be written."),
 )
 _STATUS_METRICS: Final = (
     Metric("headgate_campaign_start_time_seconds", "gauge", "When the campaign started, seconds since the epoch."),

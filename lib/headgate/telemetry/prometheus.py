@@ -80,6 +80,8 @@ class PrometheusSink:
             events.RowsQuarantined: self._rows_quarantined,
             events.RosterRefreshed: self._roster_refreshed,
             events.RosterRefreshFailed: lambda _: self._count("headgate_roster_refresh_failures_total"),
+            events.TaskProviderFailed: lambda _: self._count("headgate_task_provider_failures_total"),
+            events.JournalBlocked: lambda _: self._count("headgate_journal_blocks_total"),
         }
 
     def close(self) -> None:
