@@ -1,6 +1,7 @@
 """Storage: the journal and its sink, the sample store, summaries, history and queries."""
 
 from headgate.storage.compaction import Compacted, CompactionPolicy
+from headgate.storage.exchange import ExchangeFormat, export_samples, import_samples
 from headgate.storage.interval import Interval
 from headgate.storage.journal import (
     AlreadyTaken,
@@ -13,40 +14,64 @@ from headgate.storage.journal import (
 )
 from headgate.storage.journal_thread import JournalThread
 from headgate.storage.location import StoreLocation
+from headgate.storage.measure import StoreFigures, example_samples
+from headgate.storage.measure import measured as measure_store
+from headgate.storage.probe import Probe
 from headgate.storage.query import QUERY_COLUMNS, QueryResult
 from headgate.storage.reading import Scan, Verification
+from headgate.storage.schema import COLUMNS, SAMPLE_SCHEMA, Validated, frame_of, validated
+from headgate.storage.seed_results import Miner
+from headgate.storage.seed_summary import SeedCount, counts_of_seed_summary
 from headgate.storage.sink import BatchStore, Sink, SinkRules
 from headgate.storage.store import SampleStore, open_store
 from headgate.storage.summary import History, PairHistory, PairSummary, Summary
-from headgate.storage.visibility import Problem
+from headgate.storage.sweeping import Swept
+from headgate.storage.visibility import Problem, Visible
 from headgate.storage.writing import StoredBatch
 
 __all__ = [
+    "COLUMNS",
     "QUERY_COLUMNS",
+    "SAMPLE_SCHEMA",
     "AlreadyTaken",
     "BatchStore",
     "Compacted",
     "CompactionPolicy",
+    "ExchangeFormat",
     "History",
     "Interval",
     "Journal",
     "JournalHistory",
     "JournalThread",
+    "Miner",
     "Opening",
     "PairHistory",
     "PairRecord",
     "PairSummary",
+    "Probe",
     "Problem",
     "QueryResult",
     "SampleStore",
     "Scan",
+    "SeedCount",
     "Sink",
     "SinkRules",
     "SpoolState",
     "SpooledBatch",
+    "StoreFigures",
     "StoreLocation",
     "StoredBatch",
     "Summary",
+    "Swept",
+    "Validated",
     "Verification",
+    "Visible",
+    "counts_of_seed_summary",
+    "example_samples",
+    "export_samples",
+    "frame_of",
+    "import_samples",
+    "measure_store",
     "open_store",
+    "validated",
 ]

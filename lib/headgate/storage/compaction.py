@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from operator import attrgetter
 
@@ -56,15 +56,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What one compaction did.
+    """What one compaction did, or several in a row.
 
     Attributes:
-        batch_id: of its manifest, None when there was nothing to do or another compaction came first.
+        batch_id: of the (latest) manifest, None when there was nothing to do or another compaction came first.
         parts_before: parts that it merged.
         parts_after: parts that it made of them.
         rows: in the new parts.
         duplicates: rows dropped because their task was there twice.
-        was_first: False when another compaction took the number; the work is done or planned anew by the next call.
+        was_first: False when another compaction took the number; what it left is planned anew by the next call.
+        swept_parts: invisible parts that were deleted after their grace period.
         problems: parts that cannot be read; they stay as they are.
     """
 
@@ -74,7 +75,21 @@ class Compacted:
     rows: int = 0
     duplicates: int = 0
     was_first: bool = True
+    swept_parts: int = 0
     problems: tuple[Problem, ...] = ()
+
+    def followed_by(self, other: Compacted) -> Compacted:
+        """Return both as one; of one that was not first nothing counts."""
+        if other.batch_id is None:
+            return replace(self, was_first=other.was_first, problems=other.problems)
+        return Compacted(
+            batch_id=other.batch_id,
+            parts_before=self.parts_before + other.parts_before,
+            parts_after=self.parts_after + other.parts_after,
+            rows=self.rows + other.rows,
+            duplicates=self.duplicates + other.duplicates,
+            problems=other.problems,  # each looks at all that is visible
+        )
 
 
 def plan(visible: Visible, policy: CompactionPolicy) -> Plan | None:

@@ -13,7 +13,7 @@ from headgate.storage.layout import SUMMARY_KEY
 from headgate.storage.manifest import FORMAT, Manifest, Part, sealed, unsealed
 from headgate.storage.objects import MissingObjectError, ObjectStore
 from headgate.storage.reading import read_parts
-from headgate.storage.summary import Summary, summary_of
+from headgate.storage.summary import Summary
 from headgate.storage.tally import ROW_COLUMNS, Tally
 from headgate.storage.visibility import Problem, Visible
 
@@ -53,19 +53,17 @@ class SummaryLedger:
         self._counted = self._caught_up(Counted(Tally.empty(), frozenset()), visible, now)
         return self._counted
 
-    def save(self, now: float) -> Summary:
-        """Write `summary/latest.json` from the current tally and return the summary in it."""
+    def save(self, summary: Summary) -> None:
+        """Write `summary/latest.json`: the summary for readers, and the current tally to go on from."""
         counted = self._counted or Counted(Tally.empty(), frozenset())
-        summary = summary_of(counted.tally, now, counted.problems)
         content = {
             "format": FORMAT,
-            "generated_at": now,
+            "generated_at": summary.generated_at,
             "manifests": sorted(counted.manifests),
             "pairs": [asdict(pair) for pair in summary.pairs],
             "tally": counted.tally.fields(),
         }
         self._objects.put_many([(SUMMARY_KEY, sealed(content))])
-        return summary
 
     def _load(self) -> Counted:
         try:

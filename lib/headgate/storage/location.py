@@ -12,7 +12,6 @@ from typing import Final
 from headgate.core import Secret, errors
 from headgate.storage.folder import FolderObjects
 from headgate.storage.objects import ObjectStore
-from headgate.storage.s3 import S3Objects
 
 _ADDRESS: Final = re.compile(r"(?P<scheme>s3|r2)://(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?:/(?P<prefix>.*))?\Z")
 _R2_HOST: Final = ".r2.cloudflarestorage.com"
@@ -53,6 +52,9 @@ def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.enviro
             f"store {location.url!r} is no address of a sample store",
             next_step="Give a folder, s3://bucket/prefix, or r2://bucket/prefix.",
         )
+    # A folder needs nothing of the S3 client, which takes more time to import than everything else together.
+    from headgate.storage.s3 import S3Objects  # noqa: PLC0415
+
     endpoint = location.endpoint_url or (_r2_endpoint(environ) if found["scheme"] == "r2" else None)
     is_r2 = bool(endpoint) and _R2_HOST in str(endpoint)
     return S3Objects(

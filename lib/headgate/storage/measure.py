@@ -5,11 +5,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-
-import orjson
 
 from headgate.core import Sample, seed_of, task_id_of, unit_hash
 from headgate.storage.folder import FolderObjects
@@ -124,8 +122,3 @@ def _seconds(act: Callable[[], object], runs: int) -> float:
         act()
         taken.append(time.perf_counter() - begin)
     return median(taken)
-
-
-if __name__ == "__main__":
-    for environments in (1, 8, 64):
-        print(orjson.dumps(asdict(measured(environments=environments)), option=orjson.OPT_INDENT_2).decode())

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from headgate.core import Sample, errors
@@ -15,7 +16,7 @@ from headgate.storage.ledger import SummaryLedger
 from headgate.storage.location import StoreLocation, open_objects
 from headgate.storage.objects import ObjectStore
 from headgate.storage.probe import Probe, probe
-from headgate.storage.summary import History, Summary, history_of
+from headgate.storage.summary import History, Summary, history_of, summary_of
 from headgate.storage.visibility import ManifestLog, Visible
 from headgate.storage.writing import StoredBatch, put_batch
 
@@ -95,16 +96,16 @@ class SampleStore:
         """
         return await self._read(lambda visible: query.query(self._objects, visible, sql))
 
-    async def summary(self, now: float, *, rebuild: bool = False) -> Summary:
+    async def summary(self, now: float, *, rebuild: bool = False, save: bool = True) -> Summary:
         """Return the summary as of `now` and write it to `summary/latest.json`; reads only what is new."""
-        return await asyncio.to_thread(self._summary, now, rebuild=rebuild)
+        return await asyncio.to_thread(self._summary, now, rebuild=rebuild, save=save)
 
     async def history(self, now: float) -> History:
         """Return what a campaign resumes from, as of `now`; reads only what is new since the last summary."""
         return await asyncio.to_thread(self._history, now)
 
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
-        """Merge small parts and return what was done; call again until it says that nothing was left.
+        """Merge small parts until none is left that is worth it, sweep, and return what was done.
 
         Raises:
             errors.StoreError: if the place does not honour conditional puts, without which two could merge at once.
@@ -130,14 +131,14 @@ class SampleStore:
         with self._reading:
             return self._log.visible()
 
-    def _summary(self, now: float, *, rebuild: bool) -> Summary:
+    def _summary(self, now: float, *, rebuild: bool, save: bool) -> Summary:
         with self._reading:
             visible = self._log.visible()
-            if rebuild:
-                self._ledger.rebuilt(visible, now)
-            else:
-                self._ledger.refreshed(visible, now)
-            return self._ledger.save(now)
+            counted = self._ledger.rebuilt(visible, now) if rebuild else self._ledger.refreshed(visible, now)
+            summary = summary_of(counted.tally, now, counted.problems)
+            if save:
+                self._ledger.save(summary)
+        return summary
 
     def _history(self, now: float) -> History:
         with self._reading:
@@ -151,7 +152,14 @@ class SampleStore:
                 f"{self.url} ignores If-None-Match, so two compactions could merge the same parts",
                 next_step="Leave the samples as they are, or move them to a store that honours conditional puts.",
             )
-        return compaction.compact(self._objects, self._visible(), policy, now)
+        total = compaction.Compacted()
+        while True:
+            done = compaction.compact(self._objects, self._visible(), policy, now)
+            total = total.followed_by(done)
+            if done.batch_id is None:
+                break
+        swept = sweeping.sweep(self._objects, self._visible(), now)
+        return replace(total, swept_parts=swept.parts)
 
 
 def open_store(location: StoreLocation | str, environ: Mapping[str, str] = os.environ) -> SampleStore:
