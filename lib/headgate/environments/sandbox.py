@@ -12,7 +12,7 @@ import sysconfig
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,9 +25,6 @@ _LAUNCHER: Final = Path(__file__).with_name("sandbox_launcher.py")
 _CHUNK_BYTES: Final = 65_536
 _SYSTEM_LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
 _DEVICES: Final = ("/dev/null", "/dev/urandom", "/dev/zero")
-
-# Hashes of strings are seeded, so that a program that walks a set prints the same on every machine.
-_SCRUBBED_ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LANG": "C.UTF-8"}
 
 
 class Outcome(StrEnum):
@@ -95,7 +92,9 @@ class Sandbox:
     Lives as long as the process; holds nothing between runs.
     """
 
-    def __init__(self, concurrency: int | None = None) -> None:
+    def __init__(self, concurrency: int | None = None, hash_seed: int = 0) -> None:
+        # Hashes of strings are seeded, so that a program that walks a set prints the same on every machine.
+        self._environment = {"PYTHONHASHSEED": str(hash_seed), "TZ": "UTC", "LANG": "C.UTF-8"}
         self._concurrency = concurrency or os.cpu_count() or 1
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
@@ -110,7 +109,7 @@ class Sandbox:
         """
         await self.locks()
         async with self._slot():
-            return (await _run(program, stdin, limits or Limits())).run
+            return (await _run(program, stdin, limits or Limits(), self._environment)).run
 
     async def locks(self) -> tuple[str, ...]:
         """Return the locks that hold on this machine, of `calls`, `namespaces` and `files`; `calls` always does.
@@ -122,21 +121,11 @@ class Sandbox:
         """
         if self._locks is None:
             async with self._slot():
-                self._locks = await _tried_locks()
+                self._locks = await _tried_locks(self._environment)
         return self._locks
 
     def _slot(self) -> asyncio.Semaphore:
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._concurrency))
-
-
-async def run_program(program: str, stdin: str = "", limits: Limits | None = None) -> ProgramRun:
-    """Return what `program` did with `stdin`, in the sandbox that this process shares; see `Sandbox.run`."""
-    return await _SHARED.run(program, stdin, limits)
-
-
-async def sandbox_locks() -> tuple[str, ...]:
-    """Return the locks that hold on this machine; see `Sandbox.locks`."""
-    return await _SHARED.locks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +134,10 @@ class _LockedRun:
     run: ProgramRun
 
 
-async def _tried_locks() -> tuple[str, ...]:
+async def _tried_locks(environment: Mapping[str, str]) -> tuple[str, ...]:
     if sys.platform != "linux":
         raise errors.SandboxUnavailableError(f"programs cannot be locked in on {sys.platform!r}")
-    tried = await _run(_BURGLAR, "", Limits())
+    tried = await _run(_BURGLAR, "", Limits(), environment)
     if tried.run.stdout != _REFUSED or not tried.run.is_clean:
         raise errors.SandboxUnavailableError(
             f"the locks of the sandbox do not hold: {tried.run.problem or tried.run.stdout!r}"
@@ -156,7 +145,7 @@ async def _tried_locks() -> tuple[str, ...]:
     return tried.locks
 
 
-async def _run(program: str, stdin: str, limits: Limits) -> _LockedRun:
+async def _run(program: str, stdin: str, limits: Limits, environment: Mapping[str, str]) -> _LockedRun:
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="headgate-sandbox-") as folder,
@@ -169,7 +158,7 @@ async def _run(program: str, stdin: str, limits: Limits) -> _LockedRun:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=folder,
-            env=_SCRUBBED_ENVIRONMENT,
+            env=environment,
             pass_fds=(program_fd,),
             start_new_session=True,
         )
@@ -319,4 +308,5 @@ def start():
 print(attempt(_socket.socket), attempt(start), attempt(lambda: open("file", "w")))
 """
 
-_SHARED: Final = Sandbox()
+SHARED: Final = Sandbox()
+"""The sandbox of this process: one bound on how many programs run at once."""

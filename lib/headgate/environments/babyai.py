@@ -1,0 +1,203 @@
+"""`agentgym:babyai`: carry out a mission in a grid world that is told in words, in up to ten rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from headgate.core import Message
+from headgate.environments.babyai_plan import planned_actions
+from headgate.environments.babyai_view import View
+from headgate.environments.babyai_world import DATA_LENGTH, World, new_world, require_minigrid
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.single_turn import failed
+
+MAX_ROUNDS: Final = 10
+"""Replies per episode (the seed's default)."""
+
+MAX_STEPS: Final = 50
+"""Single steps per episode (AgentGym's bound); one action, such as going to a ball, takes several."""
+
+_INSTRUCTIONS: Final = """\
+You are an agent in a grid world of rooms, doors, keys, balls and boxes, and have a goal to reach. Each round you are \
+told what you see, and you reply with a thought and one action.
+
+Actions, where <thing> is a name with its number such as "red ball 1":
+- turn left, turn right, move forward
+- go to <thing>: walk up to it and face it
+- pick up <thing>: go to it and take it; you can carry one thing
+- drop: put down what you carry on the free cell in front of you
+- go through <open door>
+- toggle and go through <closed or locked door>: a locked door needs the key of its colour in your hand
+- toggle: open or close the door, or open the box, in front of you
+
+Take one of the actions that are listed as available. You have {rounds} rounds and {steps} single steps in all. Reply \
+in this form:
+Thought: <why>
+Action: <action>
+
+Goal: {mission}
+{view}"""
+
+_ACTION_LINE: Final = re.compile(r"\W*action\W*:(.*)", re.IGNORECASE | re.DOTALL)
+_AVAILABLE: Final = "Available actions: "
+
+
+class BabyAIEpisode:
+    """One world in play. Owned by one worker; holds memory only."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rounds = 0
+        text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, steps=MAX_STEPS, mission=world.mission, view=world.view.text())
+        self._opening = (Message("user", text),)
+
+    @property
+    def opening(self) -> tuple[Message, ...]:
+        """The rules, the goal and the first view."""
+        return self._opening
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the action in `reply`; a few milliseconds of work, done on the event loop."""
+        self._rounds += 1
+        action, problem = chosen_action(reply, self._world.view)
+        if action is not None:
+            self._take(action)
+        return self._ended() or Continue((Message("user", f"{problem}{self._world.view.text()}"),))
+
+    async def close(self) -> None:
+        """Free nothing: the world is never drawn."""
+
+    def _take(self, action: str) -> None:
+        for step in self._world.view.actions[action][: MAX_STEPS - self._world.steps]:
+            self._world.step(step)
+            if self._world.is_over:
+                break
+        self._world.look()
+
+    def _ended(self) -> Score | None:
+        world = self._world
+        spent = f"{world.steps} steps, {self._rounds} rounds"
+        if world.is_over and world.reward > 0:
+            return Score(world.reward, success=True, why=f"mission accomplished: {spent}")
+        if world.is_over:
+            return failed(f"mission failed: {spent}")
+        if world.steps >= MAX_STEPS or self._rounds >= MAX_ROUNDS:
+            return failed(f"mission not accomplished: {spent}")
+        return None
+
+
+class BabyAIEnvironment:
+    """AgentGym's babyai on minigrid. Stateless; tasks depend on the index alone."""
+
+    _spec: Final = EnvironmentSpec(
+        name="agentgym:babyai",
+        summary="Carry out a mission in a grid world told in words, in up to 10 rounds",
+        daily_rate=120.0,
+        data_length=DATA_LENGTH,
+        max_rounds=MAX_ROUNDS,
+        licence="Apache-2.0",
+        source="levels of minigrid; task rule published by WooooDyy/AgentGym",
+        chance_score=None,
+    )
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What is known of it without running it."""
+        return self._spec
+
+    async def open(self, index: int, seed: int) -> BabyAIEpisode:
+        """Begin task `index`; `seed` is not used, since AgentGym's rule takes level and seed from the index.
+
+        Runs in a thread: building a world takes up to 20 ms, the first one loads minigrid.
+        """
+        del seed
+        return BabyAIEpisode(await asyncio.to_thread(new_world, index))
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with any available action, the one with most words of the goal (`greedy`), or that of minigrid's bot."""
+        del seed
+        available = _available_in(conversation[-1].content)
+        if kind == "solver":
+            turn = sum(message.role == "assistant" for message in conversation)
+            plan = await asyncio.to_thread(planned_actions, index, MAX_STEPS)
+            action = plan[turn] if turn < len(plan) else rng.choice(available)
+        elif kind == "greedy":
+            action = _likeliest(available, _goal_in(conversation[0].content), rng)
+        else:
+            action = rng.choice(available)
+        return f"Thought: {kind}\nAction: {action}"
+
+
+def babyai() -> BabyAIEnvironment:
+    """Return `agentgym:babyai`.
+
+    Raises:
+        MissingExtraError: if minigrid is not installed.
+    """
+    require_minigrid()
+    return BabyAIEnvironment()
+
+
+def chosen_action(reply: str, view: View) -> tuple[str | None, str]:
+    """Return the available action that `reply` names, or None with what to tell the model.
+
+    The action stands after `Action:`, on that line or the next; a reply that is nothing but an action will do. Case,
+    punctuation and articles do not matter, and a missing number means 1. More than one `Action:` is refused, as in
+    AgentGym, since the later ones answer to views that the model made up.
+    """
+    named = list(_actions_named(reply))
+    if len(named) > 1:
+        return None, "Only one action is allowed per reply; nothing was done. "
+    wanted = _plain(named[0] if named else reply[:100])
+    for candidate in (wanted, f"{wanted} 1"):
+        if candidate in view.actions:
+            return candidate, ""
+    return None, f"That is not an action that you can take now: {wanted!r:.80}. Nothing was done. "
+
+
+def _actions_named(reply: str) -> Iterator[str]:
+    lines = reply.splitlines()
+    for number, line in enumerate(lines):
+        found = _ACTION_LINE.match(line)
+        if found is not None:
+            following = next(filter(str.strip, lines[number + 1 : number + 3]), "")
+            yield found[1] if _plain(found[1]) else following
+
+
+def _plain(action: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", " ", action[:200].lower()).replace("pickup", "pick up").split()
+    return " ".join(word for word in words if word not in ("the", "a", "an"))
+
+
+def _available_in(text: str) -> list[str]:
+    listed: list[str] = json.loads(text.rpartition(_AVAILABLE)[2])
+    return listed
+
+
+def _goal_in(text: str) -> str:
+    return text.rpartition("\nGoal: ")[2].partition("\n")[0]
+
+
+def _likeliest(available: Sequence[str], goal: str, rng: random.Random) -> str:
+    """Return the action with most words in common with the goal; without any, go on through the rooms."""
+    wanted = set(goal.replace("open", "toggle and go through").replace(",", "").split()) - {
+        "the",
+        "a",
+        "and",
+        "to",
+        "you",
+    }
+    ranked = {action: len(wanted & set(action.split())) for action in available if action[-1].isdigit()}
+    best = max(ranked.values(), default=0)
+    if best > 1:
+        return next(action for action, common in ranked.items() if common == best)
+    doors = [action for action in available if "through" in action]
+    onward = [action for action in available if action == "move forward"]
+    return rng.choice(doors or [*onward, *onward, "turn left", "turn right"])
