@@ -1,1 +1,71 @@
-"""orchestration."""
+"""What Prefect needs: flow runs that drain, artifacts, deployments, a private server, and the demo.
+
+Importing this package loads nothing of Prefect; each name is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headgate.orchestration.artifact_keys import artifact_key
+    from headgate.orchestration.child_process import ChildProcess, child_process
+    from headgate.orchestration.deployment_file import (
+        Deployment,
+        DeploymentFile,
+        Schedule,
+        checked_deployments,
+        read_deployment_file,
+    )
+    from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
+    from headgate.orchestration.private_server import PrivateServer, private_server
+    from headgate.orchestration.sampling_run import run_evaluation, run_sampling
+    from headgate.orchestration.stopping import StopRequest, stop_on_signals
+    from headgate.orchestration.upkeep import run_compaction, run_report
+    from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
+
+__all__ = [
+    "POOL",
+    "QUEUES",
+    "ChildProcess",
+    "ChosenModels",
+    "Deployment",
+    "DeploymentFile",
+    "PrivateServer",
+    "SamplingOrder",
+    "Schedule",
+    "StopRequest",
+    "artifact_key",
+    "checked_deployments",
+    "child_process",
+    "ensure_pool",
+    "private_server",
+    "read_deployment_file",
+    "run_compaction",
+    "run_evaluation",
+    "run_report",
+    "run_sampling",
+    "settings_of",
+    "stop_on_signals",
+]
+
+_WHERE: Final = {
+    "artifact_keys": ("artifact_key",),
+    "child_process": ("ChildProcess", "child_process"),
+    "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
+    "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
+    "private_server": ("PrivateServer", "private_server"),
+    "sampling_run": ("run_evaluation", "run_sampling"),
+    "stopping": ("StopRequest", "stop_on_signals"),
+    "upkeep": ("run_compaction", "run_report"),
+    "work_pool": ("POOL", "QUEUES", "ensure_pool"),
+}
+_FILES: Final = {name: file for file, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # Prefect takes a second and more to import: the command line does without it for all but its own commands.
+    if name in _FILES:
+        return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,19 @@
+"""Prefect blocks of Headgate: typed configuration and storage that a user edits in the Prefect UI.
+
+`prefect block register -m blocks` makes them known to a Prefect server.
+"""
+
+from blocks.model_endpoint import ModelEndpoint
+from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
+from blocks.report_store import PublishedReport, ReportStore
+from blocks.sample_store import SampleStore
+
+__all__ = [
+    "BlockRoster",
+    "ModelEndpoint",
+    "ModelRoster",
+    "PublishedReport",
+    "ReportStore",
+    "RosterEntry",
+    "SampleStore",
+]

@@ -1,0 +1,153 @@
+"""The `ModelRoster` block: the models that a campaign samples, edited in the Prefect UI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from prefect.blocks.core import Block
+from prefect.exceptions import PrefectException
+from pydantic import BaseModel, ConfigDict, Field
+
+from blocks.model_endpoint import ModelEndpoint
+from headgate.core import Model, errors
+from headgate.sampling import Roster, RosterSource, roster_source
+
+
+class RosterEntry(BaseModel):
+    """One model of a roster block."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default=..., title="Name", description="What people call the model.", min_length=1)
+    endpoint: str = Field(
+        default="",
+        title="Endpoint",
+        description="Name of the Model Endpoint block that answers. Empty: the endpoint of the roster.",
+    )
+    served_name: str = Field(
+        default="",
+        title="Served name",
+        description="What the endpoint calls the model. Empty: what the endpoint block says, else the name.",
+    )
+    revision: str = Field(
+        default="main",
+        title="Revision",
+        description="Version of its weights or prompt. Another revision is another model.",
+    )
+    weight: float = Field(
+        default=1.0, gt=0, le=1_000_000, title="Weight", description="Share of the workers under contention."
+    )
+    max_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        title="Parallel requests",
+        description="Requests in flight at most. Empty: what the endpoint block says.",
+    )
+
+
+class ModelRoster(Block):
+    """The models to sample: entries that name endpoint blocks, a file, a URL, or both. See docs/prefect.md#modelroster.
+
+    An entry names its endpoint block rather than holding it: Prefect stores blocks inside of a list as plain text, keys
+    included, and would not follow a key that is changed.
+
+    Examples:
+        ```python
+        from blocks import ModelRoster
+
+        roster = await ModelRoster.load("BLOCK_NAME").source().load()
+        ```
+    """
+
+    _block_type_name: ClassVar[str] = "Model Roster"
+    _block_type_slug: ClassVar[str] = "headgate-model-roster"
+    _logo_url: ClassVar[Any] = None
+
+    endpoint: ModelEndpoint | None = Field(
+        default=None, title="Endpoint", description="Answers for the models that name no endpoint of their own."
+    )
+    models: list[RosterEntry] = Field(
+        default_factory=list, title="Models", description="The models to sample, in their order."
+    )
+    location: str = Field(
+        default="",
+        title="File or URL",
+        description="A roster file (YAML, JSON) or http(s) URL whose models come before those above.",
+    )
+
+    def source(self) -> RosterSource:
+        """Return where a campaign reads this roster from; the file, URL and endpoints are read anew each time."""
+        return _RosterOfBlock(self)
+
+
+class BlockRoster:
+    """The roster of the `ModelRoster` block of this name, loaded anew at each refresh. Implements `RosterSource`.
+
+    What is edited in the Prefect UI takes effect at the next refresh. While the API is away the last good roster stays.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def load(self) -> Roster:
+        """Return the roster as the block states it now.
+
+        Raises:
+            InvalidRosterError: if there is no such block, it cannot be loaded, or breaks a rule of rosters.
+        """
+        block = await _loaded(ModelRoster, self._name)
+        return await block.source().load()
+
+
+class _RosterOfBlock:
+    """A roster block as a campaign reads it."""
+
+    def __init__(self, block: ModelRoster) -> None:
+        self._block = block
+
+    async def load(self) -> Roster:
+        read = (await roster_source(self._block.location).load()).models if self._block.location else ()
+        return Roster((*read, *await self._entries(1 + max((model.uid for model in read), default=-1))))
+
+    async def _entries(self, first_uid: int) -> Sequence[Model]:
+        endpoints: dict[str, ModelEndpoint] = {}
+        models = []
+        for uid, entry in enumerate(self._block.models, start=first_uid):
+            if entry.endpoint and entry.endpoint not in endpoints:
+                endpoints[entry.endpoint] = await _loaded(ModelEndpoint, entry.endpoint)
+            endpoint = endpoints[entry.endpoint] if entry.endpoint else self._block.endpoint
+            models.append(replace(_model(entry, endpoint), uid=uid))
+        return models
+
+
+def _model(entry: RosterEntry, endpoint: ModelEndpoint | None) -> Model:
+    if endpoint is None:
+        raise errors.InvalidRosterError(
+            f"model {entry.name!r} names no endpoint, and its roster has none",
+            next_step="Choose a Model Endpoint block in the entry or in the roster block.",
+        )
+    return endpoint.model(
+        entry.name,
+        revision=entry.revision,
+        served_name=entry.served_name,
+        weight=entry.weight,
+        max_parallel=entry.max_parallel,
+    )
+
+
+async def _loaded(kind: type[Any], name: str) -> Any:
+    """Return the block `name` of a kind.
+
+    Raises:
+        InvalidRosterError: if it does not exist or the API does not answer.
+    """
+    try:
+        return await kind.aload(name)
+    except (ValueError, OSError, PrefectException) as error:
+        raise errors.InvalidRosterError(
+            f"block {kind.get_block_type_slug()}/{name} cannot be loaded: {error}",
+            next_step="`prefect block ls` lists the blocks; docs/prefect.md says how one is made.",
+        ) from error

@@ -1,0 +1,51 @@
+"""A fixed matrix of models, environments and instances, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate.orchestration import SamplingOrder, run_evaluation
+
+
+@flow(name="evaluate", flow_run_name="evaluate {campaign}: {instances} instances")
+async def evaluate(
+    instances: p.Instances = 10,
+    environments: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
+    models: list[p.Name] = [],  # noqa: B006
+    roster: p.Block = "",
+    store: p.Block = "",
+    campaign: p.Name = "evaluation",
+    workers: p.Workers | None = None,
+    settings: p.Settings = {},  # noqa: B006
+) -> dict[str, Any]:
+    """Run the same instances for every model in every environment, once each.
+
+    What the store holds already is not run again: a run that was cancelled goes on where it was, and one with more
+    instances, models or environments adds only what is new.
+
+    Args:
+        instances: Tasks per model and environment: those with the numbers 0 to n-1.
+        environments: What to run. Empty: everything that is installed.
+        models: Models of the roster by name, or by name@revision. Empty: all of them.
+        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        campaign: What the samples are counted under; another name runs everything anew.
+        workers: Episodes in progress at most. Empty: the setting, 20.
+        settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
+
+    Returns:
+        Counts of samples taken, scored, stored, and left to the next run.
+    """
+    order = SamplingOrder(
+        environments=tuple(environments),
+        campaign=campaign,
+        roster=roster,
+        store=store,
+        models=tuple(models),
+        workers=workers,
+        settings=settings,
+    )
+    return await run_evaluation(order, instances)

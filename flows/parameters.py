@@ -1,0 +1,33 @@
+"""The parameters of the flows: their types and bounds. Prefect takes their descriptions from the flows' docstrings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from headgate.config import MAX_DAILY_RATE
+
+Name = Annotated[str, Field(min_length=1)]
+"""An environment or a campaign."""
+
+Block = str
+"""Name of a block document; empty for what the worker's settings say. A name, and not the block itself: `prefect.yaml`,
+the command line and the form all take it, and no secret is copied into a deployment."""
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+DailyRate = Annotated[float, Field(gt=0, le=MAX_DAILY_RATE)]
+
+Workers = Annotated[int, Field(ge=1, le=100_000)]
+
+Instances = Annotated[int, Field(ge=1, le=1_000_000)]
+
+Hours = Annotated[float, Field(gt=0, le=87_600)]
+
+Title = Annotated[str, Field(min_length=1, max_length=200)]
+
+Rounds = Annotated[int, Field(ge=1, le=1_000)]
+
+Settings = dict[str, Any]
+"""Any setting of `headgate.config.Settings` by its name."""

@@ -1,0 +1,87 @@
+"""Sampling by daily rates: one window of one environment, or on and on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate.orchestration import SamplingOrder, run_sampling
+
+
+@flow(name="sample-environment", flow_run_name="{environment} for {duration_s:.0f} s")
+async def sample_environment(
+    environment: p.Name,
+    duration_s: p.Seconds = 540.0,
+    roster: p.Block = "",
+    store: p.Block = "",
+    campaign: p.Name = "main",
+    rate_per_day: p.DailyRate | None = None,
+    workers: p.Workers | None = None,
+    settings: p.Settings = {},  # noqa: B006 - the form shows it; never changed
+) -> dict[str, Any]:
+    """Sample every model of the roster in one environment for one window.
+
+    Samples fall due at the environment's daily rate, journal and store remember them between windows, and whatever ends
+    the run - its time, a cancellation, a signal - drains it first.
+
+    Args:
+        environment: What to sample, e.g. affine:sat. `headgate environments` lists what is installed.
+        duration_s: How long to sample before what is in progress is drained.
+        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
+        rate_per_day: Samples per model and day, in place of the environment's own rate.
+        workers: Episodes in progress at most. Empty: the setting, 20.
+        settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
+
+    Returns:
+        Counts of samples taken, scored, stored, and left to the next run.
+    """
+    order = SamplingOrder(
+        environments=(environment,),
+        campaign=campaign,
+        roster=roster,
+        store=store,
+        rate_per_day=rate_per_day,
+        workers=workers,
+        settings=settings,
+    )
+    return await run_sampling(order, environment, duration_s=duration_s)
+
+
+@flow(name="keep-sampling", flow_run_name="keep sampling {campaign}")
+async def keep_sampling(
+    environments: list[p.Name] = [],  # noqa: B006
+    roster: p.Block = "",
+    store: p.Block = "",
+    campaign: p.Name = "main",
+    rate_per_day: p.DailyRate | None = None,
+    workers: p.Workers | None = None,
+    settings: p.Settings = {},  # noqa: B006
+) -> dict[str, Any]:
+    """Sample every model of the roster in some or all environments until the run is cancelled.
+
+    Args:
+        environments: What to sample. Empty: everything that is installed.
+        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
+        rate_per_day: Samples per model and day in each environment, in place of the environments' own rates.
+        workers: Episodes in progress at most. Empty: the setting, 20.
+        settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
+
+    Returns:
+        Counts of samples taken, scored, stored, and left to the next run.
+    """
+    order = SamplingOrder(
+        environments=tuple(environments),
+        campaign=campaign,
+        roster=roster,
+        store=store,
+        rate_per_day=rate_per_day,
+        workers=workers,
+        settings=settings,
+    )
+    return await run_sampling(order, f"keep-{campaign}")

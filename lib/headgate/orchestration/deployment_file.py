@@ -1,0 +1,231 @@
+"""`prefect.yaml`, read strictly: Prefect itself ignores keys that it does not know, so a typing error goes unseen."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from headgate.core import errors
+
+Steps = list[dict[str, Any]]
+"""Prefect runs a step by the name that is its only key."""
+
+_TEMPLATE: Final = re.compile(r"\{\{.*\}\}", re.DOTALL)
+_OUR_FLOWS: Final = "flows."
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ConcurrencyLimit(_Strict):
+    """How many runs of a deployment at once, and what becomes of one more."""
+
+    limit: Annotated[int, Field(ge=1)]
+    collision_strategy: Literal["ENQUEUE", "CANCEL_NEW"] = "ENQUEUE"
+    grace_period_seconds: Annotated[int, Field(ge=60, le=86_400)] | None = None
+
+
+def _seconds_or_text(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("an interval is seconds or a duration such as PT10M")  # noqa: TRY004 - pydantic reports it
+    return value
+
+
+class Schedule(_Strict):
+    """When a deployment runs. The slug lets a later deploy change this schedule in place of adding another."""
+
+    slug: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    cron: str | None = None
+    interval: Annotated[float | str, BeforeValidator(_seconds_or_text)] | None = None
+    rrule: str | None = None
+    timezone: str | None = None
+    anchor_date: str | None = None
+    active: bool = True
+    day_or: bool | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    replaces: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one_rule(self) -> Self:
+        given = [name for name in ("cron", "interval", "rrule") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"a schedule has exactly one of cron, interval and rrule (got {', '.join(given) or 'none'})"
+            )
+        return self
+
+
+class WorkPool(_Strict):
+    """Who runs a deployment."""
+
+    name: Annotated[str, Field(min_length=1)]
+    work_queue_name: str | None = None
+    job_variables: dict[str, Any] = Field(default_factory=dict)
+
+
+class Deployment(_Strict):
+    """One deployment of a flow."""
+
+    name: Annotated[str, Field(min_length=1)]
+    entrypoint: Annotated[str, Field(min_length=1)]
+    flow_name: str | None = None
+    version: str | None = None
+    version_type: str | None = None
+    tags: list[str] = Field(default_factory=list)
+    description: str | None = None
+    schedules: list[Schedule] = Field(default_factory=list)
+    paused: bool | None = None
+    concurrency_limit: int | ConcurrencyLimit | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    enforce_parameter_schema: bool = True
+    work_pool: WorkPool
+    build: Steps | None = None
+    push: Steps | None = None
+    pull: Steps | None = None
+    triggers: Steps | None = None
+
+
+class DeploymentFile(_Strict):
+    """A whole `prefect.yaml`. `definitions` is ours: a place for YAML anchors, which Prefect passes over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: str | None = None
+    prefect_version: str | None = Field(default=None, alias="prefect-version")
+    definitions: dict[str, Any] = Field(default_factory=dict)
+    build: Steps | None = None
+    push: Steps | None = None
+    pull: Steps | None = None
+    deployments: Annotated[list[Deployment], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [deployment.name for deployment in self.deployments]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"more than one deployment is named {doubled[0]!r}")
+        return self
+
+    def as_yaml(self) -> str:
+        """Return the file as Prefect reads it."""
+        content = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"definitions"})
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def read_deployment_file(path: Path) -> DeploymentFile:
+    """Return what a `prefect.yaml` says.
+
+    Raises:
+        InvalidInputError: naming every key that is unknown, with the nearest known one, and every impossible value.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise errors.InvalidInputError(f"{path} cannot be read: {error}") from None
+    try:
+        return DeploymentFile.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(_sentence(problem) for problem in error.errors())
+        raise errors.InvalidInputError(
+            f"{path}: {problems}", next_step="Correct the file; `headgate config check --deployments FILE` checks it."
+        ) from None
+
+
+def checked_deployments(path: Path) -> tuple[str, ...]:
+    """Return the names of a file's deployments (`flow/deployment`) once each is found to be deployable.
+
+    Beyond the file's own form, the flows of Headgate that it names must exist and take the parameters that it gives.
+
+    Raises:
+        InvalidInputError: saying what is wrong.
+    """
+    return tuple(_checked_deployment(deployment) for deployment in read_deployment_file(path).deployments)
+
+
+def _checked_deployment(deployment: Deployment) -> str:
+    if not deployment.entrypoint.startswith(_OUR_FLOWS):
+        return f"{deployment.flow_name or deployment.entrypoint}/{deployment.name}"
+    module, _, function = deployment.entrypoint.rpartition(".")
+    try:
+        flow = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError):
+        raise errors.InvalidInputError(
+            f"deployment {deployment.name!r}: there is no flow {deployment.entrypoint!r}",
+            next_step="An entrypoint is package.module.function, such as flows.sampling.sample_environment.",
+        ) from None
+    known = set(flow.parameters.properties)
+    for given in (deployment.parameters, *(schedule.parameters for schedule in deployment.schedules)):
+        for name in given:
+            if name not in known:
+                raise errors.InvalidInputError(
+                    f"deployment {deployment.name!r}: flow {flow.name} has no parameter {name!r}{_nearest(name, known)}"
+                )
+    missing = sorted(set(flow.parameters.required) - set(deployment.parameters))
+    if missing and deployment.schedules:
+        raise errors.InvalidInputError(
+            f"deployment {deployment.name!r} has a schedule and gives no value for {', '.join(missing)}"
+        )
+    if deployment.parameters and not _holds_template(deployment.parameters):
+        _validate_parameters(deployment, flow)
+    return f"{flow.name}/{deployment.name}"
+
+
+def _validate_parameters(deployment: Deployment, flow: Any) -> None:
+    """Let the flow itself judge the values that the file gives."""
+    fields = {name: (p.annotation, ...) for name, p in _signature(flow).items() if name in deployment.parameters}
+    model = create_model("Parameters", **fields)  # type: ignore[call-overload]  # fields are made at run time
+    try:
+        model.model_validate(deployment.parameters)
+    except ValidationError as error:
+        problems = "; ".join(_sentence(problem) for problem in error.errors())
+        raise errors.InvalidInputError(f"deployment {deployment.name!r}: {problems}") from None
+
+
+def _signature(flow: Any) -> Any:
+
+    return inspect.signature(flow.fn, eval_str=True).parameters
+
+
+def _holds_template(value: object) -> bool:
+    return bool(_TEMPLATE.search(str(value)))
+
+
+def _sentence(problem: Any) -> str:
+    place = ".".join(str(part) for part in problem["loc"]) or "the file"
+    if problem["type"] == "extra_forbidden":
+        return f"{place}: unknown key{_nearest(str(problem['loc'][-1]), _known_keys(problem['loc']))}"
+    if problem["type"] == "missing":
+        return f"{place}: is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    shown = "" if isinstance(problem["input"], dict | list) else f" (got {problem['input']!r:.80})"
+    return f"{place}: {message}{shown}"
+
+
+_KEYS_BELOW: Final[dict[str, type[BaseModel]]] = {
+    "deployments": Deployment,
+    "schedules": Schedule,
+    "work_pool": WorkPool,
+    "concurrency_limit": ConcurrencyLimit,
+}
+
+
+def _known_keys(place: Iterable[int | str]) -> set[str]:
+    """Return the keys that may stand at a place; the innermost section that it goes through decides."""
+    model: type[BaseModel] = DeploymentFile
+    for part in list(place)[:-1]:
+        model = _KEYS_BELOW.get(str(part), model)
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

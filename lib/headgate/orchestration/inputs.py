@@ -1,0 +1,137 @@
+"""From what a flow run is given - block names, numbers, further settings - to what the library takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prefect.exceptions import PrefectException
+
+from blocks import BlockRoster
+from blocks import ReportStore as ReportStoreBlock
+from blocks import SampleStore as SampleStoreBlock
+from headgate.campaign import roster_of, sample_store
+from headgate.config import Settings, load_settings
+from headgate.core import errors
+from headgate.sampling import Roster, RosterSource
+from headgate.storage import SampleStore
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOrder:
+    """What a flow run is asked to sample.
+
+    Attributes:
+        environments: by name; all that are installed when empty.
+        campaign: what the samples are counted under; shares one journal between runs.
+        roster: name of a ModelRoster block; the settings say when empty.
+        store: name of a SampleStore block; likewise.
+        models: names or keys to choose from the roster; all when empty.
+        rate_per_day: in place of the environments' own rates.
+        workers: episodes in progress at most.
+        settings: any further setting by its name.
+    """
+
+    environments: tuple[str, ...] = ()
+    campaign: str = ""
+    roster: str = ""
+    store: str = ""
+    models: tuple[str, ...] = ()
+    rate_per_day: float | None = None
+    workers: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings of an order: its own values over the process's variables, file and defaults.
+
+    Raises:
+        InvalidSettingError: if a setting is unknown, impossible, or given twice.
+    """
+    named: dict[str, Any] = {
+        "environments": order.environments or None,
+        "campaign": order.campaign or None,
+        "daily_rate_per_env": order.rate_per_day,
+        "num_evaluation_workers": order.workers,
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+    for name in given:
+        if name in order.settings:
+            raise errors.InvalidSettingError(
+                f"setting {name!r} is given twice: by its own parameter and in `settings`",
+                next_step="Leave one of the two out.",
+            )
+    settings = load_settings(given | dict(order.settings), environ=environ).settings
+    # One rate for a run that was asked for it must not lose against rates by environment of the process.
+    return settings.model_copy(update={"rates": {}}) if order.rate_per_day is not None else settings
+
+
+def roster_for(order: SamplingOrder, settings: Settings) -> RosterSource:
+    """Return where the models come from."""
+    source = BlockRoster(order.roster) if order.roster else roster_of(settings)
+    return ChosenModels(source, order.models) if order.models else source
+
+
+async def store_for(name: str, settings: Settings) -> SampleStore:
+    """Return the sample store of a block, or that of the settings when no block is named.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    if not name:
+        return sample_store(settings)
+    block: SampleStoreBlock = await loaded_block(SampleStoreBlock, name)
+    return block.open()
+
+
+async def report_store_for(name: str) -> ReportStoreBlock:
+    """Return the report store of a block, or a folder beside the samples when no block is named.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    if not name:
+        return ReportStoreBlock()
+    block: ReportStoreBlock = await loaded_block(ReportStoreBlock, name)
+    return block
+
+
+async def loaded_block(kind: type[Any], name: str) -> Any:
+    """Return the block `name` of a kind.
+
+    Raises:
+        InvalidInputError: if there is none, or the API does not answer.
+    """
+    try:
+        return await kind.aload(name)
+    except (ValueError, OSError, PrefectException) as error:
+        raise errors.InvalidInputError(
+            f"block {kind.get_block_type_slug()}/{name} cannot be loaded: {error}",
+            next_step="`prefect block ls` lists the blocks; docs/prefect.md says how one is made.",
+        ) from error
+
+
+class ChosenModels:
+    """Some models of a roster, by name or by `name@revision`. Implements `RosterSource`."""
+
+    def __init__(self, source: RosterSource, names: Collection[str]) -> None:
+        self._source = source
+        self._names = frozenset(names)
+
+    async def load(self) -> Roster:
+        """Return the chosen models of the roster as it is now.
+
+        Raises:
+            InvalidRosterError: if the roster has no model of one of the names.
+        """
+        models = (await self._source.load()).models
+        known = {model.name for model in models} | {model.key for model in models}
+        unknown = sorted(self._names - known)
+        if unknown:
+            raise errors.InvalidRosterError(
+                f"the roster has no model {unknown[0]!r}",
+                next_step=f"It has {', '.join(model.key for model in models[:20])}.",
+            )
+        return Roster(tuple(m for m in models if m.name in self._names or m.key in self._names))

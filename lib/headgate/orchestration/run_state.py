@@ -1,0 +1,70 @@
+"""The state of the flow run that this process executes: what the API says of it, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping
+from typing import Any, Final
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
+from prefect.exceptions import MissingContextError, Pause, PrefectException, TerminationSignal
+from prefect.logging import get_logger, get_run_logger
+from prefect.states import Cancelled, Completed
+
+from headgate.orchestration.stopping import StopRequest
+
+API_ERRORS: Final = (httpx.HTTPError, PrefectException, OSError, TimeoutError, ValueError)
+"""What a call of Prefect's API raises when the server is away, busy, or refuses."""
+
+_READ_TIMEOUT_S: Final = 10.0
+
+
+def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
+    """Return the logger of the current flow run, else one of this process."""
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return get_logger("headgate")
+
+
+async def current_state() -> State | None:
+    """Return what the API says of the current flow run now; None without a run or an answer."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return None
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S), get_client() as client:
+            return (await client.read_flow_run(context.flow_run.id)).state
+    except API_ERRORS:
+        # The caller decides what an unknown state means; that the API is away is told by whoever publishes to it.
+        return None
+
+
+async def heed_state(stop: StopRequest) -> None:
+    """Ask to stop when the API says that the run was cancelled, paused, or ended by someone else."""
+    state = await current_state()
+    if state is not None and not (state.is_running() or state.is_pending() or state.is_scheduled()):
+        stop.ask(f"the flow run was set to {state.name}")
+
+
+async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> State[Any]:
+    """Return the state in which a run ends that has drained, or raise what Prefect takes for it.
+
+    A run that was not stopped is Completed. One that was cancelled is Cancelled. A paused one is left as it is, and
+    runs again when it is resumed. One that a signal ended is Crashed, as any run whose machine is taken away: a new
+    attempt goes on where it was.
+    """
+    if stop.reason is None:
+        return Completed(message=message, data=dict(data))
+    state = await current_state()
+    if state is not None and (state.is_cancelling() or state.is_cancelled()):
+        return Cancelled(message=f"Cancelled and drained: {message}")
+    if state is not None and state.is_paused():
+        raise Pause(state=state)
+    run_logger().warning("Drained because %s: %s", stop.reason, message)
+    raise KeyboardInterrupt if stop.signal is signal.SIGINT else TerminationSignal(signal=signal.SIGTERM)

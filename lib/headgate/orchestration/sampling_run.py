@@ -1,0 +1,100 @@
+"""A campaign as a flow run: inputs checked first, progress published, drained on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headgate.campaign import CampaignResult, run_campaign, sampled_environments
+from headgate.core.status import CampaignStatus
+from headgate.orchestration.artifacts import CampaignArtifacts, Share
+from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
+from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.score_rows import result_sentence
+from headgate.orchestration.stopping import StopRequest, stop_on_signals
+
+
+async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float | None = None) -> Any:
+    """Sample by daily rates for `duration_s`, or until stopped, and return the state in which the flow run ends.
+
+    Args:
+        order: what to sample.
+        subject: part of the artifacts' keys.
+        duration_s: length of the window; None until stopped.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    share: Share | None = None
+    if duration_s is not None:
+        seconds = duration_s
+
+        def share(status: CampaignStatus) -> float:
+            return (status.captured_at - status.started_at) / seconds
+
+    return await _run(order, subject, share, duration_s=duration_s)
+
+
+async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
+    """Run a fixed matrix of models × environments × instances, less what is stored, and return the final state.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+
+    def share(status: CampaignStatus) -> float:
+        due = status.samples + status.open_tasks
+        return status.samples / due if due else 1.0
+
+    return await _run(order, f"evaluate-{order.campaign}", share, instances=instances)
+
+
+async def _run(
+    order: SamplingOrder,
+    subject: str,
+    share: Share | None,
+    *,
+    duration_s: float | None = None,
+    instances: int | None = None,
+) -> Any:
+    settings = settings_of(order)
+    sampled_environments(settings)
+    roster = roster_for(order, settings)
+    store = await store_for(order.store, settings)
+    stop = StopRequest()
+    artifacts = CampaignArtifacts(subject, stop, share)
+    with stop_on_signals(stop):
+        try:
+            publisher = asyncio.create_task(artifacts.run())
+            try:
+                result = await run_campaign(
+                    settings,
+                    roster=roster,
+                    store=store,
+                    duration_s=duration_s,
+                    instances=instances,
+                    stop=stop.event,
+                    on_status=artifacts.note,
+                )
+            finally:
+                publisher.cancel()
+                await asyncio.wait([publisher])
+            await artifacts.finish(result.status, is_whole=stop.reason is None)
+        finally:
+            store.close()
+        message = result_sentence(result)
+        run_logger().info("%s: %s", subject, message)
+        return await ended(stop, message, result_data(result))
+
+
+def result_data(result: CampaignResult) -> dict[str, Any]:
+    """Return a campaign's result as a flow returns it."""
+    return {
+        "samples": result.samples,
+        "scored": sum(pair.scored for pair in result.status.pairs),
+        "errors": sum(pair.errors for pair in result.status.pairs),
+        "stored": result.stored,
+        "spooled": result.spooled,
+        "open_tasks": result.open_tasks,
+        "stopped_by": result.stopped_by,
+    }

@@ -1,0 +1,66 @@
+"""A campaign's status as rows of a table artifact and as one sentence, numbers formatted: the UI formats none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.campaign import CampaignResult
+from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
+
+MAX_ROWS: Final = 1_000
+"""Of one table artifact: the API sends all of them whenever artifacts are listed."""
+
+
+def score_rows(status: CampaignStatus) -> list[dict[str, str]]:
+    """Return one row per model and environment, at most `MAX_ROWS`."""
+    models = {model.model: model for model in status.models}
+    return [_row(pair, models) for pair in status.pairs[:MAX_ROWS]]
+
+
+def _row(pair: PairStatus, models: Mapping[str, ModelStatus]) -> dict[str, str]:
+    mean = pair.mean_score
+    model = models.get(pair.model)
+    return {
+        "model": pair.model,
+        "environment": pair.environment,
+        "samples": f"{pair.done:,}",
+        "scored": f"{pair.scored:,}",
+        "mean score": "" if mean is None else f"{mean:.3f}",
+        "errors": f"{pair.errors:,}",
+        "rate per day": f"{pair.rate_per_day:,.0f}",
+        "24 h, all environments": "" if model is None else f"{sum(model.samples_24h.values()):,}",
+        "state": _state(model),
+    }
+
+
+def _state(model: ModelStatus | None) -> str:
+    if model is None:
+        return "left the roster"
+    return f"paused: {model.pause_reason}" if model.is_paused else "sampled"
+
+
+def progress_sentence(status: CampaignStatus) -> str:
+    """Return where a running campaign stands, in one line."""
+    paused = sum(model.is_paused for model in status.models)
+    scored = sum(pair.scored for pair in status.pairs)
+    parts = [
+        f"{status.samples:,} samples ({scored:,} scored)",
+        f"{len(status.models)} models" + (f", {paused} paused" if paused else ""),
+        f"{status.workers.active} of {status.workers.total} workers busy",
+        f"{status.queue.size + status.queue.buffered:,} queued",
+        f"{status.stored:,} stored, {status.spooled:,} spooled",
+    ]
+    return f"{status.state}: {'; '.join(parts)}"
+
+
+def result_sentence(result: CampaignResult) -> str:
+    """Return what a campaign did, in one line."""
+    scored = sum(pair.scored for pair in result.status.pairs)
+    errors = sum(pair.errors for pair in result.status.pairs)
+    parts = [f"{result.samples:,} samples, {scored:,} scored, {errors:,} errors", f"{result.stored:,} stored"]
+    if result.spooled:
+        parts.append(f"{result.spooled:,} safe in the journal until the store takes them")
+    if result.open_tasks:
+        parts.append(f"{result.open_tasks:,} tasks left to the next run")
+    return "; ".join(parts)
