@@ -193,5 +193,5 @@ def test_the_file_is_not_readable_by_everyone(tmp_path):
 
 def test_a_file_that_cannot_be_opened_is_a_setting_to_correct(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(errors.InvalidSettingError, match="events cannot be written to .*/file/log.jsonl"):
+    with pytest.raises(errors.InvalidSettingError, match=r"events cannot be written to .*/file/log\.jsonl"):
         JsonlSink(tmp_path / "file" / "log.jsonl")
