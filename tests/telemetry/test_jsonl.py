@@ -98,25 +98,26 @@ def test_an_existing_file_is_continued(tmp_path):
 def test_a_full_disk_drops_events_says_so_once_and_leaves_whole_lines(tmp_path, file_size_limit, caplog):
     path = tmp_path / "log.jsonl"
     stream, sink = stream_into(path)
-    file_size_limit(300)
+    stream.emit(events.QueueWarned(0, 1))
+    drained(sink)
+    file_size_limit(path.stat().st_size + 50)  # room for half a line: every write is cut short
     for size in range(50):
         stream.emit(events.QueueWarned(size, 1))
     drained(sink)
+    before = lines_of(path)
     file_size_limit(resource.RLIM_INFINITY)
     stream.emit(events.QueueWarned(99, 1))
     stream.close()
-    lines = lines_of(path)
-    notes = [line["fields"]["events"] for line in lines if line["event"] == "events_dropped"]
-    written = [line for line in lines if line["event"] != "events_dropped"]
-    assert sink.dropped > 0
-    assert notes == [sink.dropped]
-    assert len(written) + sink.dropped == 52
-    assert lines[-1]["fields"] == {"size": 99, "threshold": 1}
-    messages = [record.getMessage() for record in caplog.records]
-    assert [("cannot be written" in message, "again" in message) for message in messages] == [
-        (True, False),
-        (False, True),
+    assert [line["event"] for line in before] == ["queue_warned", "queue_paused"]
+    assert sink.dropped == 51
+    added = lines_of(path)[2:]
+    assert [(line["event"], line["fields"]) for line in added] == [
+        ("events_dropped", {"events": 51}),
+        ("queue_warned", {"size": 99, "threshold": 1}),
     ]
+    failed, recovered = [record.getMessage() for record in caplog.records]
+    assert "cannot be written" in failed
+    assert "again; 51 were dropped" in recovered
 
 
 def drained(sink):
