@@ -10,9 +10,8 @@ locked file, and the operating system frees that lock when the process dies, how
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import hashlib
 import json
-import os
 import re
 import sqlite3
 import uuid
@@ -26,6 +25,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import DAY_S, BatchId, HolderId, Sample, Task, errors, new_holder_id, sample_task
+from headgate.storage.holders import Holders
 
 SCHEMA_VERSION: Final = "1"
 _SAMPLE_FIELDS: Final = frozenset(field.name for field in fields(Sample))
@@ -125,13 +125,15 @@ class Journal:
         self._sql = _statements()
         self._folder = folder / _file_name(campaign)
         try:
-            self._locks = self._folder / "holders"
-            self._locks.mkdir(parents=True, exist_ok=True)
-            self._lock_file = self._take_lock(self.holder)
-            self._db = sqlite3.connect(
-                self._folder / "journal.db", timeout=30.0, isolation_level=None, check_same_thread=False
-            )
-            self._prepare()
+            with contextlib.ExitStack() as undo:
+                self._holders = Holders(self._folder / "holders", self.holder)
+                undo.callback(self._holders.leave)
+                self._db = sqlite3.connect(
+                    self._folder / "journal.db", timeout=30.0, isolation_level=None, check_same_thread=False
+                )
+                undo.callback(self._db.close)
+                self._prepare()
+                undo.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise errors.JournalError(f"journal {self._folder} cannot be opened: {error}") from error
         self._is_open = True
@@ -149,9 +151,11 @@ class Journal:
             return [self._open_one(opening) for opening in openings]
 
     def withdraw(self, task_ids: Iterable[str]) -> None:
-        """Close tasks without a sample, for good: their model has left the roster."""
+        """Close tasks without a sample: their model has left the roster."""
+        closed = [(task_id,) for task_id in task_ids]
         with self._transaction():
-            self._db.executemany(self._sql["close_task"], [(task_id,) for task_id in task_ids])
+            self._db.executemany(self._sql["close_task"], closed)
+            self._db.executemany(self._sql["forget_given"], closed)
 
     def adopt(self, environments: Iterable[str], models: Iterable[str]) -> list[Task]:
         """Take over open tasks of dead or departed holders in these environments and models, and their spool."""
@@ -165,18 +169,26 @@ class Journal:
                 if model in wanted_models and environment in wanted_environments:
                     self._db.execute(self._sql["adopt_task"], (self.holder, task_id))
                     task = self._task(model, environment, sequence, data_length, due_at, weight)
-                    mine.append(replace(task, attempt=attempt + 1))
+                    mine.append(replace(task, attempt=attempt))
             return mine
 
     # Samples.
 
-    def accept(self, samples: Sequence[Sample], now: float) -> set[str]:
+    def accept(self, samples: Sequence[Sample], now: float, *, started: Iterable[str] = ()) -> set[str]:
         """Make samples durable (fsync) and close their tasks; return the ids accepted.
 
         A sample whose task this holder does not hold (any more) is not accepted: another one was, or will be.
+
+        Args:
+            samples: whose episodes have ended.
+            now: wall seconds.
+            started: tasks whose episodes have begun; should this process die, it is counted on them.
         """
         ids = json.dumps([sample.task_id for sample in samples])
-        with self._transaction(durable=True):
+        with self._transaction(durable=bool(samples)):
+            self._db.executemany(self._sql["start_task"], [(task_id,) for task_id in started])
+            if not samples:
+                return set()
             held = {row[0] for row in self._run("held_among", holder=self.holder, task_ids=ids)}
             fresh = {s.task_id: s for s in samples if s.task_id in held}
             self._db.executemany(self._sql["close_task"], [(task_id,) for task_id in fresh])
@@ -228,7 +240,7 @@ class Journal:
         counts: Iterable[tuple[str, str, float, int]],
         now: float,
     ) -> None:
-        """Take over what the store knows.
+        """Take over what the store knows, once in the life of a journal.
 
         Args:
             pairs: (model, environment, next sequence number, end of the last sample).
@@ -236,6 +248,8 @@ class Journal:
             now: wall seconds.
         """
         with self._transaction(durable=True):
+            if not self.is_new():
+                return  # another process that started at the same time was first
             self._db.executemany(self._sql["raise_pair"], list(pairs))
             self._db.executemany(self._sql["count"], [(m, e, int(at // 60), n) for m, e, at, n in counts])
             self._run("set_meta", key="restored_at", value=repr(now))
@@ -283,8 +297,7 @@ class Journal:
             self._run("abandon_tasks", holder=self.holder)
             self._run("abandon_samples", holder=self.holder)
         self._db.close()
-        (self._locks / self.holder).unlink(missing_ok=True)
-        os.close(self._lock_file)
+        self._holders.leave()
 
     # Inside.
 
@@ -300,11 +313,13 @@ class Journal:
         task = self._task(
             opening.model, opening.environment, sequence, opening.data_length, opening.due_at, opening.weight
         )
-        is_spooled = self._db.execute(self._sql["spooled_task"], (task.task_id,)).fetchone() is not None
+        if opening.sequence is not None and self._db.execute(self._sql["give"], (task.task_id,)).rowcount == 0:
+            return AlreadyTaken(opening.model, opening.environment, last_due)
         row_values = (
             task.task_id, task.model, task.environment, sequence, opening.data_length, task.due_at, task.weight,
             self.holder,
         )  # fmt: skip
+        is_spooled = self._db.execute(self._sql["spooled_task"], (task.task_id,)).fetchone() is not None
         if is_spooled or self._db.execute(self._sql["open_task"], row_values).rowcount == 0:
             return AlreadyTaken(opening.model, opening.environment, last_due)
         self._db.execute(
@@ -330,15 +345,19 @@ class Journal:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA temp_store = MEMORY")
-        self._db.executescript(self._sql["schema"])
-        version = self._run("meta", key="schema_version").fetchone()
-        if version is None:
-            self._run("set_meta", key="schema_version", value=SCHEMA_VERSION)
-        elif version[0] != SCHEMA_VERSION:
+        is_made = self._db.execute(self._sql["has_meta"]).fetchone() is not None
+        version = self._run("meta", key="schema_version").fetchone() if is_made else None
+        if version is not None and version[0] != SCHEMA_VERSION:
             raise errors.JournalError(
                 f"journal {self._folder} has format {version[0]}, this version reads {SCHEMA_VERSION}",
                 next_step="Run the version of Headgate that wrote it, or choose another folder with --journal.",
             )
+        self._db.executescript(self._sql["schema"])
+        self._run("set_meta_once", key="schema_version", value=SCHEMA_VERSION)
+        self._run("set_meta_once", key="campaign", value=self.campaign)
+        owner = self._run("meta", key="campaign").fetchone()[0]
+        if owner != self.campaign:
+            raise errors.JournalError(f"journal {self._folder} belongs to campaign {owner!r}, not {self.campaign!r}")
 
     def _run(self, name: str, **values: object) -> sqlite3.Cursor:
         return self._db.execute(self._sql[name], values)
@@ -349,44 +368,28 @@ class Journal:
         durable = durable and self._fsync
         if durable:
             self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        else:
             self._db.execute("COMMIT")
+        except BaseException:
+            # SQLite ends some failed transactions itself and leaves others open, a COMMIT on a full disk among them.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
         finally:
             if durable:
                 self._db.execute("PRAGMA synchronous = NORMAL")
 
-    def _take_lock(self, holder: str) -> int:
-        handle = os.open(self._locks / holder, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return handle
-
     def _bury_dead(self) -> None:
-        """Free what holders left whose process is gone: their lock can be taken, or their file is missing."""
+        """Free what holders left whose process is gone: their lock can be taken, or their file is missing.
+
+        What was running when the process died may be why it died, and is counted.
+        """
         for (holder,) in self._run("holders").fetchall():
-            if holder != self.holder and self._is_dead(holder):
+            if self._holders.is_dead(holder):
                 self._run("abandon_tasks", holder=holder)
                 self._run("abandon_samples", holder=holder)
-
-    def _is_dead(self, holder: str) -> bool:
-        try:
-            handle = os.open(self._locks / holder, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        else:
-            (self._locks / holder).unlink(missing_ok=True)
-            return True
-        finally:
-            os.close(handle)
 
 
 def _statements() -> dict[str, str]:
@@ -396,7 +399,11 @@ def _statements() -> dict[str, str]:
 
 
 def _file_name(campaign: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "~", campaign)
+    """Return a folder name for a campaign: another one for every name, and no longer than file systems allow."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "~", campaign)
+    if plain == campaign and plain.strip("."):
+        return plain
+    return f"{plain}~{hashlib.blake2b(campaign.encode(), digest_size=6).hexdigest()}"
 
 
 def _sample(row: bytes) -> Sample:

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS pairs (
 CREATE TABLE IF NOT EXISTS open_tasks (
   task_id TEXT PRIMARY KEY, model TEXT NOT NULL, environment TEXT NOT NULL, sequence INTEGER NOT NULL,
   data_length INTEGER NOT NULL, due_at REAL NOT NULL, weight REAL NOT NULL, attempt INTEGER NOT NULL,
-  holder TEXT NOT NULL
+  holder TEXT NOT NULL, started INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spool (
   position INTEGER PRIMARY KEY AUTOINCREMENT, task_id TEXT NOT NULL UNIQUE, sample BLOB NOT NULL,
@@ -21,13 +21,20 @@ CREATE TABLE IF NOT EXISTS counts (
   model TEXT NOT NULL, environment TEXT NOT NULL, minute INTEGER NOT NULL, samples INTEGER NOT NULL,
   PRIMARY KEY (model, environment, minute)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS given (task_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pauses (model TEXT PRIMARY KEY, level INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+
+-- name: has_meta
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta';
 
 -- name: meta
 SELECT value FROM meta WHERE key = :key;
 
 -- name: set_meta
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: set_meta_once
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING;
 
 -- name: pair
 SELECT next_sequence, last_due FROM pairs WHERE model = ? AND environment = ?;
@@ -51,6 +58,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?);
 -- name: spooled_task
 SELECT 1 FROM spool WHERE task_id = ?;
 
+-- name: give
+INSERT OR IGNORE INTO given (task_id) VALUES (?);
+
+-- name: forget_given
+DELETE FROM given WHERE task_id = ?;
+
 -- name: held_among
 SELECT task_id FROM open_tasks
 WHERE holder = :holder AND task_id IN (SELECT value FROM json_each(:task_ids));
@@ -71,8 +84,14 @@ DELETE FROM counts WHERE minute < :minute;
 -- name: counts_since
 SELECT model, environment, minute, samples FROM counts WHERE minute >= :minute;
 
+-- name: start_task
+UPDATE open_tasks SET started = 1 WHERE task_id = ?;
+
 -- name: abandon_tasks
-UPDATE open_tasks SET holder = '' WHERE holder = :holder;
+UPDATE open_tasks SET holder = '', started = 0 WHERE holder = :holder;
+
+-- name: count_deaths
+UPDATE open_tasks SET attempt = attempt + 1 WHERE holder = :holder AND started = 1;
 
 -- name: abandon_samples
 UPDATE spool SET holder = '' WHERE holder = :holder;
@@ -85,7 +104,7 @@ SELECT task_id, model, environment, sequence, data_length, due_at, weight, attem
 WHERE holder = '' ORDER BY due_at;
 
 -- name: adopt_task
-UPDATE open_tasks SET holder = ?, attempt = attempt + 1 WHERE task_id = ?;
+UPDATE open_tasks SET holder = ? WHERE task_id = ?;
 
 -- name: holders
 SELECT holder FROM open_tasks WHERE holder != '' UNION SELECT holder FROM spool WHERE holder != '';

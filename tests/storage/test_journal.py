@@ -1,0 +1,376 @@
+"""The journal gives each due time and each sequence number once, and accepts one sample per task."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.core import sample_task
+from headgate.core.errors import JournalError
+from headgate.storage.journal import AlreadyTaken, Journal
+from tests.storage.journals import NOW, SAT, SMALL, opened, opening, sample, spool
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    made = Journal(tmp_path, "main")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(journal: Journal, tmp_path: Path) -> Iterator[Journal]:
+    made = Journal(tmp_path, "main")
+    yield made
+    made.close()
+
+
+# Tasks.
+
+
+def test_sequence_numbers_run_from_zero_and_the_index_wraps_at_the_data_length(journal: Journal) -> None:
+    tasks = opened(journal, *(opening(i) for i in range(12)))
+    assert [task.sequence for task in tasks] == list(range(12))
+    assert [task.index for task in tasks] == [*range(10), 0, 1]
+    assert tasks[11] == sample_task(
+        campaign="main", model=SMALL, environment=SAT, sequence=11, data_length=10, due_at=NOW + 660.0
+    )
+
+
+def test_pairs_count_for_themselves(journal: Journal) -> None:
+    opened(journal, opening(0), opening(1))
+    tasks = opened(journal, opening(0, model="acme/large@main"), opening(0, environment="affine:abd"))
+    assert [task.sequence for task in tasks] == [0, 0]
+
+
+def test_a_due_time_is_given_once(journal: Journal) -> None:
+    opened(journal, opening(0))
+    assert journal.open([opening(0)]) == [AlreadyTaken(SMALL, SAT, NOW)]
+    assert journal.open_count() == 1
+
+
+def test_a_due_time_that_differs_by_less_than_half_an_interval_is_the_same_one(journal: Journal) -> None:
+    opened(journal, opening(0))
+    assert isinstance(journal.open([opening(0.49)])[0], AlreadyTaken)  # type: ignore[arg-type]
+    assert [task.sequence for task in opened(journal, opening(0.5))] == [1]  # type: ignore[arg-type]
+
+
+def test_a_due_time_of_the_past_is_taken(journal: Journal) -> None:
+    opened(journal, opening(5))
+    assert journal.open([opening(3)]) == [AlreadyTaken(SMALL, SAT, NOW + 300.0)]
+
+
+def test_results_come_in_the_order_of_their_openings(journal: Journal) -> None:
+    opened(journal, opening(0))
+    results = journal.open([opening(1), opening(1), opening(2)])
+    assert [isinstance(result, AlreadyTaken) for result in results] == [False, True, False]
+
+
+def test_a_source_that_counts_itself_is_given_its_own_numbers_in_any_order(journal: Journal) -> None:
+    tasks = opened(journal, opening(0, sequence=7), opening(0, sequence=3))
+    assert [task.sequence for task in tasks] == [7, 3]
+    assert [task.sequence for task in opened(journal, opening(9))] == [8]
+
+
+def test_a_task_that_its_source_gives_again_is_not_opened_again(journal: Journal) -> None:
+    (task,) = opened(journal, opening(0, sequence=7))
+    assert isinstance(journal.open([opening(0, sequence=7)])[0], AlreadyTaken)
+    journal.accept([sample(task)], NOW)
+    assert isinstance(journal.open([opening(0, sequence=7)])[0], AlreadyTaken)
+
+
+def test_a_task_that_its_source_gives_again_after_its_sample_was_stored_is_not_opened_again(journal: Journal) -> None:
+    (task,) = opened(journal, opening(0, sequence=7))
+    journal.accept([sample(task)], NOW)
+    batch = journal.next_batch(10)
+    assert batch is not None
+    journal.batch_stored(batch.batch_id)
+    assert isinstance(journal.open([opening(0, sequence=7)])[0], AlreadyTaken)
+    assert journal.open_count() == 0
+
+
+def test_a_task_that_a_source_gives_while_the_sampler_has_it_open_is_not_opened_again(journal: Journal) -> None:
+    opened(journal, opening(0), opening(1))
+    assert isinstance(journal.open([opening(9, sequence=1)])[0], AlreadyTaken)
+    assert journal.open_count() == 2
+
+
+def test_a_withdrawn_task_may_be_given_again(journal: Journal) -> None:
+    (task,) = opened(journal, opening(0, sequence=7))
+    journal.withdraw([task.task_id])
+    assert opened(journal, opening(0, sequence=7))[0].task_id == task.task_id
+
+
+def test_a_withdrawn_task_is_closed_for_good(journal: Journal) -> None:
+    task, kept = opened(journal, opening(0), opening(1))
+    journal.withdraw([task.task_id, "t-unknown"])
+    assert journal.open_count() == 1
+    assert journal.accept([sample(task), sample(kept)], NOW) == {kept.task_id}
+
+
+# Samples.
+
+
+def test_a_sample_is_accepted_once(journal: Journal) -> None:
+    (task,) = opened(journal, opening(0))
+    assert journal.accept([sample(task)], NOW) == {task.task_id}
+    assert journal.accept([sample(task)], NOW) == set()
+    assert (journal.open_count(), journal.spool_count()) == (0, 1)
+
+
+def test_two_samples_of_one_task_in_one_call_are_one_row_and_one_count(journal: Journal) -> None:
+    (task,) = opened(journal, opening(0))
+    assert journal.accept([sample(task), sample(task)], NOW) == {task.task_id}
+    assert len(journal.spooled()) == 1
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW, 1)]}
+
+
+def test_a_sample_of_a_task_that_another_process_holds_is_refused(journal: Journal, other: Journal) -> None:
+    (task,) = opened(other, opening(0))
+    assert journal.accept([sample(task)], NOW) == set()
+    assert journal.open_count() == 1
+    assert other.accept([sample(task)], NOW) == {task.task_id}
+
+
+def test_a_sample_comes_out_of_the_spool_as_it_went_in(journal: Journal) -> None:
+    tasks = opened(journal, opening(0), opening(1))
+    samples = [sample(tasks[0], score=0.1 + 0.2), sample(tasks[1], score=None)]
+    journal.accept(samples, NOW)
+    assert journal.spooled() == samples
+
+
+def test_only_scored_samples_count(journal: Journal) -> None:
+    tasks = opened(journal, opening(0), opening(1))
+    journal.accept([sample(tasks[0], score=None), sample(tasks[1], score=0.0)], NOW)
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW, 1)]}
+
+
+# Batches.
+
+
+def test_a_batch_keeps_its_id_and_its_rows_until_it_is_confirmed(journal: Journal) -> None:
+    samples = spool(journal, 5)
+    batch = journal.next_batch(3)
+    assert batch is not None
+    assert list(batch.samples) == samples[:3]
+    spool(journal, 4, first=5)
+    assert journal.next_batch(100) == batch
+    journal.batch_stored(batch.batch_id)
+    second = journal.next_batch(100)
+    assert second is not None
+    assert second.batch_id != batch.batch_id
+    assert [s.sequence for s in second.samples] == [3, 4, 5, 6, 7, 8]
+
+
+def test_an_empty_spool_has_no_batch(journal: Journal) -> None:
+    assert journal.next_batch(10) is None
+    journal.batch_stored("b-unknown")  # type: ignore[arg-type]
+    assert journal.spool_count() == 0
+
+
+def test_the_state_of_the_spool_tells_rows_the_oldest_without_a_batch_and_those_in_one(journal: Journal) -> None:
+    assert (journal.spool_state().rows, journal.spool_state().oldest_at) == (0, None)
+    spool(journal, 2, now=NOW)
+    spool(journal, 1, first=2, now=NOW + 5)
+    assert (journal.spool_state().rows, journal.spool_state().oldest_at) == (3, NOW)
+    journal.next_batch(2)
+    state = journal.spool_state()
+    assert (state.rows, state.oldest_at, state.assigned) == (3, NOW + 5, 2)
+
+
+def test_a_batch_survives_its_process_with_its_id(journal: Journal, tmp_path: Path) -> None:
+    spool(journal, 3)
+    batch = journal.next_batch(2)
+    journal.close()
+    heir = Journal(tmp_path, "main")
+    heir.adopt([], [])
+    assert heir.next_batch(100) == batch
+    heir.close()
+
+
+# History.
+
+
+def test_counts_are_those_of_the_last_24_hours_by_the_minute(journal: Journal) -> None:
+    tasks = opened(journal, *(opening(i) for i in range(4)))
+    ends = [NOW - 86_400 - 60, NOW - 86_400 + 60, NOW - 61, NOW - 60]
+    journal.accept([sample(t, finished_at=end) for t, end in zip(tasks, ends, strict=True)], NOW)
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW - 86_340, 1), (NOW - 120, 1), (NOW - 60, 1)]}
+    assert journal.history(NOW + 86_400).counts == {}
+
+
+def test_the_next_sequence_and_the_last_due_time_are_remembered(journal: Journal, tmp_path: Path) -> None:
+    opened(journal, opening(0), opening(1))
+    journal.close()
+    heir = Journal(tmp_path, "main")
+    pair = heir.history(NOW).pairs[SMALL, SAT]
+    assert (pair.next_sequence, pair.last_due) == (2, NOW + 60)
+    assert isinstance(heir.open([opening(1)])[0], AlreadyTaken)
+    heir.close()
+
+
+def test_a_new_journal_takes_over_what_the_store_knows(journal: Journal) -> None:
+    assert journal.is_new()
+    journal.restore([(SMALL, SAT, 41, NOW - 30)], [(SMALL, SAT, NOW - 90, 3), (SMALL, SAT, NOW - 90, 2)], NOW)
+    assert not journal.is_new()
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW - 120, 5)]}
+    assert isinstance(journal.open([opening(-0.5)])[0], AlreadyTaken)  # type: ignore[arg-type]
+    assert opened(journal, opening(0))[0].sequence == 41
+
+
+def test_a_restore_never_takes_a_sequence_number_back(journal: Journal) -> None:
+    opened(journal, *(opening(i) for i in range(5)))
+    journal.restore([(SMALL, SAT, 2, NOW - 999)], [], NOW)
+    pair = journal.history(NOW).pairs[SMALL, SAT]
+    assert (pair.next_sequence, pair.last_due) == (5, NOW + 240)
+
+
+def test_two_processes_that_start_at_once_restore_once(journal: Journal, other: Journal) -> None:
+    known = ([(SMALL, SAT, 41, NOW - 30)], [(SMALL, SAT, NOW - 90, 3)])
+    assert (journal.is_new(), other.is_new()) == (True, True)
+    journal.restore(*known, NOW)
+    other.restore(*known, NOW)
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW - 120, 3)]}
+
+
+def test_pauses_are_remembered_until_they_are_cleared(journal: Journal, other: Journal) -> None:
+    journal.record_pause(SMALL, 1, NOW + 900)
+    journal.record_pause(SMALL, 2, NOW + 1_800)
+    assert other.history(NOW).pauses == {SMALL: (2, NOW + 1_800)}
+    other.clear_pause(SMALL)
+    assert journal.history(NOW).pauses == {}
+
+
+# Two holders, one life after another.
+
+
+def test_two_journals_on_one_folder_never_give_a_due_time_or_a_number_twice(journal: Journal, other: Journal) -> None:
+    taken = []
+    for number in range(30):
+        first, second = (journal, other) if number % 2 else (other, journal)
+        taken += opened(first, opening(number))
+        assert isinstance(second.open([opening(number)])[0], AlreadyTaken)
+    assert [task.sequence for task in taken] == list(range(30))
+
+
+def test_what_a_closed_journal_leaves_is_adopted_once_and_is_no_attempt(journal: Journal, tmp_path: Path) -> None:
+    left = opened(journal, opening(1), opening(2))
+    journal.close()
+    heirs = [Journal(tmp_path, "main") for _ in range(2)]
+    adopted = [heir.adopt([SAT], [SMALL]) for heir in heirs]
+    assert [task.task_id for task in adopted[0]] == [task.task_id for task in left]
+    assert [task.attempt for task in adopted[0]] == [1, 1]
+    assert adopted[1] == []
+    assert heirs[0].accept([sample(left[0])], NOW) == {left[0].task_id}
+    for heir in heirs:
+        heir.close()
+
+
+def test_a_living_holder_keeps_its_tasks_and_its_samples(journal: Journal, other: Journal) -> None:
+    spool(journal, 2)
+    opened(journal, opening(5))
+    assert other.adopt([SAT], [SMALL]) == []
+    assert other.spool_state().rows == 0
+    assert journal.spool_state().rows == 2
+
+
+def test_tasks_of_other_models_and_environments_wait_for_a_campaign_that_has_them(
+    journal: Journal, other: Journal
+) -> None:
+    opened(journal, opening(0), opening(0, model="gone@main"), opening(0, environment="affine:abd"))
+    journal.close()
+    assert [task.model for task in other.adopt([SAT], [SMALL])] == [SMALL]
+    assert other.open_count() == 3
+    assert [task.model for task in other.adopt([SAT], ["gone@main"])] == ["gone@main"]
+
+
+def test_a_death_is_counted_on_the_tasks_that_had_begun_and_on_no_others(tmp_path: Path) -> None:
+    first = Journal(tmp_path, "main")
+    begun, waiting = opened(first, opening(0), opening(1))
+    journals = [first]
+    attempts = []
+    for _ in range(3):
+        dying = journals[-1]
+        assert dying.accept([], NOW, started=[begun.task_id]) == set()
+        dying._holders.leave()  # what the system does when the process dies
+        journals.append(Journal(tmp_path, "main"))
+        adopted = {task.task_id: task.attempt for task in journals[-1].adopt([SAT], [SMALL])}
+        attempts.append((adopted[begun.task_id], adopted[waiting.task_id]))
+    assert attempts == [(2, 1), (3, 1), (4, 1)]
+    for journal in journals:
+        journal._db.close()
+    journals[-1]._holders.leave()
+
+
+def test_closing_twice_is_legal_and_leaves_no_lock_behind(journal: Journal) -> None:
+    journal.close()
+    journal.close()
+    assert list((journal.path / "holders").iterdir()) == []
+
+
+# Names and files.
+
+
+@pytest.mark.parametrize("campaign", ["a/b", "a:b", "a@b", "a+b", "Ab", "x" * 200, "/".join("x" * 100)])
+def test_a_campaign_with_an_odd_name_has_a_journal_of_its_own(tmp_path: Path, campaign: str) -> None:
+    names = ["a~b", "a-b", "a.b", "a_b", campaign]
+    journals = [Journal(tmp_path, name) for name in names]
+    tasks = [opened(journal, opening(0))[0] for journal in journals]
+    assert len({journal.path for journal in journals}) == len(names)
+    assert {journal.path.parent for journal in journals} == {tmp_path}
+    assert [task.campaign for task in tasks] == names
+    assert [task.sequence for task in tasks] == [0] * len(names)
+    for journal in journals:
+        journal.close()
+    heir = Journal(tmp_path, campaign)
+    assert [task.task_id for task in heir.adopt([SAT], [SMALL])] == [tasks[-1].task_id]
+    heir.close()
+
+
+def test_the_journal_of_another_campaign_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path, "main").close()
+    (tmp_path / "main").rename(tmp_path / "moved")
+    with pytest.raises(JournalError, match="belongs to campaign 'main', not 'moved'"):
+        Journal(tmp_path, "moved")
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_as_it_is(journal: Journal, tmp_path: Path) -> None:
+    opened(journal, opening(0))
+    journal.close()
+    file = journal.path / "journal.db"
+    with sqlite3.connect(file) as db:
+        db.execute("UPDATE meta SET value = '2' WHERE key = 'schema_version'")
+        db.execute("DROP TABLE pauses")
+    db.close()
+    with pytest.raises(JournalError, match="has format 2, this version reads 1"):
+        Journal(tmp_path, "main")
+    db = sqlite3.connect(file)
+    assert "pauses" not in {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    db.close()
+    assert list((journal.path / "holders").iterdir()) == []
+
+
+def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "main" / "journal.db"
+    file.parent.mkdir()
+    file.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(JournalError, match="cannot be opened: file is not a database"):
+        Journal(tmp_path, "main")
+    assert file.read_bytes().startswith(b"not a database")
+    assert list((file.parent / "holders").iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["/proc/headgate", "/dev/null/journal"])
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_next_step(folder: str) -> None:
+    with pytest.raises(JournalError, match="cannot be opened") as refused:
+        Journal(Path(folder), "main")
+    assert "--journal" in str(refused.value)
+
+
+def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "main" / "journal.db").mkdir(parents=True)
+    with pytest.raises(JournalError, match="unable to open"):
+        Journal(tmp_path, "main")
