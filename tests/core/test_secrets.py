@@ -33,10 +33,10 @@ def test_only_reveal_shows_a_secret() -> None:
         str(secret),
         f"{secret}",
         f"{secret!r:>40}",
-        "%s" % secret,
+        format(secret),
         repr([secret]),
         repr({"k": secret}),
-    ]  # noqa: UP031
+    ]
     assert [text for text in shown if CANARY in text] == []
     assert secret.reveal() == CANARY
 

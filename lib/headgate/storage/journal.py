@@ -388,6 +388,7 @@ class Journal:
         """
         for (holder,) in self._run("holders").fetchall():
             if self._holders.is_dead(holder):
+                self._run("count_deaths", holder=holder)
                 self._run("abandon_tasks", holder=holder)
                 self._run("abandon_samples", holder=holder)
 
