@@ -95,7 +95,11 @@ def _rules() -> Iterator[Rule]:
         "be null exactly when error_kind is set and is not bad_answer",
         score.is_null() == kind.is_in(unscored).fill_null(value=False),
     )
-    yield _rule("success score", "be set, and false where nothing was scored", ~pl.col("success") | score.is_not_null())
+    yield _rule(
+        "success score",
+        "be set, and false where nothing was scored",
+        pl.col("success").is_not_null() & (~pl.col("success") | score.is_not_null()),
+    )
     yield _rule("error_kind", f"be null or one of {', '.join(kinds)}", kind.is_null() | kind.is_in(kinds))
     yield from (_rule(column, "be set", pl.col(column).is_not_null()) for column in ("why", "conversation"))
     yield from (_time(column) for column in ("started_at", "finished_at"))

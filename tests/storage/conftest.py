@@ -1,0 +1,93 @@
+"""A real S3 server for the tests of the store, and stores in a folder and in a bucket."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from headgate.core import Secret
+from headgate.storage import SampleStore, StoreLocation
+from headgate.storage.location import open_objects
+from headgate.storage.objects import ObjectStore
+from tests.storage.faults import Proxy, proxy_before
+
+BUCKET = "headgate-tests"
+KEY, SECRET = "testing-access-key", "testing-secret-key"
+
+
+@pytest.fixture(scope="session")
+def s3_address() -> Iterator[tuple[str, int]]:
+    """Host and port of an S3 server with an empty bucket."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://{host}:{port}",
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket=BUCKET)
+    client.close()
+    yield host, port
+    server.stop()
+
+
+@pytest.fixture
+def s3_objects(s3_address: tuple[str, int]) -> Iterator[Callable[..., ObjectStore]]:
+    """Open an empty prefix of the bucket, always the same within a test; through a proxy if one is given."""
+    prefix = f"test/{secrets.token_hex(6)}"
+    opened = []
+
+    def open_prefix(proxy: Proxy | None = None, *, call_timeout_s: float = 20.0) -> ObjectStore:
+        host, port = s3_address
+        location = StoreLocation(
+            f"s3://{BUCKET}/{prefix}",
+            endpoint_url=proxy.url if proxy else f"http://{host}:{port}",
+            region="us-east-1",
+            key=Secret(KEY),
+            secret=Secret(SECRET),
+            call_timeout_s=call_timeout_s,
+        )
+        opened.append(open_objects(location, {}))
+        return opened[-1]
+
+    yield open_prefix
+    for objects in opened:
+        objects.close()
+
+
+@pytest.fixture
+def proxy(s3_address: tuple[str, int]) -> Iterator[Proxy]:
+    """A proxy before the S3 server."""
+    with proxy_before(s3_address) as running:
+        yield running
+
+
+@pytest.fixture(params=["folder", "s3"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """An empty object store of each kind."""
+    if request.param == "folder":
+        return open_objects(StoreLocation(str(tmp_path / "store")), {})
+    opened: ObjectStore = request.getfixturevalue("s3_objects")()
+    return opened
+
+
+@pytest.fixture
+def store(objects: ObjectStore) -> SampleStore:
+    """An empty sample store of each kind."""
+    return SampleStore(objects)
+
+
+@pytest.fixture
+def folder_store(tmp_path: Path) -> SampleStore:
+    """An empty sample store in a folder, `tmp_path / "store"`."""
+    return SampleStore(open_objects(StoreLocation(str(tmp_path / "store")), {}))
