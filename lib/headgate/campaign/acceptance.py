@@ -37,6 +37,7 @@ class Acceptance:
         self._emit = emit
         self._accepted = accepted
         self._waiting: list[Sample] = []
+        self._started: list[str] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -46,6 +47,11 @@ class Acceptance:
     def waiting(self) -> int:
         """Samples that are not durable yet."""
         return len(self._waiting)
+
+    def note_started(self, task_id: str) -> None:
+        """Have it recorded that a task's episode has begun."""
+        self._started.append(task_id)
+        self._wake.set()
 
     def add(self, sample: Sample) -> None:
         """Have a sample made durable."""
@@ -58,17 +64,17 @@ class Acceptance:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
-                await self._write(self._waiting[:])
+            while self._waiting or self._started:
+                await self._write(self._waiting[:], self._started[:])
             self._idle.set()
 
     async def drained(self) -> None:
         """Return when every sample so far is durable."""
         await self._idle.wait()
 
-    async def _write(self, samples: list[Sample]) -> None:
+    async def _write(self, samples: list[Sample], started: list[str]) -> None:
         try:
-            accepted = await self._journal.call(self._journal.journal.accept, samples, self._now())
+            accepted = await self._journal.call(self._journal.journal.accept, samples, self._now(), started=started)
         except sqlite3.Error as error:
             if not self.is_blocked:
                 self._emit(JournalBlocked(str(error), len(samples)))
@@ -78,5 +84,5 @@ class Acceptance:
         if self.is_blocked:
             self._emit(JournalRecovered(len(samples)))
         self.is_blocked = False
-        del self._waiting[: len(samples)]
+        del self._waiting[: len(samples)], self._started[: len(started)]
         self._accepted(samples, accepted)

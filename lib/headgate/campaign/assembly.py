@@ -21,7 +21,7 @@ from headgate.environments import Environment, environment, environments
 from headgate.models import ChatClient, ClientSettings, RetryPolicy
 from headgate.sampling import RosterSource, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
-from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry, serve_monitor
+from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry
 
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 """Told of the campaign's status while it runs; what it raises ends the campaign."""
@@ -110,6 +110,8 @@ async def run_campaign(
             stream.add(sink)
             stack.callback(stream.remove, sink)
         if settings.enable_monitoring:
+            from headgate.telemetry import serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
+
             token = _secret(settings.monitor_token.get_secret_value())
             await stack.enter_async_context(
                 serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from headgate.campaign.parts import Parts
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
 from headgate.sampling import ModelSampler
-from headgate.scheduling import Backpressure, Dispatcher
+from headgate.scheduling import Dispatcher
 
 _HOUR_S = 3_600.0
 _DAY_S = 86_400.0
 
 
 def campaign_status(
+    parts: Parts,
+    *,
     campaign: str,
     state: str,
-    *,
-    now: float,
     started_at: float,
-    samplers: Mapping[str, ModelSampler],
-    dispatcher: Dispatcher,
-    backpressure: Backpressure,
-    buffered: int,
-    enqueued_last_minute: int,
-    dequeued_last_minute: int,
+    now: float,
     pairs: tuple[PairStatus, ...],
     workers: WorkerStatus,
     spooled: int,
@@ -32,28 +26,14 @@ def campaign_status(
     open_tasks: int,
 ) -> CampaignStatus:
     """Return everything at one moment, from the counts that the parts keep."""
-    queue = QueueStatus(
-        size=len(dispatcher.queue),
-        buffered=buffered,
-        max_size=backpressure.max_size,
-        warning_threshold=backpressure.warn_above,
-        pause_threshold=backpressure.pause_at,
-        resume_threshold=backpressure.resume_at,
-        is_paused=backpressure.is_paused,
-        enqueued=dispatcher.enqueued,
-        dequeued=dispatcher.dequeued,
-        enqueued_last_minute=enqueued_last_minute,
-        dequeued_last_minute=dequeued_last_minute,
-        by_environment={e: n for e, n in dispatcher.queue.by_environment.items() if n},
-    )
     return CampaignStatus(
         campaign=campaign,
         captured_at=now,
         started_at=started_at,
         state=state,
-        models=tuple(_model_status(sampler, dispatcher, now) for sampler in samplers.values()),
+        models=tuple(_model_status(sampler, parts.dispatcher, now) for sampler in parts.samplers.values()),
         pairs=pairs,
-        queue=queue,
+        queue=_queue_status(parts, now),
         workers=workers,
         spooled=spooled,
         stored=stored,
@@ -83,4 +63,22 @@ def _model_status(sampler: ModelSampler, dispatcher: Dispatcher, now: float) -> 
         last_error_at=sampler.last_error[0] if sampler.last_error else None,
         in_flight=dispatcher.in_flight(model.key),
         queued=dispatcher.queued(model.key),
+    )
+
+
+def _queue_status(parts: Parts, now: float) -> QueueStatus:
+    queue, backpressure = parts.dispatcher.queue, parts.backpressure
+    return QueueStatus(
+        size=len(queue),
+        buffered=parts.batches.size,
+        max_size=backpressure.max_size,
+        warning_threshold=backpressure.warn_above,
+        pause_threshold=backpressure.pause_at,
+        resume_threshold=backpressure.resume_at,
+        is_paused=backpressure.is_paused,
+        enqueued=parts.dispatcher.enqueued,
+        dequeued=parts.dispatcher.dequeued,
+        enqueued_last_minute=parts.enqueued_recently.total(now),
+        dequeued_last_minute=parts.dequeued_recently.total(now),
+        by_environment={e: n for e, n in queue.by_environment.items() if n},
     )

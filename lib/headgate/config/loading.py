@@ -14,8 +14,11 @@ from pydantic import SecretStr, ValidationError
 from headgate.config.settings import Settings, setting_fields, variables_of
 from headgate.core import errors
 
-OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG", "HEADGATE_HOME"})
-"""Variables of the `HEADGATE_` prefix that are not settings: the configuration file, and the demo's folder."""
+OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG"})
+"""Variables of the `HEADGATE_` prefix that are not settings: the configuration file."""
+
+KEY_PREFIX: Final = "HEADGATE_KEY_"
+"""Variables of this prefix hold API keys that rosters refer to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
     for name in environ:
-        if name.startswith("HEADGATE_") and name not in known:
+        if name.startswith("HEADGATE_") and not name.startswith(KEY_PREFIX) and name not in known:
             raise errors.InvalidSettingError(f"unknown setting {name!r} (environment){_nearest(name, known)}")
 
 

@@ -1,0 +1,153 @@
+"""The demand side: from due times to queued tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headgate.campaign.acceptance import Acceptance
+from headgate.campaign.health import Health
+from headgate.campaign.parts import Parts
+from headgate.core import Task
+from headgate.core.errors import HeadgateError
+from headgate.core.events import TaskProviderFailed, TasksEnqueued
+from headgate.sampling import Demand
+from headgate.storage import AlreadyTaken, Opening
+
+
+class DemandSide:
+    """Takes demand from the provider, has the journal number it, and lets it into the queue in fair batches.
+
+    Owned by the campaign; `run` lives until the campaign stops. It sleeps until the next due time, flush or end of a
+    pause, and holds nothing while it waits: backpressure means that it does not ask.
+    """
+
+    def __init__(self, parts: Parts, health: Health, acceptance: Acceptance) -> None:
+        self._parts = parts
+        self._health = health
+        self._acceptance = acceptance
+
+    async def run(self) -> None:
+        """Turn due times into queued tasks until the campaign stops."""
+        parts = self._parts
+        while not parts.stopping.is_set():
+            parts.wake.clear()
+            now = parts.now()
+            await self._health.end_pauses(now)
+            if self._may_ask():
+                await self._ask(now)
+            self._flush(parts.now())
+            parts.fill_workers()
+            wait_s = self._wait_s()
+            if wait_s == 0:
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(wait_s):
+                    await parts.wake.wait()
+            except TimeoutError:
+                continue
+
+    async def adopt(self) -> int:
+        """Take over what dead processes of this journal left; return how many tasks."""
+        parts = self._parts
+        found = await parts.journal.call(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
+        now = parts.now()
+        tasks = [task for task in found if task.model in parts.samplers]
+        for task in tasks:
+            parts.pairs.fell_due(task)
+            self._enqueue(task.model, [task], now)
+        return len(tasks)
+
+    def is_dry(self) -> bool:
+        """Return whether nothing is due, buffered or queued, and nothing will be by itself."""
+        parts = self._parts
+        is_empty = not len(parts.dispatcher.queue) and not parts.batches.size
+        return is_empty and parts.provider.next_at(parts.now()) is None
+
+    def _may_ask(self) -> bool:
+        return not self._parts.backpressure.is_paused and not self._acceptance.is_blocked
+
+    async def _ask(self, now: float) -> None:
+        parts = self._parts
+        next_at = parts.provider.next_at(now)
+        if next_at is None or next_at > now:
+            return
+        try:
+            demand, happened = await parts.provider.take(now)
+        except HeadgateError as error:
+            retry_at = parts.provider.next_at(now)
+            parts.emit(TaskProviderFailed(str(error), max(0.0, (retry_at or now) - now)))
+            return
+        for event in happened:
+            parts.emit(event)
+        await self._open(demand)
+
+    async def _open(self, demand: Sequence[Demand]) -> None:
+        """Have the journal give each demand its sequence number, and buffer what it gave."""
+        parts = self._parts
+        openings = [
+            Opening(
+                d.model,
+                d.environment,
+                d.due_at,
+                d.interval_s,
+                parts.environments[d.environment].spec.data_length,
+                parts.samplers[d.model].model.weight,
+                d.sequence,
+            )
+            for d in demand
+            if d.model in parts.samplers and d.environment in parts.environments
+        ]
+        if not openings:
+            return
+        opened = await parts.journal.call(parts.journal.journal.open, openings)
+        now = parts.now()
+        for result in opened:
+            if isinstance(result, AlreadyTaken):
+                self._follow(result, now)
+            elif result.model in parts.samplers:
+                parts.pairs.fell_due(result)
+                parts.batches.add(result.model, result, now)
+
+    def _follow(self, taken: AlreadyTaken, now: float) -> None:
+        """Another process took the due time: its sampler goes on from there."""
+        sampler = self._parts.samplers.get(taken.model)
+        if sampler is not None and taken.last_due is not None and taken.environment in sampler.environments:
+            sampler.was_taken(taken.environment, taken.last_due)
+            self._parts.local.touch([taken.model], now)
+
+    def _flush(self, now: float) -> None:
+        """Let ready buffers into the queue as far as it has room; the rest stays in its buffer, in order."""
+        if not self._room():
+            return
+        for model, tasks in self._parts.batches.take_ready(now):
+            room = self._room()
+            if room:
+                self._enqueue(model, tasks[:room], now)
+            if room < len(tasks):
+                self._parts.batches.put_back(model, tasks[room:], now)
+
+    def _room(self) -> int:
+        return self._parts.backpressure.room(len(self._parts.dispatcher.queue))
+
+    def _enqueue(self, model: str, tasks: Sequence[Task], now: float) -> None:
+        parts = self._parts
+        added = parts.dispatcher.enqueue(tasks)
+        parts.enqueued_recently.add(now, added)
+        for task in tasks:
+            parts.ready_since[task.task_id] = now
+        size = len(parts.dispatcher.queue)
+        parts.emit(TasksEnqueued(model, added, size))
+        changed = parts.backpressure.update(size, now)
+        if changed is not None:
+            parts.emit(changed)
+
+    def _wait_s(self) -> float | None:
+        """Return how long there is nothing to do; None until something wakes the loop."""
+        parts = self._parts
+        now = parts.now()
+        times = [self._health.next_at(), parts.batches.next_at() if self._room() else None]
+        if self._may_ask():
+            times.append(parts.provider.next_at(now))
+        return min((max(0.0, at - now) for at in times if at is not None), default=None)

@@ -1,0 +1,52 @@
+"""What the sides of a campaign share: the decision makers, the journal, the clock, and the event stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from headgate.campaign.figures import PairFigures
+from headgate.config import Settings
+from headgate.core import Clock
+from headgate.core.events import Emit
+from headgate.environments import Environment
+from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler, SlidingCount, TaskProvider
+from headgate.scheduling import Backpressure, Dispatcher
+from headgate.storage import JournalThread
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of one campaign. Everything runs on one event loop, so nothing here needs a lock.
+
+    Attributes:
+        now: the campaign's time: seconds since the epoch at start, monotonic from there on.
+        samplers: by model key, those of the roster in force.
+        local: the provider that asks the samplers.
+        provider: where demand comes from: `local`, or one in its place.
+        ready_since: task id -> when it became ready.
+        fill_workers: start episodes while workers are free; called whenever that may have changed.
+        wake: set when the demand loop has something to look at.
+        stopping: set when the campaign takes on no more work.
+    """
+
+    settings: Settings
+    environments: Mapping[str, Environment]
+    clock: Clock
+    now: Callable[[], float]
+    emit: Emit
+    journal: JournalThread
+    dispatcher: Dispatcher
+    backpressure: Backpressure
+    batches: FairBatches
+    samplers: dict[str, ModelSampler]
+    local: LocalTaskProvider
+    provider: TaskProvider
+    pairs: PairFigures = field(default_factory=PairFigures)
+    ready_since: dict[str, float] = field(default_factory=dict)
+    enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
+    dequeued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
+    fill_workers: Callable[[], None] = lambda: None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)

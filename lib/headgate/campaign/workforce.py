@@ -1,0 +1,128 @@
+"""The workers: a limit on concurrent episodes, not a set of polling loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from headgate.campaign.acceptance import Acceptance
+from headgate.campaign.figures import WorkerFigures
+from headgate.campaign.health import Health
+from headgate.campaign.parts import Parts
+from headgate.campaign.plan import ChatSource
+from headgate.campaign.samples import MAX_ATTEMPTS, poison_result, sample_of
+from headgate.core import Model, Sample, Task, new_trace_id
+from headgate.core.events import TaskReturned, TaskStarted
+from headgate.environments import converse
+from headgate.scheduling import Dispatch
+
+
+class Workforce:
+    """Runs an episode for every task that the dispatcher grants a worker. Owned by the campaign.
+
+    A freed worker is given to the next task in the same turn of the loop. Every episode runs under a lease that ends
+    with it, whatever happens.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        health: Health,
+        acceptance: Acceptance,
+        chats: ChatSource,
+        *,
+        became_idle: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._health = health
+        self._acceptance = acceptance
+        self._chats = chats
+        self._became_idle = became_idle
+        self._running: dict[str, tuple[Task, asyncio.Task[None]]] = {}
+        self._episodes: asyncio.TaskGroup | None = None
+        self.figures = WorkerFigures(parts.settings.num_evaluation_workers, parts.now())
+        parts.fill_workers = self.fill
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks in progress."""
+        return [task for task, _ in self._running.values()]
+
+    async def run(self) -> None:
+        """Let episodes run until the campaign stops, then wait for those in progress for the drain time.
+
+        What has not ended by then is cancelled: its task stays open in the journal and runs again.
+        """
+        async with asyncio.TaskGroup() as episodes:
+            self._episodes = episodes
+            self.fill()
+            await self._parts.stopping.wait()
+            self._episodes = None
+            in_flight = [running for _, running in self._running.values()]
+            if in_flight:
+                await asyncio.wait(in_flight, timeout=self._parts.settings.drain_timeout_s)
+            for running in in_flight:
+                running.cancel()
+
+    def fill(self) -> None:
+        """Start episodes while the dispatcher grants workers."""
+        if self._episodes is None or self._parts.stopping.is_set() or self._acceptance.is_blocked:
+            return
+        dispatcher = self._parts.dispatcher
+        while True:
+            now = self._parts.now()
+            granted = dispatcher.next(now)
+            if not isinstance(granted, Dispatch):
+                break
+            self._start(granted, now, self._episodes)
+        changed = self._parts.backpressure.update(len(dispatcher.queue), self._parts.now())
+        if changed is not None:
+            self._parts.emit(changed)
+            self._parts.wake.set()
+        if not self._running:
+            self._became_idle()
+
+    def _start(self, granted: Dispatch, now: float, episodes: asyncio.TaskGroup) -> None:
+        task = granted.task
+        self._parts.dequeued_recently.add(now)
+        self.figures.started(now)
+        self._acceptance.note_started(task.task_id)
+        self._running[task.task_id] = (task, episodes.create_task(self._work(granted, now)))
+
+    async def _work(self, granted: Dispatch, started_at: float) -> None:
+        task = granted.task
+        sample: Sample | None = None
+        try:
+            sample = await self._episode(task, self._parts.samplers[task.model].model, started_at)
+        except asyncio.CancelledError:
+            self._parts.emit(TaskReturned(task.task_id, task.model, task.environment, "the campaign is stopping"))
+            raise
+        finally:
+            ended = self._parts.now()
+            del self._running[task.task_id]
+            self._parts.dispatcher.finished(task, granted.lease)
+            self.figures.ended(ended, ended - started_at)
+            if sample is not None:
+                self._acceptance.add(sample)
+            self.fill()
+        await self._health.observe(sample, started_at, ended)
+
+    async def _episode(self, task: Task, model: Model, started_at: float) -> Sample:
+        parts = self._parts
+        trace_id = new_trace_id()
+        queue_wait_s = started_at - parts.ready_since.pop(task.task_id, started_at)
+        parts.emit(TaskStarted(task.task_id, task.model, task.environment, queue_wait_s, trace_id))
+        if task.attempt > MAX_ATTEMPTS:
+            result = poison_result(task)
+        else:
+            chat = self._chats.chat(model, task, parts.emit)
+            result = await converse(parts.environments[task.environment], task.index, task.seed, chat)
+        return sample_of(
+            task,
+            result,
+            started_at=started_at,
+            latency_s=parts.now() - started_at,
+            queue_wait_s=queue_wait_s,
+            trace_id=trace_id,
+            keep_conversation=parts.settings.keep_conversations,
+        )
