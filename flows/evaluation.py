@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow
 
 from flows import parameters as p
-from headgate.orchestration import SamplingOrder, run_evaluation
+from headgate import orchestration
 
 
 @flow(name="evaluate", flow_run_name="evaluate {campaign}: {instances} instances")
@@ -39,7 +39,7 @@ async def evaluate(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
     """
-    order = SamplingOrder(
+    order = orchestration.SamplingOrder(
         environments=tuple(environments),
         campaign=campaign,
         roster=roster,
@@ -48,4 +48,4 @@ async def evaluate(
         workers=workers,
         settings=settings,
     )
-    return await run_evaluation(order, instances)
+    return await orchestration.run_evaluation(order, instances)

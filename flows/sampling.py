@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow
 
 from flows import parameters as p
-from headgate.orchestration import SamplingOrder, run_sampling
+from headgate import orchestration
 
 
 @flow(name="sample-environment", flow_run_name="{environment} for {duration_s:.0f} s")
@@ -39,7 +39,7 @@ async def sample_environment(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
     """
-    order = SamplingOrder(
+    order = orchestration.SamplingOrder(
         environments=(environment,),
         campaign=campaign,
         roster=roster,
@@ -48,7 +48,7 @@ async def sample_environment(
         workers=workers,
         settings=settings,
     )
-    return await run_sampling(order, environment, duration_s=duration_s)
+    return await orchestration.run_sampling(order, environment, duration_s=duration_s)
 
 
 @flow(name="keep-sampling", flow_run_name="keep sampling {campaign}")
@@ -75,7 +75,7 @@ async def keep_sampling(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
     """
-    order = SamplingOrder(
+    order = orchestration.SamplingOrder(
         environments=tuple(environments),
         campaign=campaign,
         roster=roster,
@@ -84,4 +84,4 @@ async def keep_sampling(
         workers=workers,
         settings=settings,
     )
-    return await run_sampling(order, f"keep-{campaign}")
+    return await orchestration.run_sampling(order, f"keep-{campaign}")

@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow
 
 from flows import parameters as p
-from headgate.orchestration import run_compaction, run_report
+from headgate import orchestration
 
 
 @flow(name="report", flow_run_name="report on {hours:g} hours")
@@ -30,7 +30,9 @@ async def report(
     Returns:
         Number of samples, and where the page is.
     """
-    return await run_report(hours=hours, environments=tuple(environments), store=store, reports=reports, title=title)
+    return await orchestration.run_report(
+        hours=hours, environments=tuple(environments), store=store, reports=reports, title=title
+    )
 
 
 @flow(name="compact-samples", flow_run_name="compact samples")
@@ -44,4 +46,4 @@ async def compact_samples(store: p.Block = "", rounds: p.Rounds = 100) -> dict[s
     Returns:
         Counts of parts merged, made and deleted.
     """
-    return await run_compaction(store=store, rounds=rounds)
+    return await orchestration.run_compaction(store=store, rounds=rounds)
