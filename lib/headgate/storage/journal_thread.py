@@ -25,15 +25,13 @@ class JournalThread:
         self._pool = None if inline else ThreadPoolExecutor(1, thread_name_prefix="headgate-journal")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a method of the journal returns; a cancelled caller does not stop the call itself."""
+        """Return what a method of the journal returns; cancelling the caller does not stop a call under way."""
         if self._pool is None:
             return function(*args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*args, **kwargs))
 
     def close(self) -> None:
-        """Close the journal after the calls under way; blocks for them."""
-        if self._pool is None:
-            self.journal.close()
-            return
-        self._pool.submit(self.journal.close)
-        self._pool.shutdown(wait=True)
+        """Close the journal after the calls so far; blocks for them. Legal more than once."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+        self.journal.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -17,6 +18,8 @@ from headgate.storage.writing import StoredBatch
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
 """A store that is down for an hour is asked once a minute; the spool holds the samples meanwhile."""
+_MOST_DOUBLINGS: Final = 6
+"""They lead past the longest pause; a power of the number of failures would overflow within a day."""
 
 
 class BatchStore(Protocol):
@@ -76,10 +79,13 @@ class Sink:
 
     def note_accepted(self, rows: int) -> None:
         """Take note of rows that have entered the spool."""
+        if not rows:
+            return
         now = self._now()
-        oldest = self._spool.oldest_at if self._spool.oldest_at is not None else now
+        is_first = self._spool.oldest_at is None
+        oldest = now if self._spool.oldest_at is None else self._spool.oldest_at
         self._spool = SpoolState(self._spool.rows + rows, oldest, self._spool.assigned)
-        if self._is_due(now):
+        if is_first or self._is_due(now):
             self._wake.set()
 
     async def look(self) -> None:
@@ -127,23 +133,27 @@ class Sink:
     async def _store_one(self) -> float | None:
         """Store one batch; return how long to wait before the next try, None when it worked."""
         journal = self._journal.journal
-        batch = await self._journal.call(journal.next_batch, self._rules.batch_size)
-        if batch is not None:
-            began = self._clock.monotonic()
-            try:
+        batch: SpooledBatch | None = None
+        try:
+            batch = await self._journal.call(journal.next_batch, self._rules.batch_size)
+            if batch is not None:
+                began = self._clock.monotonic()
                 stored = await self._store.put_batch(batch.batch_id, list(batch.samples))
-            except errors.StoreError as error:
-                return self._failed(batch, error)
-            await self._journal.call(journal.batch_stored, batch.batch_id)
-            self._tell(stored, self._clock.monotonic() - began)
+                await self._journal.call(journal.batch_stored, batch.batch_id)
+                self._tell(stored, self._clock.monotonic() - began)
+            self._spool = await self._journal.call(journal.spool_state)
+        except (errors.StoreError, sqlite3.OperationalError) as error:
+            # A journal on a full disk is like a store that is away: the batch keeps its id, and the store knows it.
+            return self._failed(batch, error)
         self._failures = 0
-        self._spool = await self._journal.call(journal.spool_state)
         return None
 
-    def _failed(self, batch: SpooledBatch, error: errors.StoreError) -> float:
+    def _failed(self, batch: SpooledBatch | None, error: Exception) -> float:
         self._failures += 1
-        pause = min(_FIRST_RETRY_S * 2.0 ** (self._failures - 1), _LONGEST_RETRY_S) * self._rng.uniform(0.75, 1.25)
-        self._emit(StoreFailed(batch.batch_id, len(batch.samples), str(error), pause, self._failures))
+        doublings = min(self._failures - 1, _MOST_DOUBLINGS)
+        pause = min(_FIRST_RETRY_S * 2.0**doublings, _LONGEST_RETRY_S) * self._rng.uniform(0.75, 1.25)
+        batch_id, rows = (batch.batch_id, len(batch.samples)) if batch else ("", self._spool.rows)
+        self._emit(StoreFailed(batch_id, rows, str(error), pause, self._failures))
         return pause
 
     async def _pause_after(self, pause_s: float | None) -> None:
