@@ -81,7 +81,7 @@ class BabyAIEpisode:
 
     def _ended(self) -> Score | None:
         world = self._world
-        spent = f"{world.steps} steps, {self._rounds} rounds"
+        spent = f"steps={world.steps} rounds={self._rounds}"
         if world.is_over and world.reward > 0:
             return Score(world.reward, success=True, why=f"mission accomplished: {spent}")
         if world.is_over:
@@ -102,7 +102,7 @@ class BabyAIEnvironment:
         max_rounds=MAX_ROUNDS,
         licence="Apache-2.0",
         source="levels of minigrid; task rule published by WooooDyy/AgentGym",
-        chance_score=None,
+        chance_score=0.23,
     )
 
     @property
@@ -121,7 +121,7 @@ class BabyAIEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with any available action, the one with most words of the goal (`greedy`), or that of minigrid's bot."""
+        """Reply with any available action, the one most like the goal (`greedy`), or that of minigrid's bot."""
         del seed
         available = _available_in(conversation[-1].content)
         if kind == "solver":

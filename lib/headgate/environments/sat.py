@@ -154,7 +154,7 @@ def _majority(text: str, variables: int) -> dict[int, bool]:
     formula = text.partition("\n")[2].partition("\n")[0]
     for negated, name in _LITERAL.findall(formula):
         votes[int(name)] += -1 if negated else 1
-    return {name: votes[name] >= 0 for name in range(1, variables + 1)}
+    return {name: votes[name] > 0 for name in range(1, variables + 1)}
 
 
 def _written(assignment: dict[int, bool]) -> str:

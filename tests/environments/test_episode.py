@@ -1,0 +1,274 @@
+"""Every way an episode can end, and what each is booked as."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core import ChatError, ChatReply, ErrorKind, Message
+from headgate.environments import Continue, EnvironmentSpec, Score, converse
+from headgate.environments.episode import storable
+
+QUESTION = (Message("user", "question"),)
+
+
+class Scripted:
+    """An environment that does what the test says, and counts how often its episode was closed."""
+
+    def __init__(self, answers, *, opening=QUESTION, open_raises=None, close=None, **spec):
+        self.spec = EnvironmentSpec("test:scripted", "scripted", 100.0, 10, **spec)
+        self.opening = opening
+        self.heard = []
+        self.closed = 0
+        self._answers = iter(answers)
+        self._open_raises = open_raises
+        self._close = close
+
+    async def open(self, index, seed):
+        if self._open_raises is not None:
+            raise self._open_raises
+        return self
+
+    async def answer(self, reply):
+        self.heard.append(reply)
+        answer = next(self._answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        if callable(answer):
+            return await answer()
+        return answer
+
+    async def close(self):
+        self.closed += 1
+        if self._close is not None:
+            await self._close()
+
+    async def baseline(self, kind, index, seed, conversation: Sequence[Message], rng: random.Random):
+        return "unused"
+
+
+def says(*replies):
+    """A chat that gives `replies` one after the other; exceptions are raised, coroutine functions awaited."""
+    waiting = iter(replies)
+
+    async def chat(messages):
+        reply = next(waiting)
+        if isinstance(reply, BaseException):
+            raise reply
+        if callable(reply):
+            return await reply()
+        return reply if isinstance(reply, ChatReply) else ChatReply(reply)
+
+    return chat
+
+
+RIGHT = Score(1.0, success=True, why="right")
+
+
+async def forever():
+    await asyncio.Event().wait()
+
+
+async def test_score_conversation_and_costs_are_returned():
+    environment = Scripted(
+        [Continue((Message("user", "go on"),)), Score(0.25, success=False, why="half")], max_rounds=2
+    )
+    chat = says(
+        ChatReply("first", prompt_tokens=10, completion_tokens=1, wait_s=0.5, attempts=2),
+        ChatReply("second", prompt_tokens=20, completion_tokens=2, wait_s=0.25),
+    )
+
+    result = await converse(environment, 3, 4, chat)
+
+    assert (result.score, result.success, result.why, result.error_kind, result.error) == (
+        0.25,
+        False,
+        "half",
+        None,
+        None,
+    )
+    assert [message.content for message in result.messages] == ["question", "first", "go on", "second"]
+    assert [message.role for message in result.messages] == ["user", "assistant", "user", "assistant"]
+    assert (result.prompt_tokens, result.completion_tokens, result.turns, result.attempts) == (30, 3, 2, 3)
+    assert result.request_wait_s == 0.75
+    assert environment.closed == 1
+
+
+async def test_an_empty_reply_is_judged_by_the_environment():
+    environment = Scripted([Score(0.0, success=False, why="nothing said")])
+    result = await converse(environment, 0, 0, says(""))
+    assert environment.heard == [""]
+    assert (result.score, result.error_kind) == (0.0, None)
+
+
+async def test_a_reply_over_the_limit_scores_0_unread():
+    environment = Scripted([RIGHT], reply_chars=1_000)
+    result = await converse(environment, 0, 0, says("x" * 100_000))
+    assert (result.score, result.error_kind) == (0.0, ErrorKind.BAD_ANSWER)
+    assert "100000 characters, at most 1000" in result.why
+    assert environment.heard == []
+    assert len(result.messages[-1].content) < 5_000
+    assert environment.closed == 1
+
+
+async def test_a_reply_of_the_very_limit_is_read():
+    result = await converse(Scripted([RIGHT], reply_chars=1_000), 0, 0, says("x" * 1_000))
+    assert result.score == 1.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RuntimeError("broken"),
+        Score(float("nan"), success=True, why=""),
+        Score(float("inf"), success=True, why=""),
+        Score(1.01, success=True, why=""),
+        Score(-0.01, success=False, why=""),
+        Score("1", success=True, why=""),
+        Score(1.0, success=True, why=None),
+        Continue(()),  # after the last round
+        Continue(("text",)),
+        Continue(None),
+        Continue((Message("user", None),)),
+        None,
+        1.0,
+        asyncio.CancelledError(),
+        TimeoutError("of its own"),
+    ],
+    ids=repr,
+)
+async def test_what_the_environment_does_wrong_is_never_a_score(answer):
+    environment = Scripted([answer])
+    result = await converse(environment, 0, 0, says("hello"))
+    assert (result.score, result.success, result.error_kind) == (None, False, ErrorKind.ENVIRONMENT)
+    assert result.error
+    assert result.turns == 1
+    assert environment.closed == 1
+
+
+async def test_an_environment_that_cannot_open_is_an_environment_error():
+    environment = Scripted([], open_raises=ValueError("no data"))
+    result = await converse(environment, 0, 0, says("unasked"))
+    assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
+    assert result.error == "ValueError: no data"
+    assert environment.closed == 0
+
+
+async def test_an_opening_that_is_none_is_an_environment_error():
+    result = await converse(Scripted([], opening=None), 0, 0, says("unasked"))
+    assert result.error_kind is ErrorKind.ENVIRONMENT
+
+
+async def test_a_hanging_environment_is_an_environment_error():
+    environment = Scripted([forever], timeout_s=0.02)
+    result = await converse(environment, 0, 0, says("hello"))
+    assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
+    assert "timeout_s=0.02" in result.error
+    assert environment.closed == 1
+
+
+async def test_a_hanging_model_is_a_provider_timeout():
+    environment = Scripted([RIGHT], timeout_s=0.02)
+    result = await converse(environment, 0, 0, says(forever))
+    assert (result.score, result.error_kind) == (None, ErrorKind.PROVIDER_TIMEOUT)
+    assert environment.closed == 1
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ErrorKind if kind is not ErrorKind.BAD_ANSWER])
+async def test_a_chat_error_keeps_its_kind_and_gives_no_score(kind):
+    environment = Scripted([RIGHT])
+    result = await converse(environment, 0, 0, says(ChatError(kind, "refused", attempts=3, wait_s=2.0)))
+    assert (result.score, result.error_kind, result.error) == (None, kind, "refused")
+    assert (result.attempts, result.request_wait_s, result.turns) == (3, 2.0, 0)
+    assert environment.closed == 1
+
+
+async def test_a_bad_answer_of_the_chat_scores_0():
+    result = await converse(Scripted([RIGHT]), 0, 0, says(ChatError(ErrorKind.BAD_ANSWER, "filtered")))
+    assert (result.score, result.success, result.error_kind) == (0.0, False, ErrorKind.BAD_ANSWER)
+
+
+async def test_secrets_do_not_get_into_the_error():
+    result = await converse(Scripted([RuntimeError("key sk-abcdefgh12345678")]), 0, 0, says("hello"))
+    assert "sk-abcdefgh" not in result.error
+
+
+async def test_a_defect_of_the_chat_is_not_booked_on_anybody():
+    environment = Scripted([RIGHT])
+    with pytest.raises(KeyError):
+        await converse(environment, 0, 0, says(KeyError("ours")))
+    assert environment.closed == 1
+
+
+@pytest.mark.parametrize("where", ["model", "environment"])
+async def test_cancellation_closes_the_episode_and_propagates(where):
+    waiting = asyncio.Event()
+
+    async def hang():
+        waiting.set()
+        await forever()
+
+    environment = Scripted([hang])
+    task = asyncio.create_task(converse(environment, 0, 0, says(hang if where == "model" else "hello")))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert environment.closed == 1
+
+
+async def test_closing_ends_although_it_is_cancelled_twice():
+    closing, may_end, ended = asyncio.Event(), asyncio.Event(), []
+
+    async def close():
+        closing.set()
+        await may_end.wait()
+        ended.append(True)
+
+    task = asyncio.create_task(converse(Scripted([RIGHT], close=close), 0, 0, says("hello")))
+    await closing.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [True]
+
+
+async def test_a_failing_close_is_reported_beside_the_score():
+    async def close():
+        raise OSError("disk")
+
+    result = await converse(Scripted([RIGHT], close=close), 0, 0, says("hello"))
+    assert (result.score, result.error_kind) == (1.0, None)
+    assert result.error == "closing failed: OSError: disk"
+
+
+async def test_a_hanging_close_holds_the_worker_for_a_bounded_time(monkeypatch):
+    monkeypatch.setattr("headgate.environments.episode.CLOSE_TIMEOUT_S", 0.01)
+    result = await converse(Scripted([RIGHT], close=forever), 0, 0, says("hello"))
+    assert result.score == 1.0
+    assert "closing failed: TimeoutError" in result.error
+
+
+async def test_lone_surrogates_of_a_reply_can_be_stored():
+    environment = Scripted([Score(0.0, success=False, why="\udcff")])
+    result = await converse(environment, 0, 0, says("a\udcffb"))
+    assert environment.heard == ["a\ufffdb"]
+    for text in [result.why, *(message.content for message in result.messages)]:
+        text.encode()
+
+
+@given(st.text(st.characters(codec=None)))
+def test_storable_text_is_utf8_and_ordinary_text_stays(text):
+    made = storable(text)
+    made.encode()
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        assert made == text
