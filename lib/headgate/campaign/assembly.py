@@ -16,6 +16,8 @@ from headgate.campaign.matrix import MatrixTaskProvider
 from headgate.campaign.plan import CampaignPlan
 from headgate.config import Settings
 from headgate.core import Secret, SystemClock
+from headgate.core.errors import StoreError, StoreNotWritableError
+from headgate.core.events import StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environment, environments
 from headgate.models import ChatClient, ClientSettings, RetryPolicy
@@ -82,11 +84,11 @@ async def run_campaign(
     """
     clock = SystemClock()
     store = store if store is not None else sample_store(settings)
-    await store.probe()
     sampled = sampled_environments(settings)
     async with AsyncExitStack() as stack:
         stream = EventStream(clock, [LogSink()])
         stack.callback(stream.close)
+        await _tried(store, stream)
         if settings.events_file:
             stream.add(JsonlSink(Path(settings.events_file)))
         client = await stack.enter_async_context(
@@ -117,6 +119,16 @@ async def run_campaign(
                 serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token)
             )
         return await _watched(campaign, stop, on_status, status_every_s)
+
+
+async def _tried(store: SampleStore, stream: EventStream) -> None:
+    """Refuse a store that cannot be written at all; one that is down for now does not keep a campaign from sampling."""
+    try:
+        await store.probe()
+    except StoreNotWritableError:
+        raise
+    except StoreError as error:
+        stream.emit(StoreFailed("probe", 0, str(error), retry_in_s=0.0, attempt=1))
 
 
 async def _watched(

@@ -15,7 +15,7 @@ from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
-from headgate.environments import available, sandbox_report
+from headgate.environments import Sandbox, available
 from headgate.storage import Journal
 
 
@@ -101,7 +101,7 @@ async def _journal(settings: Settings) -> str:
 
 
 async def _sandbox(_: Settings) -> str:
-    return await sandbox_report()
+    return f"untrusted programs are locked in by {', '.join(await Sandbox().locks())}"
 
 
 async def _environments(_: Settings) -> str:

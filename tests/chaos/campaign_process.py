@@ -1,0 +1,121 @@
+"""`headgate run` as a process that can be killed, and the proof of what it had acknowledged."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+_ACCEPTED = re.compile(r"sample_accepted task_id=(\S+)")
+
+
+@dataclass
+class Place:
+    """Roster, journal and store of one campaign; outlives its processes."""
+
+    folder: Path
+    base_url: str
+    store: str
+    rates: str = "affine:sat=300000"
+    settings: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    acknowledged: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entries = "\n".join(
+            f"  - {{name: m{i}, base_url: '{self.base_url}', model: baseline-greedy, "
+            "options: {headgate_task_header: true}}"
+            for i in range(3)
+        )
+        (self.folder / "roster.yaml").write_text(f"models:\n{entries}\n")
+
+    def start(self, *arguments: str, within: tuple[str, ...] = ()) -> Run:
+        """Start a campaign, as the command of `within`; its acknowledgements are collected while it lives."""
+        settings = (f"rates={self.rates}", "batch_flush_interval=0.1", "status_interval_s=1", *self.settings)
+        command = [
+            *within, sys.executable, "-m", "headgate.cli", "run", "-v",
+            "--roster", str(self.folder / "roster.yaml"), "-e", "affine:sat",
+            "--store", self.store, "--journal", str(self.folder / "journal"),
+            *(part for setting in settings for part in ("--set", setting)), *arguments,
+        ]  # fmt: skip
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **self.variables}
+        )
+        return Run(process, self.acknowledged)
+
+    def drain(self) -> int:
+        """Run the rest to its end: take over what is open, and store what is spooled. Returns the exit status."""
+        run = self.start("--duration", "3", "--set", "low_sample_threshold=0")
+        return run.wait()
+
+    def assert_nothing_lost_or_doubled(self, samples: pl.DataFrame) -> None:
+        """Every acknowledged sample is stored once, and no number of any model is missing or there twice."""
+        stored = Counter(samples["task_id"].to_list())
+        assert max(stored.values()) == 1
+        lost = [task_id for task_id in self.acknowledged if task_id not in stored]
+        assert not lost, f"{len(lost)} of {len(self.acknowledged)} acknowledged samples are not in the store"
+        for (model,), rows in samples.group_by("model"):
+            numbers = sorted(rows["sequence"].to_list())
+            missing = set(range(numbers[-1] + 1)) - set(numbers)
+            assert missing <= self._open_numbers(model), (model, sorted(missing)[:10])
+
+    def _open_numbers(self, model: str) -> set[int]:
+        """What the last process had given out when its window ended: open in the journal, not lost."""
+        with sqlite3.connect(next(self.folder.glob("journal/*/journal.db"))) as journal:
+            rows = journal.execute("SELECT sequence FROM open_tasks WHERE model = ?", (model,)).fetchall()
+        journal.close()
+        return {row[0] for row in rows}
+
+
+@dataclass
+class Run:
+    """One process. Its standard error is read to the end, so that it never blocks on it."""
+
+    process: subprocess.Popen[str]
+    acknowledged: list[str]
+
+    def __post_init__(self) -> None:
+        self._first = threading.Event()
+        self.tail: list[str] = []
+        self.store_failures = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := _ACCEPTED.search(line):
+                self.acknowledged.append(found[1])
+                self._first.set()
+            else:
+                self.store_failures += "store_failed batch_id=b-" in line
+                self.tail = [*self.tail[-30:], line]
+
+    def wait_for_samples(self, timeout_s: float = 40.0) -> None:
+        """Return when the first sample is acknowledged."""
+        assert self._first.wait(timeout_s), "".join(self.tail)
+
+    def kill_after(self, seconds: float) -> None:
+        """Let it run for `seconds`, then kill it as an operator or the kernel does."""
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def wait(self, timeout_s: float = 90.0) -> int:
+        """Return the exit status when it has ended."""
+        status = self.process.wait(timeout_s)
+        self._reader.join(10)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return status
