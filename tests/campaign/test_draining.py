@@ -143,10 +143,28 @@ def test_a_matrix_leaves_out_what_is_done(world: World) -> None:
         models(2),
         {"affine:sat": 1.0},
         duration_s=None,
-        plan={"provider": MatrixTaskProvider(["affine:sat"], 7, done), "stop_when_idle": True},
+        plan={"provider": MatrixTaskProvider(["affine:sat"], 7, done=done), "stop_when_idle": True},
     )
     assert world.sequences()["m000@main", "affine:sat"] == [5, 6]
     assert world.sequences()["m001@main", "affine:sat"] == list(range(7))
+
+
+def test_a_matrix_takes_failed_cells_again_and_keeps_both_on_record(world: World) -> None:
+    from headgate.core import ErrorKind
+
+    matrix = {"duration_s": None, "plan": {"provider": MatrixTaskProvider(["affine:sat"], 3), "stop_when_idle": True}}
+    world.run(models(1), {"affine:sat": 1.0}, script=lambda _m, _at: ErrorKind.RATE_LIMITED, **matrix)
+    failed = {("m000@main", "affine:sat", i): 1 for i in range(3)}
+    again = {"provider": MatrixTaskProvider(["affine:sat"], 3, failed=failed), "stop_when_idle": True}
+    world.run(models(1), {"affine:sat": 1.0}, start_s=100, duration_s=None, plan=again)
+    assert sorted((s.sequence, s.stage, s.score is None) for s in world.store.samples) == [
+        (0, "sample", True),
+        (0, "sample.2", False),
+        (1, "sample", True),
+        (1, "sample.2", False),
+        (2, "sample", True),
+        (2, "sample.2", False),
+    ]
 
 
 def test_a_matrix_whose_model_is_paused_goes_on_after_the_pause(world: World) -> None:

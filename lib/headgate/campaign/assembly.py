@@ -160,12 +160,20 @@ async def _watched(
 async def _matrix(
     store: SampleStore, settings: Settings, sampled: Mapping[str, Environment], instances: int
 ) -> MatrixTaskProvider:
-    """Return the cells of the matrix that the store has no scored sample of."""
+    """Return the matrix without the cells that the store has scored samples of."""
     columns = ["campaign", "model", "environment", "sequence", "score"]
     rows = (await store.scan(environments=list(sampled), columns=columns)).frame
-    mine = rows.filter((pl.col("campaign") == settings.campaign) & pl.col("score").is_not_null())
-    done = list(mine.select("model", "environment", "sequence").iter_rows())
-    return MatrixTaskProvider(list(sampled), instances, done)
+    cells = list(
+        rows.filter(pl.col("campaign") == settings.campaign)
+        .group_by("model", "environment", "sequence")
+        .agg(pl.col("score").is_not_null().any().alias("is_scored"), pl.len().alias("runs"))
+        .iter_rows()
+    )
+    scored = {(m, e, n): is_scored for m, e, n, is_scored, _ in cells}
+    runs = {(m, e, n): count for m, e, n, _, count in cells}
+    done = {cell for cell, is_scored in scored.items() if is_scored}
+    failed = {cell: count for cell, count in runs.items() if cell not in done}
+    return MatrixTaskProvider(list(sampled), instances, done=done, failed=failed)
 
 
 def _secret(value: str) -> Secret | None:

@@ -95,6 +95,7 @@ class DemandSide:
                 parts.environments[d.environment].spec.data_length,
                 parts.samplers[d.model].model.weight,
                 d.sequence,
+                d.stage,
             )
             for d in demand
             if d.model in parts.samplers and d.environment in parts.environments

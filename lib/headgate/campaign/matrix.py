@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
-from itertools import islice
+from collections.abc import Collection, Mapping, Sequence
 
 from headgate.core import Model
 from headgate.core.events import Event
@@ -13,21 +12,39 @@ from headgate.sampling import Demand
 _AT_ONCE = 256
 
 
+Cell = tuple[str, str, int]
+"""Model key, environment, and number of the instance."""
+
+
 class MatrixTaskProvider:
     """Gives each cell of the matrix once, instance by instance over all models and environments.
 
-    Implements `headgate.sampling.TaskProvider`. Cells in `done` are left out, so that an evaluation that was stopped
-    goes on where it was.
+    Implements `headgate.sampling.TaskProvider`. Cells that were scored before are left out, those that only
+    failed are taken again as another stage (`sample.2`, …), so that both are on record.
     """
 
     def __init__(
-        self, environments: Sequence[str], instances: int, done: Collection[tuple[str, str, int]] = ()
+        self,
+        environments: Sequence[str],
+        instances: int,
+        *,
+        done: Collection[Cell] = (),
+        failed: Mapping[Cell, int] | None = None,
     ) -> None:
+        """Prepare a matrix.
+
+        Args:
+            environments: their names.
+            instances: per model and environment, from 0.
+            done: cells that have a scored sample.
+            failed: cells that have unscored samples only, and how many.
+        """
         self._environments = tuple(environments)
         self._instances = instances
         self._done = frozenset(done)
+        self._failed = dict(failed or {})
         self._known: set[str] = set()
-        self._waiting: deque[tuple[str, str, int]] = deque()
+        self._waiting: deque[Cell] = deque()
 
     def next_at(self, now: float) -> float | None:
         """Return `now` while there are cells to give."""
@@ -35,10 +52,8 @@ class MatrixTaskProvider:
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
         """Return the next cells, a few hundred at once."""
-        cells = list(islice(self._waiting, _AT_ONCE))
-        for _ in cells:
-            self._waiting.popleft()
-        return [Demand(m, e, due_at=now, interval_s=0.0, sequence=i) for m, e, i in cells], ()
+        cells = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
+        return [self._demand(cell, now) for cell in cells], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
         """Add the cells of models that were not there before, drop those of models that are gone."""
@@ -53,3 +68,9 @@ class MatrixTaskProvider:
             for model in fresh
             if (model, environment, instance) not in self._done
         )
+
+    def _demand(self, cell: Cell, now: float) -> Demand:
+        model, environment, instance = cell
+        runs = self._failed.get(cell, 0)
+        stage = f"sample.{runs + 1}" if runs else "sample"
+        return Demand(model, environment, due_at=now, interval_s=0.0, sequence=instance, stage=stage)

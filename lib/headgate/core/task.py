@@ -24,7 +24,7 @@ class Task:
         sequence: how many tasks of this model and environment came before; never wraps.
         index: which of the environment's tasks this is: `sequence` modulo its data length.
         seed: random seed of the environment's task; the same for every model.
-        stage: `sample`, or the stage of a sample that has several.
+        stage: `sample`, or the stage of a sample that has several; `sample.2` takes one again that failed unscored.
         group: fairness key; the model's key unless the campaign groups otherwise.
         weight: share of the group under contention.
         priority: among the tasks of one group, higher goes first.
@@ -53,12 +53,20 @@ class Task:
 
 
 def sample_task(
-    *, campaign: str, model: str, environment: str, sequence: int, data_length: int, due_at: float, weight: float = 1.0
+    *,
+    campaign: str,
+    model: str,
+    environment: str,
+    sequence: int,
+    data_length: int,
+    due_at: float,
+    weight: float = 1.0,
+    stage: str = "sample",
 ) -> Task:
     """Return the task that takes sample number `sequence` of a model in an environment of `data_length` tasks."""
     index = sequence % data_length
     return Task(
-        task_id=task_id_of(model, environment, sequence, "sample", campaign),
+        task_id=task_id_of(model, environment, sequence, stage, campaign),
         model=model,
         environment=environment,
         sequence=sequence,
@@ -66,6 +74,7 @@ def sample_task(
         seed=seed_of(environment, index),
         group=model,
         due_at=due_at,
+        stage=stage,
         weight=weight,
         campaign=campaign,
     )

@@ -44,7 +44,7 @@ class Demand:
     """One sample that somebody wants: it becomes a task once the journal has given it its sequence number.
 
     `interval_s` is the spacing of dues at the time, by which the journal tells a due time that another process took
-    already from a new one. `sequence` is set by task providers that count themselves.
+    already from a new one. `sequence` and `stage` are set by task providers that count themselves.
     """
 
     model: str
@@ -52,6 +52,7 @@ class Demand:
     due_at: float
     interval_s: float
     sequence: int | None = None
+    stage: str = "sample"
 
 
 @dataclass(slots=True)

@@ -49,6 +49,7 @@ class Opening:
     data_length: int
     weight: float = 1.0
     sequence: int | None = None
+    stage: str = "sample"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +166,10 @@ class Journal:
             wanted_models, wanted_environments = set(models), set(environments)
             mine: list[Task] = []
             for row in self._run("unheld_tasks").fetchall():
-                task_id, model, environment, sequence, data_length, due_at, weight, attempt = row
+                task_id, model, environment, sequence, stage, data_length, due_at, weight, attempt = row
                 if model in wanted_models and environment in wanted_environments:
                     self._db.execute(self._sql["adopt_task"], (self.holder, task_id))
-                    task = self._task(model, environment, sequence, data_length, due_at, weight)
+                    task = self._task(model, environment, sequence, stage, data_length, due_at, weight)
                     mine.append(replace(task, attempt=attempt))
             return mine
 
@@ -311,13 +312,19 @@ class Journal:
         else:
             sequence = opening.sequence
         task = self._task(
-            opening.model, opening.environment, sequence, opening.data_length, opening.due_at, opening.weight
+            opening.model,
+            opening.environment,
+            sequence,
+            opening.stage,
+            opening.data_length,
+            opening.due_at,
+            opening.weight,
         )
         if opening.sequence is not None and self._db.execute(self._sql["give"], (task.task_id,)).rowcount == 0:
             return AlreadyTaken(opening.model, opening.environment, last_due)
         row_values = (
-            task.task_id, task.model, task.environment, sequence, opening.data_length, task.due_at, task.weight,
-            self.holder,
+            task.task_id, task.model, task.environment, sequence, task.stage, opening.data_length, task.due_at,
+            task.weight, self.holder,
         )  # fmt: skip
         is_spooled = self._db.execute(self._sql["spooled_task"], (task.task_id,)).fetchone() is not None
         if is_spooled or self._db.execute(self._sql["open_task"], row_values).rowcount == 0:
@@ -329,13 +336,21 @@ class Journal:
         return task
 
     def _task(
-        self, model: str, environment: str, sequence: int, data_length: int, due_at: float, weight: float
+        self,
+        model: str,
+        environment: str,
+        sequence: int,
+        stage: str,
+        data_length: int,
+        due_at: float,
+        weight: float,
     ) -> Task:
         return sample_task(
             campaign=self.campaign,
             model=model,
             environment=environment,
             sequence=sequence,
+            stage=stage,
             data_length=data_length,
             due_at=due_at,
             weight=weight,

@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS pairs (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS open_tasks (
   task_id TEXT PRIMARY KEY, model TEXT NOT NULL, environment TEXT NOT NULL, sequence INTEGER NOT NULL,
-  data_length INTEGER NOT NULL, due_at REAL NOT NULL, weight REAL NOT NULL, attempt INTEGER NOT NULL,
+  stage TEXT NOT NULL, data_length INTEGER NOT NULL, due_at REAL NOT NULL, weight REAL NOT NULL, attempt INTEGER NOT NULL,
   holder TEXT NOT NULL, started INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spool (
@@ -52,8 +52,9 @@ ON CONFLICT (model, environment) DO UPDATE SET
 SELECT model, environment, next_sequence, last_due FROM pairs;
 
 -- name: open_task
-INSERT OR IGNORE INTO open_tasks (task_id, model, environment, sequence, data_length, due_at, weight, attempt, holder)
-VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?);
+INSERT OR IGNORE INTO open_tasks
+  (task_id, model, environment, sequence, stage, data_length, due_at, weight, attempt, holder)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?);
 
 -- name: spooled_task
 SELECT 1 FROM spool WHERE task_id = ?;
@@ -100,7 +101,7 @@ UPDATE spool SET holder = '' WHERE holder = :holder;
 UPDATE spool SET holder = :holder WHERE holder = '';
 
 -- name: unheld_tasks
-SELECT task_id, model, environment, sequence, data_length, due_at, weight, attempt FROM open_tasks
+SELECT task_id, model, environment, sequence, stage, data_length, due_at, weight, attempt FROM open_tasks
 WHERE holder = '' ORDER BY due_at;
 
 -- name: adopt_task
