@@ -60,7 +60,7 @@ class AbductionEnvironment:
             data_length=problem_count() * DRAWS_PER_PROGRAM,
             licence=LICENCE,
             source=SOURCE,
-            chance_score=None,
+            chance_score=0.006,
         )
         self._tasks = TaskCache(_make)
 
