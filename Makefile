@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODEL_READY := $(VENV)/.model-ready
+KILLS := 30
 export PYTHON
 export NO_MKDOCS_2_WARNING := 1
 
@@ -34,8 +35,8 @@ test: $(READY) ## the whole test suite, documentation included
 test-fast: $(READY) ## the tests that need no real servers or processes
 	@exec $(BIN)/python -m pytest -m "not slow and not chaos" $(ARGS)
 
-chaos: $(READY) ## the long form of the tests that kill processes
-	@CHAOS=long exec $(BIN)/python -m pytest -m chaos $(ARGS)
+chaos: $(READY) ## the long form of the tests that kill processes (KILLS=… each, default 30)
+	@exec $(BIN)/python -m pytest tests/chaos --kills $(KILLS) $(ARGS)
 
 check: $(READY) ## lint, format, types, layers, documentation: what CI checks before the tests
 	$(BIN)/ruff check .
