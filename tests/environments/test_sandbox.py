@@ -181,6 +181,13 @@ async def test_100_mb_of_output_are_not_kept(stream):
     assert 200_000 <= len(run.stdout) + len(run.stderr) < 201_000
 
 
+async def test_a_program_that_closes_its_streams_may_end_by_itself():
+    run = await SANDBOX.run(
+        "import os, time\nos.write(1, b'done')\nos.close(1)\nos.close(2)\ntime.sleep(0.05)\nos._exit(0)"
+    )
+    assert (run.outcome, run.stdout) == (Outcome.OK, "done")
+
+
 async def test_output_that_is_not_utf8_is_replaced():
     run = await SANDBOX.run("import os\nos.write(1, b'a\\xff\\n')")
     assert run.stdout == "a\ufffd\n"

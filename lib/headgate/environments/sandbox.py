@@ -184,9 +184,12 @@ class _Watched:
     async def until_end(self, wall_s: float) -> None:
         """Return when the program has ended by itself, written too much, or run for `wall_s`."""
         try:
-            async with asyncio.timeout(wall_s), asyncio.TaskGroup() as readers:
-                for stream, written in self._streams:
-                    readers.create_task(self._read(stream, written))
+            async with asyncio.timeout(wall_s):
+                async with asyncio.TaskGroup() as readers:
+                    for stream, written in self._streams:
+                        readers.create_task(self._read(stream, written))
+                if self._outcome is None:  # a program may close its streams and go on
+                    await self._process.wait()
         except TimeoutError:
             self._outcome = Outcome.TIMEOUT
 
