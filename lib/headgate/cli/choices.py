@@ -14,7 +14,7 @@ from headgate.core.errors import InvalidSettingError
 
 
 @Parameter(name="*")
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
     """Where settings come from on the command line; each flag wins over variables, files and defaults."""
 
