@@ -125,17 +125,36 @@ def _facts(spec: EnvironmentSpec) -> list[str]:
 
 
 def cli_page() -> str:
-    """Return one section per command, as its help has it."""
+    """Return one section per command, as its help has it; the options that many commands share stand once."""
     text = build_app().generate_docs(output_format="markdown", recursive=True, flatten_commands=True, heading_level=2)
-    commands = text[text.index("\n## headgate run") :]
+    commands = re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("## headgate run") :])
+    sections = [part for part in re.split(r"\n(?=## )", commands) if not part.startswith("## headgate --")]
+    shared = [line for line in sections[0].splitlines() if _SHARED_OPTION.match(line)]
     lines = [
         "# Commands",
         "",
         "Every command takes `--help`; those that print something take `--json` and then print one JSON document.",
         "Exit statuses are listed in [Errors](errors.md). `headgate --install-completion` sets up completion in your",
         "shell.",
+        "",
+        "## Shared options",
+        "",
+        "Where the [settings](settings.md) of a command come from. A flag wins over variables, files and defaults.",
+        "",
+        *shared,
     ]
-    return "\n".join(lines) + "\n" + commands.rstrip() + "\n"
+    return "\n".join([*lines, "", *(_without(shared, section) for section in sections)]).rstrip() + "\n"
+
+
+_SHARED_OPTION = re.compile(r"\* `--(config|roster|environments|store|journal|campaign|workers|set)\b")
+
+
+def _without(shared: list[str], section: str) -> str:
+    lines = section.rstrip().splitlines()
+    if not set(shared) <= set(lines):
+        return "\n".join(lines) + "\n"
+    text = "\n".join(line for line in lines if line not in shared).rstrip().removesuffix("**Parameters**:").rstrip()
+    return text + "\n\nAnd the [shared options](#shared-options).\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -68,7 +68,7 @@ def commands(program: str) -> list[tuple[str, list[str]]]:
 
 def _words(line: str) -> list[str]:
     """Return the words of a command line as a shell has them, without comment and without variables before it."""
-    words = shlex.split(line, comments=True)
+    words = [word for word in shlex.split(line, comments=True) if not word.startswith("[")]  # [OPTIONS] of a usage
     while words and re.match(r"[A-Z_]+=", words[0]):
         words.pop(0)
     return words
