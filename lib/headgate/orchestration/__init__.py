@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from headgate.orchestration.artifact_keys import artifact_key
     from headgate.orchestration.child_process import ChildProcess, child_process
+    from headgate.orchestration.demo import run_demo
+    from headgate.orchestration.demo_plan import DemoChoices
+    from headgate.orchestration.deploying import cancel_runs, deploy_all, finished_runs, has_ended, read_runs, start_run
     from headgate.orchestration.deployment_file import (
         Deployment,
         DeploymentFile,
@@ -24,12 +27,14 @@ if TYPE_CHECKING:
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
     from headgate.orchestration.upkeep import run_compaction, run_report
     from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
+    from headgate.orchestration.worker import worker
 
 __all__ = [
     "POOL",
     "QUEUES",
     "ChildProcess",
     "ChosenModels",
+    "DemoChoices",
     "Deployment",
     "DeploymentFile",
     "PrivateServer",
@@ -37,22 +42,33 @@ __all__ = [
     "Schedule",
     "StopRequest",
     "artifact_key",
+    "cancel_runs",
     "checked_deployments",
     "child_process",
+    "deploy_all",
     "ensure_pool",
+    "finished_runs",
+    "has_ended",
     "private_server",
     "read_deployment_file",
+    "read_runs",
     "run_compaction",
+    "run_demo",
     "run_evaluation",
     "run_report",
     "run_sampling",
     "settings_of",
+    "start_run",
     "stop_on_signals",
+    "worker",
 ]
 
 _WHERE: Final = {
     "artifact_keys": ("artifact_key",),
     "child_process": ("ChildProcess", "child_process"),
+    "demo": ("run_demo",),
+    "demo_plan": ("DemoChoices",),
+    "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
     "private_server": ("PrivateServer", "private_server"),
@@ -60,6 +76,7 @@ _WHERE: Final = {
     "stopping": ("StopRequest", "stop_on_signals"),
     "upkeep": ("run_compaction", "run_report"),
     "work_pool": ("POOL", "QUEUES", "ensure_pool"),
+    "worker": ("worker",),
 }
 _FILES: Final = {name: file for file, names in _WHERE.items() for name in names}
 

@@ -82,7 +82,7 @@ async def private_server(folder: Path, *, port: int = 0) -> AsyncIterator[Privat
     """
     folder = folder.absolute()  # noqa: ASYNC240 - two quick calls, before anything runs beside them
     folder.mkdir(parents=True, exist_ok=True)
-    port = port or _free_port()
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(folder), "--factory"]
     command += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
@@ -121,7 +121,8 @@ def _server_environ(folder: Path, port: int) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

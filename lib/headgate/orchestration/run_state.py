@@ -29,7 +29,7 @@ def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
     try:
         return get_run_logger()
     except MissingContextError:
-        return get_logger("headgate")
+        return get_logger("headgate_runs")
 
 
 async def current_state() -> State | None:

@@ -9,6 +9,7 @@ from headgate.campaign import CampaignResult, run_campaign, sampled_environments
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import CampaignArtifacts, Share
 from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
+from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.score_rows import result_sentence
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
@@ -63,7 +64,7 @@ async def _run(
     store = await store_for(order.store, settings)
     stop = StopRequest()
     artifacts = CampaignArtifacts(subject, stop, share)
-    with stop_on_signals(stop):
+    with stop_on_signals(stop), library_logs_in_run():
         try:
             publisher = asyncio.create_task(artifacts.run())
             try:
@@ -76,6 +77,8 @@ async def _run(
                     stop=stop.event,
                     on_status=artifacts.note,
                 )
+            except ExceptionGroup as group:
+                raise _sole(group) from group
             finally:
                 publisher.cancel()
                 await asyncio.wait([publisher])
@@ -98,3 +101,10 @@ def result_data(result: CampaignResult) -> dict[str, Any]:
         "open_tasks": result.open_tasks,
         "stopped_by": result.stopped_by,
     }
+
+
+def _sole(error: Exception) -> Exception:
+    """Return the error inside of groups that hold one each: the flow run's state names it and nothing else."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return error

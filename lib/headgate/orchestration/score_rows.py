@@ -59,8 +59,7 @@ def result_sentence(result: CampaignResult) -> str:
     scored = sum(pair.scored for pair in result.status.pairs)
     errors = sum(pair.errors for pair in result.status.pairs)
     parts = [f"{result.samples:,} samples, {scored:,} scored, {errors:,} errors", f"{result.stored:,} stored"]
-    if result.spooled:
-        parts.append(f"{result.spooled:,} safe in the journal until the store takes them")
-    if result.open_tasks:
-        parts.append(f"{result.open_tasks:,} tasks left to the next run")
+    # The journal is the campaign's: what other runs of it have in progress is counted with it.
+    if result.spooled or result.open_tasks:
+        parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")
     return "; ".join(parts)

@@ -1,0 +1,272 @@
+"""The demo: the main job from end to end on this machine, through Prefect deployments."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from prefect.client.schemas.objects import FlowRun
+from rich.console import Console
+from rich.live import Live
+
+import flows
+from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
+from headgate.core import errors
+from headgate.models import serve
+from headgate.orchestration.demo_figures import DemoJournal, score_table, scored_samples
+from headgate.orchestration.demo_plan import (
+    BLOCK,
+    ENVIRONMENTS,
+    MODELS,
+    DemoChoices,
+    demo_deployments,
+    endpoint_options,
+    faults,
+    worker_environ,
+)
+from headgate.orchestration.deploying import cancel_runs, deploy_all, finished_runs, has_ended, read_runs, start_run
+from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
+from headgate.orchestration.private_server import PrivateServer, free_port, private_server
+from headgate.orchestration.work_pool import ensure_pool
+from headgate.orchestration.worker import worker
+from headgate.storage import open_store
+
+START_S: Final = 60.0
+"""How much longer than its window a run may take: to be picked up, to import, to drain."""
+
+_LOOK_EVERY_S: Final = 1.0
+_LINE_EVERY_S: Final = 5.0
+_CANCEL_WITHIN_S: Final = 3.0
+_INTERRUPTED: Final = 130
+
+
+async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
+    """Run the demo and return its exit status: 0 when it reached its goal, 130 when it was interrupted.
+
+    Whatever ends it, no process, lock or sample is left behind.
+
+    Raises:
+        HeadgateError: if a part of it cannot be started, or a flow run failed.
+    """
+    console = console or Console()
+    with _cancelled_by_sigterm():
+        try:
+            return await _Demo(choices, console).run()
+        except asyncio.CancelledError:
+            console.print("Interrupted. What was sampled is safe; the next demo goes on from it.")
+            return _INTERRUPTED
+
+
+@contextmanager
+def _cancelled_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the demo as Ctrl-C does, which asyncio turns into a cancellation."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is not None:
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Tells what is being done, and how long it took."""
+
+    console: Console
+    began: float
+
+    def tell(self, what: str) -> None:
+        self.console.print(
+            f"[dim]{time.monotonic() - self.began:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True
+        )
+
+
+class _Demo:
+    """One run of the demo."""
+
+    def __init__(self, choices: DemoChoices, console: Console) -> None:
+        self._choices = choices
+        self._console = console
+        self._steps = _Steps(console, time.monotonic())
+        self._folder = choices.folder.absolute()
+        self._began = time.time()
+
+    async def run(self) -> int:
+        """Run it, and return the exit status."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = demo_deployments(_deployment_file(), self._choices)
+        async with AsyncExitStack() as stack:
+            self._steps.tell("starting a Prefect server of its own")
+            server = await stack.enter_async_context(private_server(self._folder / "prefect"))
+            self._steps.tell(f"Prefect server and UI: {server.url}")
+            stack.enter_context(server.as_client())
+            environ = worker_environ(server.environ())
+            await ensure_pool()
+            await stack.enter_async_context(worker(self._folder, environ))
+            await self._deploy(file, environ)
+            port = free_port()
+            await self._save_blocks(f"http://127.0.0.1:{port}/v1")
+            ids = await self._started(file)
+            await stack.enter_async_context(self._endpoint(port, ids))
+            await self._followed_to_end(ids)
+            page = await self._report()
+            return await self._conclude(server, page)
+
+    async def _deploy(self, file: DeploymentFile, environ: dict[str, str]) -> None:
+        path = self._folder / "prefect.yaml"
+        path.write_text(file.as_yaml(), encoding="utf-8")
+        await deploy_all(path, self._folder, environ)
+        self._steps.tell(f"{len(file.deployments)} deployments of prefect.yaml deployed, a worker waits for runs")
+
+    @asynccontextmanager
+    async def _endpoint(self, port: int, ids: Sequence[UUID]) -> AsyncIterator[None]:
+        """Serve the baselines from when the first window begins: their faults are timed from then."""
+        if not self._choices.uses_baselines():
+            yield
+            return
+        async with asyncio.timeout(START_S):
+            while not any(_runs(run) for run in await read_runs(ids)):  # noqa: ASYNC110 - Prefect wakes no one
+                await asyncio.sleep(_LOOK_EVERY_S / 4)
+        async with serve(faults(self._choices.window_s), port=port) as endpoint:
+            self._steps.tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
+            yield
+
+    async def _save_blocks(self, base_url: str) -> None:
+        await SampleStore(url=str(self._folder / "samples")).asave(BLOCK, overwrite=True)
+        await ReportStore(url=str(self._folder / "reports")).asave(BLOCK, overwrite=True)
+        if self._choices.roster is not None:
+            await ModelRoster(location=str(self._choices.roster.absolute())).asave(BLOCK, overwrite=True)
+        elif self._choices.uses_baselines():
+            endpoint = ModelEndpoint(base_url=base_url, options=endpoint_options(), max_parallel=16)
+            await endpoint.asave(BLOCK, overwrite=True)
+            entries = [RosterEntry(name=name, served_name=served, endpoint=BLOCK) for name, served in MODELS.items()]
+            await ModelRoster(models=entries).asave(BLOCK, overwrite=True)
+
+    async def _started(self, file: DeploymentFile) -> list[UUID]:
+        """Start one window of each environment at once."""
+        names = [f"sample-environment/{d.name}" for d in file.deployments if d.parameters.get("environment")]
+        ids = [(await start_run(name)).id for name in names]
+        self._steps.tell(f"{len(ids)} flow runs started: {', '.join(ENVIRONMENTS)}")
+        return ids
+
+    async def _followed_to_end(self, ids: Sequence[UUID]) -> None:
+        """Show how the windows go until all are over."""
+        try:
+            await self._followed(ids)
+        except asyncio.CancelledError:
+            await _cancelled(ids)
+            raise
+        self._steps.tell("all windows are over, drained and stored")
+
+    async def _followed(self, ids: Sequence[UUID]) -> None:
+        with DemoJournal(self._folder / "journal", time.time()) as journal, self._shown(journal) as show:
+            async with asyncio.timeout(self._choices.window_s + START_S):
+                while not all(has_ended(run) for run in await read_runs(ids)):
+                    show()
+                    await asyncio.sleep(_LOOK_EVERY_S)
+            show()
+        for run in await read_runs(ids):
+            if run.state is None or not run.state.is_completed():
+                raise errors.HeadgateError(
+                    f"flow run {run.name!r} ended as {run.state_name}: {run.state and run.state.message}",
+                    next_step=f"Its log is in {self._folder / 'worker.log'}.",
+                )
+
+    @contextmanager
+    def _shown(self, journal: DemoJournal) -> Iterator[Callable[[], None]]:
+        if not self._console.is_terminal:
+            told = time.monotonic()
+
+            def tell() -> None:
+                nonlocal told
+                if time.monotonic() - told >= _LINE_EVERY_S:
+                    told = time.monotonic()
+                    self._console.print(
+                        journal.progress(time.time()).line(told - self._steps.began), highlight=False, soft_wrap=True
+                    )
+
+            yield tell
+            return
+        with Live(console=self._console, refresh_per_second=4, transient=True) as live:
+            yield lambda: live.update(journal.progress(time.time()).table("Sampling"))
+
+    async def _report(self) -> Path:
+        run = await start_run("report/report")
+        (ended,) = await finished_runs([run.id], START_S)
+        if ended.state is None or not ended.state.is_completed():
+            raise errors.HeadgateError(
+                f"the report ended as {ended.state_name}: {ended.state and ended.state.message}",
+                next_step=f"Its log is in {self._folder / 'worker.log'}.",
+            )
+        self._steps.tell("report made by its own deployment")
+        return max((self._folder / "reports").glob("*/report.html"), key=lambda path: path.stat().st_mtime)
+
+    async def _conclude(self, server: PrivateServer, page: Path) -> int:
+        store = open_store(str(self._folder / "samples"))
+        try:
+            samples = await scored_samples(store, self._began)
+        finally:
+            store.close()
+        goal = self._choices.goal()
+        is_reached = samples.height >= goal and samples["environment"].n_unique() == len(ENVIRONMENTS)
+        self._console.print(score_table(samples))
+        self._tell_places(server, page)
+        self._steps.tell(
+            f"{samples.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]")
+        )
+        if self._choices.keep_serving:
+            self._console.print(f"Serving {server.url} until Ctrl-C.", highlight=False)
+            await asyncio.Event().wait()
+        return 0 if is_reached else 1
+
+    def _tell_places(self, server: PrivateServer, page: Path) -> None:
+        samples = self._folder / "samples"
+        lines = [
+            f"report  {page}",
+            f"data    {samples}  (headgate query --store {_near(samples)} …)",
+            f"UI      {server.url}" + ("" if self._choices.keep_serving else "  (while it runs: --keep-serving)"),
+            "",
+            "Your own models: set OPENAI_BASE_URL and OPENAI_API_KEY, or give --roster FILE; the same command works.",
+        ]
+        for line in lines:
+            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+async def _cancelled(ids: Sequence[UUID]) -> None:
+    """Let the flow runs end as Cancelled; the worker's end drains them in any case."""
+    try:
+        async with asyncio.timeout(_CANCEL_WITHIN_S):
+            await cancel_runs(ids)
+    except Exception as error:  # noqa: BLE001 - the demo is ending; what cannot be told to the server is said here
+        Console(stderr=True).print(f"The flow runs could not be marked as cancelled: {error}", markup=False)
+
+
+def _deployment_file() -> DeploymentFile:
+    """Return `prefect.yaml` as it lies beside the flows: in the package, or in the checkout."""
+    beside = Path(flows.__file__)
+    candidates = (beside.with_name("prefect.yaml"), beside.parents[1] / "prefect.yaml")
+    found = next((path for path in candidates if path.exists()), None)
+    if found is None:
+        raise errors.InvalidInputError(
+            f"prefect.yaml is not beside {beside.parent}", next_step="Run the demo from a checkout of Headgate."
+        )
+    return read_deployment_file(found)
+
+
+def _runs(run: FlowRun) -> bool:
+    return run.state is not None and (run.state.is_running() or run.state.is_final())
+
+
+def _near(path: Path) -> Path:
+    """Return the path as one writes it from here."""
+    here = Path(os.curdir).absolute()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,111 @@
+"""What the demo shows: counts while it runs, read from the journal, and the table of scores at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import polars as pl
+from rich.table import Table
+
+from headgate.orchestration.demo_plan import CAMPAIGN, ENVIRONMENTS
+from headgate.storage import Journal, SampleStore
+
+
+@dataclass(frozen=True, slots=True)
+class DemoProgress:
+    """Counts at one moment.
+
+    Attributes:
+        scored: samples by (model, environment) since the demo began.
+        paused: seconds until each paused model runs again.
+        open_tasks: given out, without a sample yet.
+        spooled: durable, and not in the store yet.
+    """
+
+    scored: Mapping[tuple[str, str], int]
+    paused: Mapping[str, float]
+    open_tasks: int
+    spooled: int
+
+    @property
+    def total(self) -> int:
+        """All scored samples."""
+        return sum(self.scored.values())
+
+    def line(self, seconds: float) -> str:
+        """Return the counts in one line, for a terminal that cannot redraw."""
+        by_environment = ", ".join(
+            f"{environment} {sum(n for (_, e), n in self.scored.items() if e == environment)}"
+            for environment in ENVIRONMENTS
+        )
+        paused = f"; paused: {', '.join(sorted(self.paused))}" if self.paused else ""
+        return f"{seconds:5.1f} s  {self.total} scored ({by_environment}); {self.open_tasks} open{paused}"
+
+    def table(self, title: str) -> Table:
+        """Return the counts as a table."""
+        table = Table(title=title, title_justify="left")
+        table.add_column("model")
+        for environment in ENVIRONMENTS:
+            table.add_column(environment, justify="right")
+        table.add_column("state")
+        for model in sorted({model for model, _ in self.scored} | set(self.paused)):
+            left_s = self.paused.get(model)
+            state = "sampled" if left_s is None else f"paused, service errors ({left_s:.0f} s)"
+            counts = [str(self.scored.get((model, environment), 0)) for environment in ENVIRONMENTS]
+            table.add_row(model, *counts, state)
+        table.caption = f"{self.total} scored, {self.open_tasks} open, {self.spooled} spooled"
+        return table
+
+
+class DemoJournal:
+    """Reads the progress of the demo's campaign out of its journal, which the flow runs share. Use it with `with`."""
+
+    def __init__(self, folder: Path, now: float) -> None:
+        self._journal = Journal(folder, CAMPAIGN)
+        self._before = self._scored(now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._journal.close()
+
+    def progress(self, now: float) -> DemoProgress:
+        """Return the counts since this journal was opened."""
+        history = self._journal.history(now)
+        scored = {pair: n - self._before.get(pair, 0) for pair, n in self._scored(now).items()}
+        return DemoProgress(
+            scored={pair: n for pair, n in scored.items() if n > 0},
+            paused={model: until - now for model, (_, until) in history.pauses.items() if until > now},
+            open_tasks=self._journal.open_count(),
+            spooled=self._journal.spool_count(),
+        )
+
+    def _scored(self, now: float) -> dict[tuple[str, str], int]:
+        counts = self._journal.history(now).counts
+        return {pair: sum(n for _, n in minutes) for pair, minutes in counts.items()}
+
+
+async def scored_samples(store: SampleStore, since: float) -> pl.DataFrame:
+    """Return model, environment and score of the stored samples that ended at `since` or later."""
+    scan = await store.scan(since=since, columns=["campaign", "model", "environment", "score", "finished_at"])
+    return scan.frame.filter((pl.col("campaign") == CAMPAIGN) & pl.col("score").is_not_null())
+
+
+def score_table(samples: pl.DataFrame) -> Table:
+    """Return mean score and count of each model in each environment."""
+    means = samples.group_by("model", "environment").agg(pl.col("score").mean(), pl.len().alias("samples"))
+    cells = {
+        (m, e): (mean, n) for m, e, mean, n in means.select("model", "environment", "score", "samples").iter_rows()
+    }
+    table = Table(title="Mean score (scored samples)", title_justify="left")
+    table.add_column("model")
+    for environment in ENVIRONMENTS:
+        table.add_column(environment, justify="right")
+    for model in sorted({model for model, _ in cells}):
+        row = [cells.get((model, environment)) for environment in ENVIRONMENTS]
+        table.add_row(model, *("" if cell is None else f"{cell[0]:.2f} ({cell[1]})" for cell in row))
+    return table

@@ -1,0 +1,139 @@
+"""What the demo runs: its models and their faults, its rates, and the deployments with its own parameters."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.config import setting_fields, variables_of
+from headgate.core import DAY_S
+from headgate.models import TASK_HEADER_OPTION, Failure, FaultPlan, RateLimit, Slow
+from headgate.orchestration.deployment_file import Deployment, DeploymentFile
+from headgate.orchestration.work_pool import POOL
+
+CAMPAIGN: Final = "demo"
+BLOCK: Final = "demo"
+"""Name of every block that the demo saves."""
+
+ENVIRONMENTS: Final = ("affine:sat", "affine:abd", "affine:ded", "agentgym:babyai")
+BASELINE_INTERVAL_S: Final = 1.5
+OWN_MODEL_SAMPLES: Final = 5
+"""Of each own model in each environment: enough to see it work, few enough to pay for."""
+
+_SCORED_PER_SECOND: Final = 10.0
+"""At these rates the baselines give about 14; what is below this has a cause."""
+
+MODELS: Final[Mapping[str, str]] = {
+    "solver": "baseline-solver",
+    "greedy": "baseline-greedy",
+    "random": "baseline-random",
+    "greedy-slow": "baseline-greedy-slow",
+    "greedy-limited": "baseline-greedy-limited",
+    "solver-failing": "baseline-solver-failing",
+}
+"""Name in the roster -> name at the endpoint. None is a language model."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoChoices:
+    """What a user chooses about the demo.
+
+    Attributes:
+        folder: where the demo keeps its server, data and reports.
+        roster: sample these models in place of the baselines.
+        window_s: how long each environment is sampled.
+        keep_serving: leave the Prefect server and its UI up until Ctrl-C.
+    """
+
+    folder: Path = Path(".headgate/demo")
+    roster: Path | None = None
+    window_s: float = 30.0
+    keep_serving: bool = False
+
+    def uses_baselines(self, environ: Mapping[str, str] = os.environ) -> bool:
+        """Return whether the models are the built-in baselines: no roster is given and no endpoint is set."""
+        return self.roster is None and not environ.get("OPENAI_BASE_URL")
+
+    def goal(self, environ: Mapping[str, str] = os.environ) -> int:
+        """Return how many scored samples make the demo a success."""
+        return int(_SCORED_PER_SECOND * self.window_s) if self.uses_baselines(environ) else 1
+
+
+def faults(window_s: float) -> FaultPlan:
+    """Return what goes wrong at the endpoint of the baselines: one limits, one fails until the window is half over."""
+    return FaultPlan(
+        rules=(
+            Slow(mean_s=0.15, cv=0.5),
+            Slow(model="baseline-greedy-slow", mean_s=1.0, cv=0.3),
+            RateLimit(model="baseline-greedy-limited", per_second=4.0, retry_after_s=0.5),
+            Failure(model="baseline-solver-failing", status=503, until_s=3.0 + 0.4 * window_s),
+        )
+    )
+
+
+def endpoint_options() -> dict[str, Any]:
+    """Return the request options of the baselines."""
+    return {TASK_HEADER_OPTION: True}
+
+
+def window_parameters(
+    choices: DemoChoices, environment: str, environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
+    """Return the parameters of one environment's deployment in the demo."""
+    is_own = not choices.uses_baselines(environ)
+    interval_s = choices.window_s / OWN_MODEL_SAMPLES if is_own else BASELINE_INTERVAL_S
+    return {
+        "environment": environment,
+        "duration_s": choices.window_s,
+        "roster": BLOCK if choices.roster is not None or not is_own else "",
+        "store": BLOCK,
+        "campaign": CAMPAIGN,
+        "rate_per_day": DAY_S / interval_s,
+        "settings": {
+            "journal": str(choices.folder.absolute() / "journal"),
+            "low_sample_multiplier": 1,
+            "catch_up_horizon_s": 5,
+            "batch_flush_interval": 0.5,
+            "sink_max_wait": 5,
+            "drain_timeout_s": 20 if is_own else 4,
+            "chutes_error_pause_duration": 4,
+            "max_pause_s": 8,
+            "request_attempts": 2,
+            "status_interval_s": 5,
+        },
+    }
+
+
+def demo_deployments(
+    real: DeploymentFile, choices: DemoChoices, environ: Mapping[str, str] = os.environ
+) -> DeploymentFile:
+    """Return the deployments of `prefect.yaml` that the demo runs: its parameters in them, their schedules off."""
+    chosen = [d for d in real.deployments if _environment_of(d) in ENVIRONMENTS or d.name == "report"]
+    return real.model_copy(update={"definitions": {}, "deployments": [_for_demo(d, choices, environ) for d in chosen]})
+
+
+def _for_demo(deployment: Deployment, choices: DemoChoices, environ: Mapping[str, str]) -> Deployment:
+    environment = _environment_of(deployment)
+    if environment:
+        parameters = window_parameters(choices, environment, environ)
+    else:
+        parameters = {"hours": 24, "store": BLOCK, "reports": BLOCK, "title": "Headgate demo"}
+    schedules = [schedule.model_copy(update={"active": False}) for schedule in deployment.schedules]
+    # Without a command of its own Prefect starts two interpreters per run, one of them to prepare a work space.
+    command = {"command": f"{sys.executable} -m prefect.engine"}
+    pool = deployment.work_pool.model_copy(update={"name": POOL, "job_variables": command})
+    return deployment.model_copy(update={"parameters": parameters, "schedules": schedules, "work_pool": pool})
+
+
+def _environment_of(deployment: Deployment) -> str:
+    return str(deployment.parameters.get("environment", ""))
+
+
+def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the demo's flow runs: keys of models stay, settings of other campaigns do not."""
+    ours = {name for field in setting_fields().values() for name in variables_of(field)} | {"HEADGATE_CONFIG"}
+    return {name: value for name, value in environ.items() if name not in ours}
