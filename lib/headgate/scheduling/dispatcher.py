@@ -131,11 +131,12 @@ class Dispatcher:
             return Explanation(task_id, "unknown", "none", "it is neither queued nor running here")
         ahead = self.queue.position(task_id)
         until = self._held_until.get(task.model)
-        if until is not None and until > now:
-            return Explanation(task_id, "queued", "model_pause", f"model {task.model} is paused", until, ahead)
+        if until is not None:
+            state = "is paused" if until > now else "is about to run again after its pause"
+            return Explanation(task_id, "queued", "model_pause", f"model {task.model} {state}", until, ahead)
         limit = self._max_parallel.get(task.model, 0)
         if self.in_flight(task.model) >= limit:
-            reason = f"model {task.model} has {limit} of {limit} requests in flight"
+            reason = f"model {task.model} has {self.in_flight(task.model)} of {limit} requests in flight"
             return Explanation(task_id, "queued", "model_parallel", reason, None, ahead)
         denied = self.book.shortage(task.resources)
         if denied is not None:

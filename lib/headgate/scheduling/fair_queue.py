@@ -9,13 +9,20 @@ A *lane* is what makes a whole set of groups unable to run at once: a model's en
 Groups wait in the lane of their head task, lanes wait in one heap by the smallest tag inside, and a closed lane is not
 in that heap at all. So selecting costs O(log groups) however many groups are ineligible. A lane that opens again starts
 at virtual time as well; an offset per lane moves all its groups together and keeps their order among themselves.
+
+While a lane is closed its *clock* stands: at the virtual time of its closing, or at its smallest tag if that comes
+later. A group that enters or leaves such a lane takes along how far it is ahead of the clock, and not its tag: else it
+would be moved twice when the lane opens, or would take the order of the lane that it enters apart.
+
+A group that a condition passes over falls behind virtual time; it is the first to be served when the condition lets it,
+and goes on from virtual time as if it had been idle.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headgate.core import Task, TaskId
@@ -40,7 +47,7 @@ class StaleSelection:
 
 @dataclass(slots=True)
 class _Group:
-    """Tasks of one fairness key. `tag` is relative to the offset of `lane`."""
+    """Tasks of one fairness key. `tag` is relative to the offset of `lane`; no two listings share a `version`."""
 
     name: str
     weight: float
@@ -52,21 +59,22 @@ class _Group:
 
 @dataclass(slots=True)
 class _Lane:
-    """Groups whose head task needs the same endpoint."""
+    """Groups whose head task needs the same endpoint. `kept` is the length of `heap` after it was last swept."""
 
     name: str
     is_open: bool = True
     offset: float = 0.0
-    heap: list[tuple[float, int, str, int]] = field(default_factory=list)
+    closed_at: float = 0.0
+    heap: list[tuple[float, int, str]] = field(default_factory=list)
     version: int = 0
+    kept: int = 0
 
 
 class FairReadyQueue:
     """Tasks that are ready to run. Pure and synchronous; owned by the dispatcher.
 
     Invariants (`validate`): a task is in the queue at most once; every group with tasks is listed in exactly one lane;
-    every open lane with groups is listed once in the heap of lanes, at its smallest tag; no tag of a group in an open
-    lane lies behind virtual time.
+    every open lane with groups is listed once in the heap of lanes, at its smallest tag; virtual time never goes back.
     """
 
     def __init__(self, lane_of: Callable[[Task], str] = lambda task: task.model) -> None:
@@ -120,8 +128,9 @@ class FairReadyQueue:
         """Return the task that is to run next, or None when no group in an open lane can run. Changes nothing.
 
         Args:
-            eligible: a further condition on a group's head. Each group that it refuses costs O(log groups); what
-                refuses whole lanes belongs into `close_lane`, which costs nothing here.
+            eligible: a further condition on a group's head, which must not change the queue. It is asked in the order
+                of service, and each group that it refuses costs O(log groups); what refuses whole lanes belongs into
+                `close_lane`, which costs nothing here.
         """
         if eligible is None:
             lane = self._first_lane()
@@ -142,9 +151,8 @@ class FairReadyQueue:
             return StaleSelection(task.task_id, f"lane {lane.name} is closed")
         heapq.heappop(group.heap)
         self._forget(task)
-        tag = self._tag_of(group)
-        self._virtual = max(self._virtual, tag)
-        self._advance(group, tag + 1.0 / group.weight)
+        self._virtual = max(self._virtual, self._tag_of(group))
+        self._advance(group, self._virtual + 1.0 / group.weight)
         return task
 
     def discard(self, task_id: TaskId) -> bool:
@@ -161,13 +169,17 @@ class FairReadyQueue:
 
     def close_lane(self, lane: str) -> None:
         """Make every group whose head needs `lane` ineligible, at once. O(1)."""
-        self._lane(lane).is_open = False
+        entry = self._lane(lane)
+        if entry.is_open:
+            entry.is_open = False
+            entry.closed_at = self._virtual
 
     def open_lane(self, lane: str) -> None:
         """Make the groups of `lane` eligible again, none of them behind virtual time. O(log lanes)."""
         entry = self._lane(lane)
         if entry.is_open:
             return
+        entry.offset += self._virtual - self._clock(entry)
         entry.is_open = True
         self._list_lane(entry)
 
@@ -214,64 +226,93 @@ class FairReadyQueue:
                 self._last_tag = {g: t for g, t in self._last_tag.items() if t > self._virtual}
         self._list_lane(lane)
 
+    def _clock(self, lane: _Lane) -> float:
+        """Return virtual time as the lane sees it: it stands still while the lane is closed."""
+        first = None if lane.is_open else self._first_group(lane)
+        return self._virtual if first is None else min(self._virtual, max(lane.closed_at, first.tag + lane.offset))
+
     def _list_group(self, group: _Group, tag: float) -> None:
-        before = group.lane
+        """List the group in the lane of its head; `tag` is told in the time of the lane where it was before."""
+        before = self._lanes[group.lane] if group.lane else None
         lane = self._lane(self._lane_of(group.heap[0][2]))
+        if lane is not before:
+            told_at, heard_at = self._clock(before) if before else self._virtual, self._clock(lane)
+            if told_at != heard_at:
+                tag = heard_at + max(0.0, tag - told_at)
         group.lane = lane.name
         group.tag = tag - lane.offset
-        group.version += 1
         self._order += 1
-        heapq.heappush(lane.heap, (group.tag, self._order, group.name, group.version))
-        if before and before != lane.name:
-            self._list_lane(self._lanes[before])
+        group.version = self._order
+        heapq.heappush(lane.heap, (group.tag, group.version, group.name))
+        if len(lane.heap) > 2 * lane.kept + 64:
+            lane.heap = [entry for entry in lane.heap if self._is_listed(entry, lane)]
+            heapq.heapify(lane.heap)
+            lane.kept = len(lane.heap)
+        if before is not None and lane is not before:
+            self._list_lane(before)
         self._list_lane(lane)
 
+    def _is_listed(self, entry: tuple[float, int, str], lane: _Lane) -> bool:
+        """Return whether an entry of a lane's heap stands for its group as it is now."""
+        group = self._groups.get(entry[2])
+        return group is not None and group.version == entry[1] and group.lane == lane.name
+
+    def _is_current(self, entry: tuple[float, int, str, int]) -> bool:
+        """Return whether an entry of the heap of lanes stands for its lane as it is now."""
+        lane = self._lanes[entry[2]]
+        return lane.is_open and lane.version == entry[3]
+
     def _list_lane(self, lane: _Lane) -> None:
-        """Put an open lane into the heap of lanes at its smallest tag; lifts it to virtual time when behind."""
+        """Put an open lane into the heap of lanes at its smallest tag."""
         lane.version += 1
-        if not lane.is_open:
+        if not lane.is_open or self._first_group(lane) is None:
             return
-        first = self._first_group(lane)
-        if first is None:
-            return
-        lane.offset += max(0.0, self._virtual - (first.tag + lane.offset))
-        tag, order, _, _ = lane.heap[0]
+        tag, order, _ = lane.heap[0]
         heapq.heappush(self._top, (tag + lane.offset, order, lane.name, lane.version))
+        if len(self._top) > 2 * len(self._lanes) + 64:
+            self._top = [entry for entry in self._top if self._is_current(entry)]
+            heapq.heapify(self._top)
 
     def _first_group(self, lane: _Lane) -> _Group | None:
         while lane.heap:
-            _, _, name, version = lane.heap[0]
-            group = self._groups.get(name)
-            if group is not None and group.version == version and group.lane == lane.name:
-                return group
+            if self._is_listed(lane.heap[0], lane):
+                return self._groups[lane.heap[0][2]]
             heapq.heappop(lane.heap)
         return None
 
     def _first_lane(self) -> _Lane | None:
         while self._top:
-            _, _, name, version = self._top[0]
-            lane = self._lanes[name]
-            if lane.is_open and lane.version == version:
-                return lane
+            if self._is_current(self._top[0]):
+                return self._lanes[self._top[0][2]]
             heapq.heappop(self._top)
         return None
 
     def _in_order(self) -> Iterator[Selection]:
-        """Yield the head of every group in an open lane, in the order in which they would be served."""
-        heads: list[tuple[float, int, _Group]] = []
-        for lane in self._lanes.values():
-            if lane.is_open:
-                heads.extend(
-                    (tag + lane.offset, order, self._groups[name])
-                    for tag, order, name, version in lane.heap
-                    if name in self._groups
-                    and self._groups[name].version == version
-                    and self._groups[name].lane == lane.name
-                )
-        heapq.heapify(heads)
-        while heads:
-            _, _, group = heapq.heappop(heads)
-            yield Selection(group.heap[0][2], group.lane, group.version)
+        """Yield the head of every group in an open lane, in the order in which they would be served.
+
+        Walks the heaps best first and takes nothing out: an entry is looked at after its parent, so what is yielded
+        costs O(log groups) each, and what is not asked for costs nothing.
+        """
+        frontier: list[tuple[float, int, str, int]] = []
+
+        def reach(lane_name: str, place: int) -> None:
+            lane = self._lanes[lane_name] if lane_name else None
+            heap: Sequence[tuple[float, int, *tuple[object, ...]]] = lane.heap if lane else self._top
+            if place < len(heap):
+                tag = heap[place][0] + (lane.offset if lane else 0.0)
+                heapq.heappush(frontier, (tag, heap[place][1], lane_name, place))
+
+        reach("", 0)
+        while frontier:
+            _, _, lane_name, place = heapq.heappop(frontier)
+            reach(lane_name, 2 * place + 1)
+            reach(lane_name, 2 * place + 2)
+            if not lane_name:
+                if self._is_current(self._top[place]):
+                    reach(self._top[place][2], 0)
+            elif self._is_listed(entry := self._lanes[lane_name].heap[place], self._lanes[lane_name]):
+                group = self._groups[entry[2]]
+                yield Selection(group.heap[0][2], group.lane, group.version)
 
     def _discard_from(self, group: _Group, condition: Callable[[Task], bool]) -> list[Task]:
         gone = [entry[2] for entry in group.heap if condition(entry[2])]
@@ -295,14 +336,13 @@ class FairReadyQueue:
         assert len(in_groups) == len(set(in_groups)), "a task is in the queue twice"
         assert set(in_groups) == set(self._tasks), "groups and index disagree"
         assert sum(self.by_environment.values()) == sum(self.by_model.values()) == len(self._tasks)
-        listed = {(n, v) for lane in self._lanes.values() for _, _, n, v in lane.heap}
+        listed = {(n, v) for lane in self._lanes.values() for _, v, n in lane.heap}
         for group in self._groups.values():
             assert group.heap, f"empty group {group.name} is kept"
             assert (group.name, group.version) in listed, f"group {group.name} is in no lane"
             assert group.lane == self._lane_of(group.heap[0][2]), f"group {group.name} is in the wrong lane"
-            if self._lanes[group.lane].is_open:
-                assert self._tag_of(group) >= self._virtual - 1e-6, f"group {group.name} lies behind virtual time"
-        top = {(n, v) for _, _, n, v in self._top}
+        top = {(name, version): tag for tag, _, name, version in self._top}
         for lane in self._lanes.values():
-            if lane.is_open and self._first_group(lane) is not None:
-                assert (lane.name, lane.version) in top, f"lane {lane.name} is not listed"
+            first = self._first_group(lane)
+            if lane.is_open and first is not None:
+                assert top.get((lane.name, lane.version)) == first.tag + lane.offset, f"lane {lane.name} is not listed"
