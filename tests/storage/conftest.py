@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import secrets
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from headgate.core import Secret
 from headgate.storage import SampleStore, StoreLocation
@@ -21,24 +22,42 @@ BUCKET = "headgate-tests"
 KEY, SECRET = "testing-access-key", "testing-secret-key"
 
 
+_SERVER = """
+import sys, logging
+from moto.server import ThreadedMotoServer
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture(scope="session")
 def s3_address() -> Iterator[tuple[str, int]]:
-    """Host and port of an S3 server with an empty bucket."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client(
-        "s3",
-        endpoint_url=f"http://{host}:{port}",
-        aws_access_key_id=KEY,
-        aws_secret_access_key=SECRET,
-        region_name="us-east-1",
+    """Host and port of an S3 server with an empty bucket, in a process of its own; its listings have short pages."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": "7"},
     )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()
-    yield host, port
-    server.stop()
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        host, port = "127.0.0.1", int(process.stdout.readline())
+        client = boto3.client(
+            "s3",
+            endpoint_url=f"http://{host}:{port}",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+        )
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        yield host, port
+        process.stdin.close()
 
 
 @pytest.fixture

@@ -9,8 +9,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-Fault = Literal["503", "stall", "cut upload", "cut answer", "lose answer"]
+Fault = Literal["403", "503", "stall", "cut upload", "cut answer", "lose answer"]
 Choice = Callable[[str, str], bool]
+
+_DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+_REFUSALS = {
+    "503": b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "403": b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(_DENIED), _DENIED),
+}
 
 
 @dataclass
@@ -24,7 +30,7 @@ class Proxy:
     url: str = ""
     seen: list[tuple[str, str]] = field(default_factory=list)
     _faults: list[tuple[Fault, Choice, int]] = field(default_factory=list)
-    _stalled: list[asyncio.Event] = field(default_factory=list)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def fail(self, fault: Fault, times: int, *, method: str = "", path: str = "") -> None:
         """Have the next `times` requests of this method whose path contains `path` fail."""
@@ -44,11 +50,11 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one request per connection."""
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            await self._request(reader, writer)
-        with suppress(ConnectionError):
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                await self._request(reader, writer)
+        finally:
             writer.close()
-            await writer.wait_closed()
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -58,17 +64,20 @@ class Proxy:
         headers = head.lower()
         if b"expect: 100-continue" in headers:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        length = int(headers.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]) if b"content-length:" in headers else 0
+        length = (
+            int(headers.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]) if b"content-length:" in headers else 0
+        )
         if fault == "stall":
-            forever = asyncio.Event()
-            self._stalled.append(forever)
-            await forever.wait()
+            await self._ended.wait()
+            return
         body = await reader.readexactly(length)
-        if fault == "503":
-            writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        if fault in _REFUSALS:
+            writer.write(_REFUSALS[fault])
             await writer.drain()
             return
-        lines = [line for line in head.split(b"\r\n") if line and not line.lower().startswith((b"expect", b"connection"))]
+        lines = [
+            line for line in head.split(b"\r\n") if line and not line.lower().startswith((b"expect", b"connection"))
+        ]
         sent = body[: len(body) // 2] if fault == "cut upload" else body
         up_reader, up_writer = await asyncio.open_connection(*self.upstream)
         up_writer.write(b"\r\n".join([*lines, b"Connection: close", b"", b""]) + sent)
@@ -92,19 +101,17 @@ def proxy_before(upstream: tuple[str, int]) -> Iterator[Proxy]:
     proxy = Proxy(upstream)
     started = threading.Event()
     loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
 
     async def run() -> None:
         server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, limit=2**20)
         proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         started.set()
-        await stopping.wait()
-        for forever in proxy._stalled:
-            forever.set()
+        await proxy._ended.wait()
         server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0)
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        if serving:
+            await asyncio.wait(serving)
+        await asyncio.sleep(0)  # transports close in the next turn
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
     thread.start()
@@ -112,6 +119,6 @@ def proxy_before(upstream: tuple[str, int]) -> Iterator[Proxy]:
     try:
         yield proxy
     finally:
-        loop.call_soon_threadsafe(stopping.set)
+        loop.call_soon_threadsafe(proxy._ended.set)
         thread.join()
         loop.close()

@@ -65,12 +65,8 @@ def test_a_manifest_is_read_back_and_has_equal_bytes_for_equal_content() -> None
 def test_any_changed_byte_of_a_manifest_is_noticed(place: int, change: int) -> None:
     data = bytearray(manifest_bytes(MANIFEST))
     data[place] ^= change
-    try:
-        found = manifest_of(bytes(data), "manifests/b.json")
-    except errors.CorruptDataError as error:
-        assert "manifests/b.json" in error.message
-    else:
-        assert found == MANIFEST  # a space for a space, a digit of the checksum's case: nothing that is read
+    with pytest.raises(errors.CorruptDataError, match="manifests/b"):
+        manifest_of(bytes(data), "manifests/b.json")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"content": {}}', b'{"content": 3, "sha256": "x"}'])

@@ -73,10 +73,7 @@ def test_listing_a_prefix_that_is_not_there_gives_nothing(objects: ObjectStore) 
     assert list(objects.listing("nothing/")) == []
 
 
-def test_more_objects_than_a_page_are_listed(
-    s3_objects: Callable[..., ObjectStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "7")
+def test_more_objects_than_a_page_are_listed(s3_objects: Callable[..., ObjectStore]) -> None:
     objects = s3_objects()
     names = {f"many/{number:04d}" for number in range(20)}
     objects.put_many([(name, b"") for name in names])

@@ -80,15 +80,16 @@ class Compacted:
 
     def followed_by(self, other: Compacted) -> Compacted:
         """Return both as one; of one that was not first nothing counts."""
+        problems = tuple(dict.fromkeys((*self.problems, *other.problems)))
         if other.batch_id is None:
-            return replace(self, was_first=other.was_first, problems=other.problems)
+            return replace(self, was_first=other.was_first, problems=problems)
         return Compacted(
             batch_id=other.batch_id,
             parts_before=self.parts_before + other.parts_before,
             parts_after=self.parts_after + other.parts_after,
             rows=self.rows + other.rows,
             duplicates=self.duplicates + other.duplicates,
-            problems=other.problems,  # each looks at all that is visible
+            problems=problems,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -30,6 +30,9 @@ class Counted:
     problems: tuple[Problem, ...] = ()
 
 
+_NOTHING: Final = Counted(Tally.empty(), frozenset())
+
+
 class SummaryLedger:
     """The tally of one store, in memory and in `summary/latest.json`. Owned by the store; calls must not overlap.
 
@@ -42,20 +45,18 @@ class SummaryLedger:
 
     def refreshed(self, visible: Visible, now: float) -> Counted:
         """Return the tally of what is visible; only manifests that are new since the last one are read."""
-        if self._counted is None:
-            self._counted = self._load()
-        before = self._counted
+        before, told = (self._counted, ()) if self._counted is not None else self._load()
         self._counted = self._caught_up(before, visible, now)
-        return self._counted
+        return replace(self._counted, problems=(*told, *self._counted.problems))
 
     def rebuilt(self, visible: Visible, now: float) -> Counted:
         """Return the tally of what is visible, every part read again."""
-        self._counted = self._caught_up(Counted(Tally.empty(), frozenset()), visible, now)
+        self._counted = self._caught_up(_NOTHING, visible, now)
         return self._counted
 
     def save(self, summary: Summary) -> None:
         """Write `summary/latest.json`: the summary for readers, and the current tally to go on from."""
-        counted = self._counted or Counted(Tally.empty(), frozenset())
+        counted = self._counted or _NOTHING
         content = {
             "format": FORMAT,
             "generated_at": summary.generated_at,
@@ -65,15 +66,15 @@ class SummaryLedger:
         }
         self._objects.put_many([(SUMMARY_KEY, sealed(content))])
 
-    def _load(self) -> Counted:
+    def _load(self) -> tuple[Counted, tuple[Problem, ...]]:
         try:
             content = unsealed(self._objects.get(SUMMARY_KEY), SUMMARY_KEY)
-            return Counted(Tally.of_fields(content["tally"]), frozenset(content["manifests"]))
+            return Counted(Tally.of_fields(content["tally"]), frozenset(content["manifests"])), ()
         except MissingObjectError:
-            return Counted(Tally.empty(), frozenset())
+            return _NOTHING, ()
         except (errors.CorruptDataError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
             # The parts are the truth and this object is derived from them: it is made anew.
-            return Counted(Tally.empty(), frozenset(), (Problem(SUMMARY_KEY, f"rebuilt from the parts: {error}"),))
+            return _NOTHING, (Problem(SUMMARY_KEY, f"made again from the parts: {error}"),)
 
     def _caught_up(self, before: Counted, visible: Visible, now: float) -> Counted:
         included = {one for one, manifest in visible.manifests.items() if _is_included(manifest, before.manifests)}
@@ -87,8 +88,7 @@ class SummaryLedger:
         # counting twice.
         failed = {owners[problem.path] for problem in problems}
         complete = included | {manifest.batch_id for manifest in fresh} - failed
-        lasting = before.problems if not before.manifests else ()
-        return Counted(tally, frozenset(complete), (*lasting, *visible.problems, *problems))
+        return Counted(tally, frozenset(complete), (*visible.problems, *problems))
 
 
 def _is_included(manifest: Manifest, counted: frozenset[str]) -> bool:

@@ -13,7 +13,7 @@ from headgate.storage.manifest import Part
 from headgate.storage.objects import ObjectStore
 from headgate.storage.parts import decoded
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
-from headgate.storage.visibility import Problem, Visible
+from headgate.storage.visibility import Problem, Visible, problem_of
 
 _PARTS_AT_ONCE: Final = 64
 
@@ -106,7 +106,7 @@ def read_parts(
             try:
                 yield part, _rows(part, data, columns)
             except errors.StoreError as error:
-                problems.append(Problem(part.path, error.message))
+                problems.append(problem_of(part.path, error))
 
 
 def verify(objects: ObjectStore, visible: Visible) -> Verification:

@@ -9,7 +9,7 @@ from typing import Final
 from headgate.core import DAY_S, errors
 from headgate.storage.layout import SAMPLES, manifest_key
 from headgate.storage.objects import MissingObjectError, ObjectStore
-from headgate.storage.visibility import Problem, Visible, read_manifest
+from headgate.storage.visibility import Problem, Visible, problem_of, read_manifest
 
 GRACE_S: Final = DAY_S
 """Longer than any read or upload takes: until then a reader may hold an old list of parts, a writer a manifest."""
@@ -61,5 +61,5 @@ def _paths(objects: ObjectStore, batch_ids: Iterable[str]) -> tuple[set[str], tu
         except MissingObjectError:
             continue  # another sweep was here
         except errors.StoreError as error:
-            problems.append(Problem(key, error.message))
+            problems.append(problem_of(key, error))
     return paths, tuple(problems)

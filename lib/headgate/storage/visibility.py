@@ -20,6 +20,11 @@ class Problem:
     reason: str
 
 
+def problem_of(path: str, error: errors.StoreError) -> Problem:
+    """Return the problem that an error about the object at `path` is."""
+    return Problem(path, error.message.removeprefix(path).lstrip())
+
+
 @dataclass(frozen=True, slots=True)
 class Visible:
     """The store at one moment.
@@ -85,7 +90,7 @@ class ManifestLog:
             except MissingObjectError:
                 continue  # forgotten by a sweep since it was listed; what replaced it shows its rows
             except errors.StoreError as error:
-                problems.append(Problem(key, error.message))
+                problems.append(problem_of(key, error))
         return problems
 
 

@@ -1,0 +1,62 @@
+"""kill -9 at random moments of real writers: nothing that was acknowledged is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headgate.storage.folder import FolderObjects
+from headgate.storage.reading import Selection, scan, verify
+from headgate.storage.visibility import ManifestLog
+from headgate.storage.writing import put_batch
+from tests.storage.killed_writer import ROWS, batch
+
+KILLS = 100 if os.environ.get("CHAOS") == "long" else 20
+
+
+def _batches_there(root: Path) -> Counter[int]:
+    """Return how many rows of each batch a reader sees; fails for anything corrupt or doubled."""
+    objects = FolderObjects(root)
+    found = scan(objects, ManifestLog(objects).visible(), Selection(), ["sequence"])
+    assert (found.problems, found.duplicates) == ((), 0)
+    return Counter(sequence // ROWS for sequence in found.frame["sequence"])
+
+
+@pytest.mark.chaos
+def test_writers_killed_at_random_points_lose_and_double_nothing(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    command = [sys.executable, "-m", "tests.storage.killed_writer", str(tmp_path)]
+    acknowledged = 0
+    cut_short = 0
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for _ in range(KILLS):
+            writer.stdin.write(f"{acknowledged}\n")
+            writer.stdin.flush()
+            pid = int(writer.stdout.readline().removeprefix("pid "))
+            for _ in range(rng.randrange(1, 4)):
+                acknowledged = int(writer.stdout.readline().removeprefix("done ")) + 1
+            time.sleep(rng.uniform(0, 0.03))  # anywhere in the next batch: the moment is what is tried here
+            os.kill(pid, signal.SIGKILL)
+            while (line := writer.stdout.readline().split()) != ["gone"]:
+                acknowledged = int(line[-1]) + 1
+            there = _batches_there(tmp_path)
+            assert set(range(acknowledged)) <= there.keys() <= set(range(acknowledged + 1))
+            assert set(there.values()) <= {ROWS}
+            cut_short += any(tmp_path.glob(".tmp/*"))
+        writer.stdin.close()
+    objects = FolderObjects(tmp_path)
+    for number in range(acknowledged + 1):
+        put_batch(objects, f"b{number:04d}", batch(number))
+    assert _batches_there(tmp_path) == dict.fromkeys(range(acknowledged + 1), ROWS)
+    assert verify(objects, ManifestLog(objects).visible()).problems == ()
+    assert cut_short > 0, "no kill hit a writer in the middle of a file"
