@@ -67,6 +67,7 @@ class Dispatcher:
         """Withdraw a model's queued tasks; what is in flight runs on. Returns the withdrawn tasks."""
         self._max_parallel.pop(model, None)
         self._held_until.pop(model, None)
+        self._update_lane(model)
         return self.queue.discard_where(lambda task: task.model == model)
 
     def hold(self, model: str, until: float) -> None:
@@ -80,8 +81,14 @@ class Dispatcher:
         self._update_lane(model)
 
     def enqueue(self, tasks: Iterable[Task]) -> int:
-        """Add ready tasks; one that is queued or running already is ignored. Returns how many were added."""
-        added = self.queue.enqueue(task for task in tasks if task.task_id not in self._leases)
+        """Add ready tasks; one that is queued or running already is ignored. Returns how many were added.
+
+        A task whose model is not known (any more) waits until `set_model` makes it known.
+        """
+        fresh = [task for task in tasks if task.task_id not in self._leases]
+        for model in {task.model for task in fresh} - self._max_parallel.keys():
+            self._update_lane(model)
+        added = self.queue.enqueue(fresh)
         self.enqueued += len(added)
         return len(added)
 
@@ -134,7 +141,10 @@ class Dispatcher:
         if until is not None:
             state = "is paused" if until > now else "is about to run again after its pause"
             return Explanation(task_id, "queued", "model_pause", f"model {task.model} {state}", until, ahead)
-        limit = self._max_parallel.get(task.model, 0)
+        limit = self._max_parallel.get(task.model)
+        if limit is None:
+            reason = f"model {task.model} is not in the roster"
+            return Explanation(task_id, "queued", "no_model", reason, None, ahead)
         if self.in_flight(task.model) >= limit:
             reason = f"model {task.model} has {self.in_flight(task.model)} of {limit} requests in flight"
             return Explanation(task_id, "queued", "model_parallel", reason, None, ahead)

@@ -1,0 +1,326 @@
+"""The dispatcher: a task gets its lease first, and says which gate holds it until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headgate.core import HolderId, ReleaseOutcome, Task, TaskId
+from headgate.scheduling import Dispatch, Dispatcher, Explanation, Held
+from tests.scheduling.queued import task
+
+
+def _dispatcher(workers: int = 4, **models: int) -> Dispatcher:
+    made = Dispatcher({"workers": workers}, holder=HolderId("h-1"))
+    for model, max_parallel in models.items():
+        made.set_model(model, max_parallel)
+    return made
+
+
+def _started(dispatcher: Dispatcher, now: float = 0.0) -> Dispatch:
+    granted = dispatcher.next(now)
+    assert isinstance(granted, Dispatch), granted
+    return granted
+
+
+def _held(dispatcher: Dispatcher) -> str:
+    held = dispatcher.next(0.0)
+    assert isinstance(held, Held), held
+    return held.reason
+
+
+def test_an_empty_queue_says_so() -> None:
+    assert _dispatcher(a=1).next(0.0) == Held("queue_empty", "no task is ready")
+
+
+def test_a_task_gets_a_worker_in_its_name() -> None:
+    dispatcher = _dispatcher(a=1)
+    dispatcher.enqueue([task("t-1", "a")])
+    granted = _started(dispatcher, now=7.0)
+    assert granted.task.task_id == "t-1"
+    assert (granted.lease.subject, granted.lease.holder, granted.lease.acquired_at) == ("t-1", "h-1", 7.0)
+    assert dict(granted.lease.units) == {"workers": 1}
+    assert (dispatcher.enqueued, dispatcher.dequeued, dispatcher.in_flight()) == (1, 1, 1)
+
+
+def test_no_more_tasks_run_than_there_are_workers() -> None:
+    dispatcher = _dispatcher(2, a=9, b=9)
+    dispatcher.enqueue([task(f"{g}{i}", g) for i in range(3) for g in "ab"])
+    first, _ = _started(dispatcher), _started(dispatcher)
+    held = dispatcher.next(0.0)
+    assert held == Held("no_capacity", "workers: wants 1, 0 free")
+    dispatcher.finished(first.task, first.lease)
+    assert _started(dispatcher).task.group == "a"
+
+
+def test_a_refused_worker_takes_nothing_from_the_queue() -> None:
+    dispatcher = _dispatcher(0, a=1)
+    dispatcher.enqueue([task("t-1", "a")])
+    assert [_held(dispatcher) for _ in range(3)] == ["no_capacity"] * 3
+    assert dispatcher.queued("a") == 1
+    dispatcher.book.set_limit("workers", 1)
+    assert _started(dispatcher).task.task_id == "t-1"
+
+
+def test_no_model_runs_more_than_its_parallel_limit_while_others_use_the_workers() -> None:
+    dispatcher = _dispatcher(10, a=2, b=9)
+    dispatcher.enqueue([task(f"{g}{i}", g) for i in range(5) for g in "ab"])
+    started = [_started(dispatcher) for _ in range(7)]
+    assert [s.task.group for s in started].count("a") == 2
+    assert _held(dispatcher) == "lanes_closed"
+    one = next(s for s in started if s.task.group == "a")
+    dispatcher.finished(one.task, one.lease)
+    assert _started(dispatcher).task.group == "a"
+
+
+def test_a_lowered_limit_lets_what_runs_run_on() -> None:
+    dispatcher = _dispatcher(10, a=3)
+    dispatcher.enqueue([task(f"a{i}", "a") for i in range(6)])
+    started = [_started(dispatcher) for _ in range(3)]
+    dispatcher.set_model("a", 1)
+    for one in started[:2]:
+        dispatcher.finished(one.task, one.lease)
+        assert _held(dispatcher) == "lanes_closed"
+    dispatcher.finished(started[2].task, started[2].lease)
+    _started(dispatcher)
+    dispatcher.set_model("a", 2)
+    _started(dispatcher)
+
+
+def test_a_held_model_starts_nothing_until_it_is_let_go() -> None:
+    dispatcher = _dispatcher(4, a=4, b=4)
+    dispatcher.enqueue([task("a1", "a"), task("b1", "b")])
+    dispatcher.hold("a", until=900.0)
+    assert _started(dispatcher).task.task_id == "b1"
+    assert _held(dispatcher) == "lanes_closed"
+    dispatcher.unhold("a")
+    assert _started(dispatcher).task.task_id == "a1"
+
+
+def test_a_release_does_not_let_a_held_model_run() -> None:
+    dispatcher = _dispatcher(4, a=1)
+    dispatcher.enqueue([task("a1", "a"), task("a2", "a")])
+    first = _started(dispatcher)
+    dispatcher.hold("a", until=900.0)
+    dispatcher.finished(first.task, first.lease)
+    dispatcher.set_model("a", 4)
+    assert _held(dispatcher) == "lanes_closed"
+
+
+def test_a_task_that_is_queued_or_running_is_not_taken_in_again() -> None:
+    dispatcher = _dispatcher(4, a=4)
+    one = task("t-1", "a")
+    assert dispatcher.enqueue([one, one]) == 1
+    granted = _started(dispatcher)
+    assert dispatcher.enqueue([one]) == 0
+    dispatcher.finished(one, granted.lease)
+    assert dispatcher.enqueue([one]) == 1
+    assert dispatcher.enqueued == 2
+
+
+def test_a_lease_counts_once_however_often_it_comes_back() -> None:
+    dispatcher = _dispatcher(1, a=1)
+    dispatcher.enqueue([task("t-1", "a"), task("t-2", "a")])
+    first = _started(dispatcher)
+    assert dispatcher.finished(first.task, first.lease) is ReleaseOutcome.RELEASED
+    second = _started(dispatcher)
+    assert dispatcher.finished(first.task, first.lease) is ReleaseOutcome.DUPLICATE
+    forged = replace(second.lease, epoch=second.lease.epoch + 1)
+    assert dispatcher.finished(second.task, forged) is ReleaseOutcome.STALE
+    assert dispatcher.in_flight("a") == dispatcher.in_flight() == 1
+    dispatcher.validate()
+
+
+def test_a_removed_models_tasks_are_withdrawn_and_what_runs_runs_on() -> None:
+    dispatcher = _dispatcher(4, a=2, b=1)
+    dispatcher.enqueue([*(task(f"a{i}", "a") for i in range(4)), task("b0", "b")])
+    dispatcher.hold("b", until=1.0)
+    running = [_started(dispatcher), _started(dispatcher)]
+    assert [t.task_id for t in dispatcher.remove_model("a")] == ["a2", "a3"]
+    assert dispatcher.queued("a") == 0
+    for one in running:
+        assert dispatcher.finished(one.task, one.lease) is ReleaseOutcome.RELEASED
+    dispatcher.validate()
+    dispatcher.set_model("a", 1)
+    dispatcher.enqueue([task("a9", "a")])
+    assert _started(dispatcher).task.task_id == "a9"
+
+
+def test_a_task_that_comes_late_for_a_removed_model_does_not_start() -> None:
+    dispatcher = _dispatcher(4, a=2)
+    dispatcher.remove_model("a")
+    dispatcher.enqueue([task("late", "a"), task("stray", "nobody")])
+    assert _held(dispatcher) == "lanes_closed"
+    assert _why(dispatcher, "late").reason == "model a is not in the roster"
+    assert _why(dispatcher, "stray").gate == "no_model"
+    dispatcher.set_model("a", 1)
+    assert _started(dispatcher).task.task_id == "late"
+
+
+def test_a_removed_model_that_was_paused_comes_back_unpaused() -> None:
+    dispatcher = _dispatcher(4, a=1)
+    dispatcher.hold("a", until=900.0)
+    dispatcher.remove_model("a")
+    dispatcher.set_model("a", 1)
+    dispatcher.enqueue([task("t", "a")])
+    _started(dispatcher)
+
+
+def _why(dispatcher: Dispatcher, name: str, now: float = 0.0) -> Explanation:
+    return dispatcher.why(TaskId(name), now)
+
+
+def test_every_gate_names_itself() -> None:
+    dispatcher = _dispatcher(1, a=1, b=1, c=1)
+    dispatcher.enqueue([task("a1", "a"), task("a2", "a"), task("a3", "a"), task("b1", "b"), task("c1", "c")])
+    dispatcher.hold("c", until=900.0)
+    assert _why(dispatcher, "b1").gate == "fair_share"
+    _started(dispatcher)
+    assert _why(dispatcher, "nobody") == Explanation(
+        TaskId("nobody"), "unknown", "none", "it is neither queued nor running here"
+    )
+    assert (_why(dispatcher, "a1").state, _why(dispatcher, "a1").gate) == ("running", "none")
+    parallel = _why(dispatcher, "a3")
+    assert (parallel.gate, parallel.reason, parallel.ahead) == (
+        "model_parallel",
+        "model a has 1 of 1 requests in flight",
+        1,
+    )
+    paused = _why(dispatcher, "c1", now=10.0)
+    assert (paused.gate, paused.reason, paused.until) == ("model_pause", "model c is paused", 900.0)
+    short = _why(dispatcher, "b1")
+    assert (short.gate, short.reason) == ("no_capacity", "workers: wants 1, 0 free")
+
+
+def test_a_lowered_limit_is_explained_with_what_really_runs() -> None:
+    dispatcher = _dispatcher(9, a=3)
+    dispatcher.enqueue([task(f"a{i}", "a") for i in range(4)])
+    for _ in range(3):
+        _started(dispatcher)
+    dispatcher.set_model("a", 2)
+    assert _why(dispatcher, "a3").reason == "model a has 3 of 2 requests in flight"
+
+
+def test_a_model_is_held_by_its_pause_until_it_is_let_go_and_the_explanation_says_so() -> None:
+    dispatcher = _dispatcher(4, a=4)
+    dispatcher.enqueue([task("a1", "a")])
+    dispatcher.hold("a", until=900.0)
+    late = _why(dispatcher, "a1", now=901.0)
+    assert _held(dispatcher) == "lanes_closed"
+    assert (late.gate, late.until) == ("model_pause", 900.0)
+
+
+def test_what_no_capacity_can_ever_give_is_explained_by_its_name() -> None:
+    dispatcher = _dispatcher(4, a=4)
+    dispatcher.enqueue([task("a1", "a", resources={"gpu": 1})])
+    assert dispatcher.next(0.0) == Held("unknown_capacity", "gpu: wants 1, 0 free")
+    assert _why(dispatcher, "a1").gate == "unknown_capacity"
+
+
+class Dispatching(RuleBasedStateMachine):
+    """Models come, go, pause and change; tasks run and end; nothing is started twice, lost, or over a limit."""
+
+    MODELS = ("a", "b", "c")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.workers = 3
+        self.dispatcher = _dispatcher(self.workers)
+        self.limits: dict[str, int] = {}
+        self.held: set[str] = set()
+        self.queued: dict[str, Task] = {}
+        self.running: dict[str, Dispatch] = {}
+        self.ended: list[Dispatch] = []
+        self.allowed: dict[str, int] = {}
+        self.next_id = 0
+
+    @rule(model=st.sampled_from(MODELS), limit=st.integers(1, 3))
+    def set_model(self, model: str, limit: int) -> None:
+        self.dispatcher.set_model(model, limit)
+        self.limits[model] = limit
+
+    @rule(model=st.sampled_from(MODELS))
+    def remove_model(self, model: str) -> None:
+        withdrawn = {t.task_id for t in self.dispatcher.remove_model(model)}
+        assert withdrawn == {t.task_id for t in self.queued.values() if t.model == model}
+        self.queued = {name: t for name, t in self.queued.items() if t.model != model}
+        self.limits.pop(model, None)
+        self.held.discard(model)
+
+    @rule(model=st.sampled_from(MODELS))
+    def hold(self, model: str) -> None:
+        self.dispatcher.hold(model, until=100.0)
+        self.held.add(model)
+
+    @rule(model=st.sampled_from(MODELS))
+    def unhold(self, model: str) -> None:
+        self.dispatcher.unhold(model)
+        self.held.discard(model)
+
+    @rule(model=st.sampled_from(MODELS), size=st.integers(1, 4))
+    def enqueue(self, model: str, size: int) -> None:
+        tasks = [task(f"t{self.next_id + i}", model) for i in range(size)]
+        self.next_id += size
+        assert self.dispatcher.enqueue(tasks) == size
+        self.queued.update({t.task_id: t for t in tasks})
+
+    @precondition(lambda self: self.queued or self.running)
+    @rule(data=st.data())
+    def enqueue_again(self, data: st.DataObject) -> None:
+        known = [*self.queued.values(), *(d.task for d in self.running.values())]
+        assert self.dispatcher.enqueue([data.draw(st.sampled_from(known))]) == 0
+
+    @rule(workers=st.integers(0, 4))
+    def set_workers(self, workers: int) -> None:
+        self.dispatcher.book.set_limit("workers", workers)
+        self.workers = workers
+
+    def _may_run(self, model: str) -> bool:
+        in_flight = sum(d.task.model == model for d in self.running.values())
+        return model in self.limits and model not in self.held and in_flight < self.limits[model]
+
+    @rule()
+    def next(self) -> None:
+        granted = self.dispatcher.next(0.0)
+        can_run = any(self._may_run(t.model) for t in self.queued.values())
+        if isinstance(granted, Held):
+            assert not can_run or len(self.running) >= self.workers
+            return
+        assert self._may_run(granted.task.model)
+        assert len(self.running) < self.workers
+        assert self.queued.pop(granted.task.task_id) is granted.task
+        self.running[granted.task.task_id] = granted
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        ended = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
+        assert self.dispatcher.finished(ended.task, ended.lease) is ReleaseOutcome.RELEASED
+        self.ended.append(ended)
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def finish_again(self, data: st.DataObject) -> None:
+        ended = data.draw(st.sampled_from(self.ended))
+        assert self.dispatcher.finished(ended.task, ended.lease) is ReleaseOutcome.DUPLICATE
+
+    @invariant()
+    def agrees_with_what_was_done(self) -> None:
+        self.dispatcher.validate()
+        assert {t.task_id for t in self.dispatcher.queue.tasks()} == set(self.queued)
+        assert self.dispatcher.in_flight() == len(self.running)
+        for model in self.MODELS:
+            assert self.dispatcher.in_flight(model) == sum(d.task.model == model for d in self.running.values())
+            assert self.dispatcher.queued(model) == sum(t.model == model for t in self.queued.values())
+        for name, one in self.queued.items():
+            why = self.dispatcher.why(TaskId(name), 0.0)
+            assert why.state == "queued"
+            assert (why.gate == "model_pause") == (one.model in self.held)
+            assert (why.gate in {"model_pause", "model_parallel", "no_model"}) == (not self._may_run(one.model))
+
+
+TestDispatching = Dispatching.TestCase
+TestDispatching.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
