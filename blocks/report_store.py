@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import s3fs
+from botocore.exceptions import BotoCoreError
 from prefect.blocks.core import Block
 from pydantic import Field, SecretStr
 
@@ -81,7 +81,7 @@ class ReportStore(Block):
             places = await asyncio.to_thread(
                 self._to_s3 if self.url.startswith("s3://") else self._to_folder, name, contents
             )
-        except OSError as error:
+        except (OSError, BotoCoreError) as error:
             raise errors.StoreNotWritableError(f"reports cannot be written to {self.url}: {error}") from error
         base = self.public_url.rstrip("/")
         return PublishedReport(places, {file: f"{base}/{name}/{file}" for file in files} if base else {})
@@ -96,6 +96,8 @@ class ReportStore(Block):
         return {file: str(folder / file) for file in files}
 
     def _to_s3(self, name: str, files: Mapping[str, bytes]) -> dict[str, str]:
+        import s3fs  # noqa: PLC0415 - most reports go to a folder, and every flow run imports this file
+
         prefix = f"{self.url.removeprefix('s3://').strip('/')}/{name}"
         key, secret = self.access_key_id.get_secret_value(), self.secret_access_key.get_secret_value()
         bucket = s3fs.S3FileSystem(

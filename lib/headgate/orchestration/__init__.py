@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from headgate.orchestration.artifact_keys import artifact_key
-    from headgate.orchestration.child_process import ChildProcess, child_process
+    from headgate.orchestration.children import ChildProcess, child_process
     from headgate.orchestration.demo import run_demo
     from headgate.orchestration.demo_plan import DemoChoices
     from headgate.orchestration.deploying import cancel_runs, deploy_all, finished_runs, has_ended, read_runs, start_run
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
         read_deployment_file,
     )
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
-    from headgate.orchestration.private_server import PrivateServer, private_server
+    from headgate.orchestration.own_server import PrivateServer, private_server
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
     from headgate.orchestration.upkeep import run_compaction, run_report
     from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
-    from headgate.orchestration.worker import worker
+    from headgate.orchestration.workers import worker
 
 __all__ = [
     "POOL",
@@ -65,18 +65,18 @@ __all__ = [
 
 _WHERE: Final = {
     "artifact_keys": ("artifact_key",),
-    "child_process": ("ChildProcess", "child_process"),
+    "children": ("ChildProcess", "child_process"),
     "demo": ("run_demo",),
     "demo_plan": ("DemoChoices",),
     "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
-    "private_server": ("PrivateServer", "private_server"),
+    "own_server": ("PrivateServer", "private_server"),
     "sampling_run": ("run_evaluation", "run_sampling"),
     "stopping": ("StopRequest", "stop_on_signals"),
     "upkeep": ("run_compaction", "run_report"),
     "work_pool": ("POOL", "QUEUES", "ensure_pool"),
-    "worker": ("worker",),
+    "workers": ("worker",),
 }
 _FILES: Final = {name: file for file, names in _WHERE.items() for name in names}
 

@@ -34,9 +34,9 @@ from headgate.orchestration.demo_plan import (
 )
 from headgate.orchestration.deploying import cancel_runs, deploy_all, finished_runs, has_ended, read_runs, start_run
 from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
-from headgate.orchestration.private_server import PrivateServer, free_port, private_server
+from headgate.orchestration.own_server import PrivateServer, free_port, private_server
 from headgate.orchestration.work_pool import ensure_pool
-from headgate.orchestration.worker import worker
+from headgate.orchestration.workers import worker
 from headgate.storage import open_store
 
 START_S: Final = 60.0

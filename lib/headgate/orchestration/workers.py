@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from headgate.orchestration.child_process import ChildProcess, child_process
+from headgate.orchestration.children import ChildProcess, child_process
 from headgate.orchestration.work_pool import POOL
 
 DRAIN_S: Final = 30.0

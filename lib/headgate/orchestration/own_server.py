@@ -17,7 +17,7 @@ import httpx
 from prefect import settings as prefect_settings
 
 from headgate.core import errors
-from headgate.orchestration.child_process import ChildProcess, child_process
+from headgate.orchestration.children import ChildProcess, child_process
 
 FILE_LEASES: Final = "prefect.server.concurrency.lease_storage.filesystem"
 """Where leases of concurrency limits live; Prefect's default, memory, forgets them when the server restarts."""
