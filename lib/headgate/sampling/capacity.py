@@ -32,6 +32,7 @@ class CapacityPlan:
         limits: the highest load first; the first one binds.
         episode_s: mean seconds of an episode by environment, as given.
         is_measured: which of those come from stored samples rather than an assumption.
+        mean_episode_s: mean seconds of an episode at these rates.
     """
 
     demanded_per_day: float
@@ -39,6 +40,7 @@ class CapacityPlan:
     limits: tuple[CapacityLimit, ...]
     episode_s: Mapping[str, float]
     is_measured: Mapping[str, bool]
+    mean_episode_s: float
 
     @property
     def binding(self) -> CapacityLimit:
@@ -53,9 +55,7 @@ class CapacityPlan:
     @property
     def workers_needed(self) -> float:
         """Worker slots that the demand keeps busy on average (Little's law)."""
-        workers = next(limit for limit in self.limits if limit.name == "workers")
-        mean_s = DAY_S / workers.carries_per_day if workers.carries_per_day else 0.0
-        return self.demanded_per_day * mean_s / DAY_S
+        return self.demanded_per_day * self.mean_episode_s / DAY_S
 
 
 def capacity_plan(
@@ -81,15 +81,14 @@ def capacity_plan(
     seconds_per_model = sum(rate * episode_s[e] for e, rate in rates.items())
     mean_s = seconds_per_model / per_model if per_model else 1.0
     demanded = per_model * len(models)
-    limits = [CapacityLimit("workers", demanded, workers * DAY_S / mean_s)]
+    per_slot = DAY_S / mean_s if mean_s else float("inf")
+    limits = [CapacityLimit("workers", demanded, workers * per_slot)]
     parallel: dict[str, int] = {}
     wanted: dict[str, float] = {}
     for model in models:
-        limits.append(CapacityLimit(f"model {model.key}", per_model, model.max_parallel * DAY_S / mean_s))
+        limits.append(CapacityLimit(f"model {model.key}", per_model, model.max_parallel * per_slot))
         parallel[model.base_url] = parallel.get(model.base_url, 0) + model.max_parallel
         wanted[model.base_url] = wanted.get(model.base_url, 0.0) + per_model
-    limits.extend(
-        CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * DAY_S / mean_s) for url in parallel if url
-    )
+    limits.extend(CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * per_slot) for url in parallel if url)
     ranked = tuple(sorted(limits, key=lambda limit: -limit.load))
-    return CapacityPlan(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured))
+    return CapacityPlan(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s)
