@@ -42,7 +42,8 @@ class Cadence:
 
     `due` advances by exactly one interval per sample, so that no delay accumulates. When it lies behind (after a pause
     or a restart), samples follow at half the interval until it has caught up, and dues older than the horizon are
-    forgiven: a pause ends without a burst, and a short one changes no daily count.
+    forgiven, all but the latest: a pause ends without a burst, a short one changes no daily count, and a rare sample is
+    late rather than left out.
 
     Attributes:
         daily_rate: samples per day before any multiplier.
@@ -71,9 +72,9 @@ class Cadence:
         return taken
 
     def forgive(self, now: float, multiplier: float, horizon_s: float) -> int:
-        """Drop dues that lie more than `horizon_s` behind `now`; return how many."""
+        """Drop dues that lie more than `horizon_s`, and more than one interval, behind `now`; return how many."""
         step = interval_s(self.daily_rate, multiplier)
-        behind = now - horizon_s - self.due
+        behind = now - max(horizon_s, step) - self.due
         if behind <= 0:
             return 0
         dropped = math.ceil(behind / step)
