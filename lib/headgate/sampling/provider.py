@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Final, Protocol
 
 import httpx
+from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
 
 from headgate.core import Model
 from headgate.core.errors import HeadgateError
@@ -23,6 +24,16 @@ class TaskProviderError(HeadgateError):
     code = "task_provider_failed"
     http_status = 502
     next_step = "Check the provider's address and its log; it is asked again by itself."
+
+
+class _ServedTask(BaseModel):
+    """A task as a server gives it; further fields are its own business."""
+
+    environment: Annotated[str, Field(validation_alias=AliasChoices("env", "environment"))]
+    sequence: Annotated[int, Field(validation_alias=AliasChoices("task_id", "sequence"), ge=0, lt=2**63)]
+
+
+_TASKS: Final = TypeAdapter(list[_ServedTask])
 
 
 class TaskProvider(Protocol):
@@ -64,6 +75,8 @@ class LocalTaskProvider:
         happened: list[Event] = []
         due = self._timers.pop_due(now, DUES_AT_ONCE)
         for key in due:
+            if key not in self._samplers:
+                continue  # left the roster a moment ago; `roster_changed` is on its way
             wanted, events = self._samplers[key].due(now)
             demand.extend(wanted)
             happened.extend(events)
@@ -105,9 +118,9 @@ class HttpTaskProvider:
         """
         try:
             demand = [d for model in self._models for d in await self._tasks_of(model, now)]
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+            self._next_at = now + self._retry_s * min(2 ** min(self._failures, 4), 10)
             self._failures += 1
-            self._next_at = now + min(self._retry_s * 2 ** (self._failures - 1), self._retry_s * 10)
             raise TaskProviderError(f"task provider {self._url} failed: {error!r}") from error
         self._failures = 0
         self._next_at = now + self._poll_s
@@ -120,14 +133,7 @@ class HttpTaskProvider:
     async def _tasks_of(self, model: Model, now: float) -> list[Demand]:
         response = await self._client.get(f"{self._url}/tasks/{model.uid}")
         response.raise_for_status()
-        tasks: list[dict[str, Any]] = response.json()
         return [
-            Demand(
-                model.key,
-                str(task["env"] if "env" in task else task["environment"]),
-                due_at=now,
-                interval_s=0.0,
-                sequence=int(task["task_id"] if "task_id" in task else task["sequence"]),
-            )
-            for task in tasks
+            Demand(model.key, task.environment, due_at=now, interval_s=0.0, sequence=task.sequence)
+            for task in _TASKS.validate_json(response.content)
         ]
