@@ -236,3 +236,13 @@ def test_seen_sequences_are_kept_as_few_ranges() -> None:
     assert tally.seen.rows() == [("main", "org/a@main", "affine:sat", "sample", 0, 999)]
     other = replace(sample(5), stage="judge", task_id="t-" + "0" * 24)
     assert tally.folded(frame_of([other, sample(5)]), NOW).pairs["rows"].to_list() == [1_001]
+
+
+async def test_the_summary_of_an_empty_store_is_saved_and_gone_on_from(
+    store: SampleStore, objects: ObjectStore
+) -> None:
+    assert (await store.summary(NOW)).pairs == ()
+    again = SampleStore(objects)
+    await again.put_batch("one", many(3))
+    summary = await again.summary(NOW)
+    assert (_pair(summary).count, summary.problems) == (3, ())

@@ -82,13 +82,28 @@ class Tally:
         )
 
     def fields(self) -> dict[str, dict[str, list[Any]]]:
-        """Return the tally as columns of plain values, for JSON."""
-        return {name: getattr(self, name).to_dict(as_series=False) for name in SCHEMAS}
+        """Return the tally as columns of plain values, for JSON; long tables have one row per pair, with lists."""
+        return {name: _nested(name, getattr(self, name)).to_dict(as_series=False) for name in SCHEMAS}
 
     @staticmethod
     def of_fields(fields: Mapping[str, Mapping[str, list[Any]]]) -> Tally:
         """Return the tally that `fields` came from; raises what polars raises for other fields."""
-        return Tally(**{name: pl.DataFrame(dict(fields[name]), schema=schema) for name, schema in SCHEMAS.items()})
+        return Tally(**{name: _flat(name, fields[name]) for name in SCHEMAS})
+
+
+_NESTED: Final = MappingProxyType({"minutes": ("minute", "scored"), "seen": ("first", "last")})
+
+
+def _nested(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    lists = _NESTED.get(name, ())
+    return table.group_by(pl.exclude(lists), maintain_order=True).agg(lists) if lists else table
+
+
+def _flat(name: str, columns: Mapping[str, list[Any]]) -> pl.DataFrame:
+    lists = _NESTED.get(name, ())
+    types = {column: pl.List(kind) if column in lists else kind for column, kind in SCHEMAS[name].items()}
+    table = pl.DataFrame(dict(columns), schema=types)
+    return table.explode(lists) if lists else table
 
 
 _LATEST: Final = ("last_finished_at", "max_sequence")
