@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -40,7 +41,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda b: f"{b.page}:{b.line}")
 def test_python_in_the_documentation_compiles(block) -> None:
-    compile(block.code, f"{block.page}:{block.line}", "exec", flags=0)
+    compile(block.code, f"{block.page}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 @pytest.mark.parametrize("block", blocks("yaml", "json"), ids=lambda b: f"{b.page}:{b.line}")
