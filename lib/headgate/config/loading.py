@@ -12,7 +12,7 @@ import yaml
 from pydantic import SecretStr, ValidationError
 
 from headgate.config.settings import Settings, setting_fields, variables_of
-from headgate.core import errors
+from headgate.core import errors, redacted
 
 OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG"})
 """Variables of the `HEADGATE_` prefix that are not settings: the configuration file."""
@@ -76,14 +76,23 @@ def load_settings(
 def _read(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise errors.InvalidSettingError(f"configuration file {file} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise errors.InvalidSettingError(f"configuration file {file} cannot be read: {_place(error)}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise errors.InvalidSettingError(f"configuration file {file} must map setting names to values")
     _refuse_unknown(content, f"file {file}")
     return content
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a file and where, without the line itself: it may hold a secret."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+    return f"{problem} at line {mark.line + 1}, column {mark.column + 1}" if mark else str(problem)
 
 
 def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
@@ -112,7 +121,7 @@ def _sentence(error: Any, origins: Mapping[str, str]) -> str:
     name = str(error["loc"][0])
     value = error.get("input")
     is_secret = "Secret" in str(setting_fields()[name].annotation)
-    shown = "" if is_secret or isinstance(value, dict) else f", got {value!r}"
+    shown = "" if is_secret or isinstance(value, dict) else f", got {redacted(repr(value))}"
     return f"{'.'.join(map(str, error['loc']))}: {message}{shown} ({origins[name]})"
 
 
@@ -123,4 +132,4 @@ def _shown(value: object) -> str:
         return ",".join(map(str, value))
     if isinstance(value, dict):
         return ",".join(f"{k}={v:g}" for k, v in value.items())
-    return str(value)
+    return redacted(str(value))  # addresses may hold a user and a password

@@ -18,6 +18,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from headgate.core import checked_name
+from headgate.core.errors import InvalidNameError
+
 MAX_DAILY_RATE: Final = 8_640_000.0
 """One sample each 10 ms per model and environment; beyond it a rate is a typing error."""
 
@@ -257,6 +260,14 @@ class Settings(BaseModel):
     events_file: str = Field(
         "", validation_alias=_own("EVENTS_FILE"), description="Write every event to this file as JSON lines."
     )
+
+    @field_validator("campaign")
+    @classmethod
+    def _usable_name(cls, value: str) -> str:
+        try:
+            return checked_name(value, "campaign")
+        except InvalidNameError as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("environments", mode="before")
     @classmethod
