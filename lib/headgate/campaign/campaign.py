@@ -102,7 +102,8 @@ class Campaign:
                 settings.queue_resume_threshold,
                 settings.queue_max_size,
             ),
-            batches=FairBatches(settings.batch_size, settings.batch_flush_interval),
+            # What a provider gives is due already: waiting for more of it would only delay it.
+            batches=FairBatches(settings.batch_size, settings.batch_flush_interval if plan.provider is None else 0.0),
             samplers=self.samplers,
             local=local,
             provider=plan.provider if plan.provider is not None else local,

@@ -66,7 +66,7 @@ def report(
     since = time.time() - hours * 3_600 if hours is not None else None
     found = asyncio.run(_store(choices).scan(since=since))
     _warn_of(found.problems)
-    made = build_report(found.frame, title=title)
+    made = build_report(found.frame, title=title, with_png=False)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(made.html, encoding="utf-8")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.campaign import roster_of
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.environments import available
+from headgate.sampling import roster_source
 
 
 def models(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models. Keys are never shown."""
     settings = (choices or Choices()).load().settings
-    roster = asyncio.run(roster_of(settings).load())
+    roster = asyncio.run(roster_source(settings.roster).load())
     rows = [
         (m.uid, m.name, m.revision, m.request_name, m.base_url, "yes" if m.api_key else "no", m.weight, m.max_parallel)
         for m in roster.models

@@ -32,8 +32,7 @@ def setup_logging(verbosity: int = 1, json: bool = False, stream: TextIO | None 
     handler.setFormatter(JsonFormatter() if json else SafeFormatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()
     for former in [other for other in root.handlers if other.get_name() == _HANDLER_NAME]:
-        root.removeHandler(former)
-        former.flush()
+        root.removeHandler(former)  # a stream handler writes through: there is nothing to flush
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if verbosity >= 3 else logging.WARNING)
     ours = logging.WARNING if verbosity <= 0 else logging.INFO if verbosity == 1 else logging.DEBUG

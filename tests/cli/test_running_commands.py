@@ -1,0 +1,140 @@
+"""`headgate run` against real baselines, and the commands that read what it stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate.models import serve
+from tests.cli.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    """The baselines on a thread of their own: the command line runs its own event loop."""
+    import asyncio
+    import threading
+
+    address: list[str] = []
+    ready, stopping = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def main() -> None:
+        async with serve() as served:
+            address.append(served.base_url)
+            ready.set()
+            await stopping.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
+    thread.start()
+    assert ready.wait(20)
+    yield address[0]
+    loop.call_soon_threadsafe(stopping.set)
+    thread.join(20)
+    loop.close()
+
+
+@pytest.fixture
+def sampled(headgate: Command, tmp_path: Path, endpoint: str) -> dict[str, object]:
+    """A store in the working folder with a small evaluation of two baselines in it."""
+    entries = "\n".join(
+        f"  - {{name: {kind}, base_url: '{endpoint}', model: baseline-{kind}, options: {{headgate_task_header: true}}}}"
+        for kind in ("random", "solver")
+    )
+    (tmp_path / "roster.yaml").write_text(f"models:\n{entries}\n")
+    said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--json")
+    assert said.status == 0, said.err
+    document: dict[str, object] = said.document
+    return document
+
+
+def test_run_prints_one_document_of_what_it_did(sampled) -> None:
+    assert (sampled["samples"], sampled["stored"], sampled["spooled"]) == (12, 12, 0)
+    assert sampled["stopped_by"] == "everything is done"
+    assert sampled["status"]["state"] == "stopped"
+
+
+def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
+    said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
+    assert said.document["samples"] == 4
+
+
+def test_query_answers_sql_over_the_samples(headgate: Command, sampled) -> None:
+    said = headgate(
+        "query", "select model, count(*) as n, avg(score) as mean from samples group by 1 order by 1", "--json"
+    )
+    assert said.status == 0
+    assert said.document == [
+        {"model": "random@main", "n": 6, "mean": 0.0},
+        {"model": "solver@main", "n": 6, "mean": 1.0},
+    ]
+
+
+def test_query_that_is_no_sql_says_which_columns_there_are(headgate: Command, sampled) -> None:
+    said = headgate("query", "select scoer from samples")
+    assert said.status == 2
+    assert "score" in said.err
+
+
+def test_summary_shows_means_with_intervals(headgate: Command, sampled) -> None:
+    rows = {row["model"]: row for row in headgate("summary", "--json").document}
+    assert rows["solver@main"]["samples"] == 6
+    assert rows["solver@main"]["low"] < 1.0 <= rows["solver@main"]["high"]
+
+
+def test_report_writes_a_self_contained_page(headgate: Command, sampled, tmp_path: Path) -> None:
+    said = headgate("report", "--output", "out/report.html", "--title", "My report")
+    assert said.status == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "My report" in page
+    assert "solver@main" in page
+    assert 'http-equiv="Content-Security-Policy"' in page
+
+
+def test_export_and_import_give_the_same_samples(headgate: Command, sampled, tmp_path: Path) -> None:
+    assert headgate("export", "samples.jsonl", "--json").document["rows"] == 12
+    said = headgate("import", "samples.jsonl", "--store", "another", "--json")
+    assert said.document["rows"] == 12
+    assert headgate("import", "samples.jsonl", "--store", "another", "--json").document["rows"] == 0
+    first = json.loads((tmp_path / "samples.jsonl").read_text().splitlines()[0])
+    assert first["environment"] == "affine:sat-hard"
+
+
+def test_compact_and_verify_keep_every_sample(headgate: Command, sampled) -> None:
+    headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
+    assert headgate("compact", "--json").status == 0
+    said = headgate("verify", "--json")
+    assert said.status == 0
+    assert said.document["problems"] == []
+    assert headgate("query", "select count(*) as n from samples", "--json").document == [{"n": 16}]
+
+
+def test_verify_exits_with_4_on_a_part_that_was_changed(headgate: Command, sampled, tmp_path: Path) -> None:
+    part = next((tmp_path / ".headgate").rglob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-10] + b"0123456789")
+    said = headgate("verify", "--json")
+    assert said.status == 4
+    assert len(said.document["problems"]) == 1
+
+
+def test_plan_uses_the_measured_durations(headgate: Command, sampled) -> None:
+    said = headgate("plan", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--json")
+    assert said.document["is_measured"] == {"affine:sat-hard": True}
+
+
+def test_doctor_finds_what_is_well_and_what_is_not(headgate: Command, sampled) -> None:
+    findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
+    assert findings["endpoints"]["ok"]
+    assert findings["sample store"]["ok"]
+    said = headgate("doctor", "--roster", "missing.yaml", "--json")
+    assert said.status == 3
+    assert not {f["check"]: f for f in said.document}["roster"]["ok"]
+
+
+def test_a_store_that_cannot_be_written_is_refused_at_once(headgate: Command, sampled, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--store", "file/samples")
+    assert said.status == 3
+    assert "store_not_writable" in said.err
