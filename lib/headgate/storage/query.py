@@ -124,7 +124,9 @@ def _quoted(text: str) -> str:
 
 
 def _refused(error: duckdb.Error) -> errors.InvalidInputError:
+    # DuckDB draws the place under the query; the reader has the query and gets one line.
+    said = " ".join(str(error).partition("\nLINE ")[0].split()).rstrip(".")
     return errors.InvalidInputError(
-        f"the query cannot be run: {str(error).strip().rstrip('.')}",
+        f"the query cannot be run: {said}",
         next_step=f"The view `samples` has the columns {', '.join(QUERY_COLUMNS)}.",
     )
