@@ -46,13 +46,16 @@ def run(
     result = asyncio.run(_run(loaded.settings, duration, instances, is_live=is_live))
     if as_json:
         print_json(result_document(result))
+        return 0
+    if is_live:
+        console().print(live_view(result.status))
     else:
         for line in status_lines(result.status):
             console().print(line, markup=False, highlight=False)
-        console().print(
-            f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
-            f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
-        )
+    console().print(
+        f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
+        f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
+    )
     return 0
 
 
