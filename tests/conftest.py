@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+# Read when Prefect is imported: no test starts a server without asking for one, or tells anybody about it.
+os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
+os.environ["DO_NOT_TRACK"] = "1"
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +25,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
         server = runner.run(running.__aenter__())
         try:
             with server.as_client():
-                runner.run(ensure_pool())
+                runner.run(ensure_pool(), context=contextvars.copy_context())
             yield server
         finally:
             runner.run(running.__aexit__(None, None, None))

@@ -36,11 +36,12 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: is_stopping.set())
     woken = _wakeup_pipe()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    keeper = os.getpid()
     child = subprocess.Popen(  # noqa: S603 - the command is the caller's own
         command,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_prepare_child,  # noqa: PLW1509 - there is one thread only
+        preexec_fn=lambda: _prepare_child(keeper),  # noqa: PLW1509 - there is one thread only
     )
     status: int | None = None
     while status is None and not is_stopping:
@@ -51,9 +52,8 @@ def main(arguments: list[str]) -> int:
     if status is None:
         child.terminate()
         status = _ended(child, woken, deadline)
-    _end_descendants(child.pid, woken, deadline)
-    if status is None:
-        status = child.wait()
+    _end_descendants(child, woken, deadline)
+    status = child.wait()
     return status if status >= 0 else 128 - status
 
 
@@ -70,10 +70,12 @@ class _Flag:
         return self._is_set
 
 
-def _prepare_child() -> None:
+def _prepare_child(keeper: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # should this program be killed, the command does not stay behind
+    if os.getppid() != keeper:  # it was killed just before
+        os._exit(1)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -108,11 +110,11 @@ def _ended(child: subprocess.Popen[bytes], woken: int, deadline: float) -> int |
     return child.poll()
 
 
-def _end_descendants(group: int, woken: int, deadline: float) -> None:
+def _end_descendants(child: subprocess.Popen[bytes], woken: int, deadline: float) -> None:
     """End what the command left behind: politely until the deadline, then not."""
     asked: set[int] = set()
     killing_since: float | None = None
-    while left := _living(group):
+    while left := _living(child):
         now = time.monotonic()
         if now < deadline:
             for pid in left - asked:
@@ -129,15 +131,16 @@ def _end_descendants(group: int, woken: int, deadline: float) -> None:
         _wait([woken], min(until, now + 0.5))
 
 
-def _living(group: int) -> set[int]:
-    """Return the descendants that still run; those that ended are reaped."""
+def _living(child: subprocess.Popen[bytes]) -> set[int]:
+    """Return the descendants that still run; those that ended are reaped, and the command's own status is kept."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child.pid:
+                child.returncode = os.waitstatus_to_exitcode(ended[1])
     if sys.platform != "linux":
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, 0)
-            return {-group}
+            os.killpg(child.pid, 0)
+            return {-child.pid}
         return set()
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -78,11 +78,12 @@ async def private_server(folder: Path, *, port: int = 0) -> AsyncIterator[Privat
         port: 0 takes a free one.
 
     Raises:
+        InvalidInputError: if the port is taken.
         OrchestratorUnreachableError: if it does not come up.
     """
     folder = folder.absolute()  # noqa: ASYNC240 - two quick calls, before anything runs beside them
     folder.mkdir(parents=True, exist_ok=True)
-    port = port or free_port()
+    port = free_port(port)
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(folder), "--factory"]
     command += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
@@ -121,10 +122,20 @@ def _server_environ(folder: Path, port: int) -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
+def free_port(wanted: int = 0) -> int:
+    """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
+
+    Raises:
+        InvalidInputError: if the wanted one is taken.
+    """
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            raise errors.InvalidInputError(
+                f"port {wanted} cannot be listened on: {error.strerror}", next_step="Choose another one, or 0 for any."
+            ) from None
         return int(probe.getsockname()[1])
 
 

@@ -1,0 +1,71 @@
+"""The deployments that Headgate comes with."""
+
+# ruff: noqa: ASYNC221 - a test has nothing else to run meanwhile
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from prefect.client.orchestration import get_client
+
+from headgate.orchestration import QUEUES, Deployment, checked_deployments, read_deployment_file
+from tests.house.tree import ROOT
+
+FILE = ROOT / "prefect.yaml"
+DEPLOYMENTS = read_deployment_file(FILE).deployments
+WINDOWS = [d for d in DEPLOYMENTS if d.entrypoint.endswith(".sample_environment")]
+
+
+def test_every_deployment_can_be_deployed_and_started() -> None:
+    assert len(checked_deployments(FILE)) == len(DEPLOYMENTS)
+
+
+def test_the_environments_of_the_seed_have_a_window_each_and_it_is_on() -> None:
+    on = {d.parameters["environment"] for d in WINDOWS if all(schedule.active for schedule in d.schedules)}
+    assert on == {"affine:sat", "affine:abd", "affine:ded", "agentgym:babyai"}
+
+
+@pytest.mark.parametrize("deployment", WINDOWS, ids=lambda d: d.name)
+def test_a_window_ends_before_the_next_one_begins(deployment: Deployment) -> None:
+    from headgate.config import Settings
+
+    (schedule,) = deployment.schedules
+    drained_s = deployment.parameters["duration_s"] + Settings().drain_timeout_s
+    assert isinstance(schedule.interval, float)
+    assert drained_s + 30 <= schedule.interval
+
+
+def test_windows_do_not_all_begin_at_once() -> None:
+    anchors = [schedule.anchor_date for d in WINDOWS for schedule in d.schedules]
+    assert len(set(anchors)) == len(anchors)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda d: d.name)
+def test_a_deployment_has_a_description_tags_a_limit_and_a_known_queue(deployment: Deployment) -> None:
+    assert (deployment.description or "").endswith(".")
+    assert deployment.tags
+    assert deployment.concurrency_limit is not None
+    assert deployment.work_pool.work_queue_name in QUEUES
+
+
+def test_the_documentation_lists_the_same_deployments() -> None:
+    page = (ROOT / "docs/prefect.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+/[a-z-]+)`", page, re.MULTILINE) == list(checked_deployments(FILE))
+
+
+async def test_one_command_deploys_everything_without_a_question(prefect: object) -> None:
+    command = [sys.executable, "-m", "prefect", "deploy", "--all"]
+    given = {"cwd": ROOT, "env": prefect.environ(), "stdin": subprocess.DEVNULL}  # type: ignore[attr-defined]
+    for _ in range(2):
+        done = subprocess.run(command, **given, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+    async with get_client() as client:
+        for name in checked_deployments(FILE):
+            found = await client.read_deployment_by_name(name)
+            wanted = next(d for d in DEPLOYMENTS if d.name == found.name)
+            assert found.work_queue_name == wanted.work_pool.work_queue_name
+            assert found.global_concurrency_limit is not None
+            assert [(s.slug, s.active) for s in found.schedules] == [(s.slug, s.active) for s in wanted.schedules]
