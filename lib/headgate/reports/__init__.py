@@ -9,20 +9,30 @@ from headgate.reports.statistics import Estimate, combined, distinct, estimate, 
 
 if TYPE_CHECKING:
     from headgate.reports.report import FIGURES, MAX_SCORE_ROWS, Report, build_report
+    from headgate.reports.style import COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid
+    from headgate.reports.svg import INK, drawing, inline_svg
     from headgate.reports.wording import DEFINITIONS
 
 __all__ = [
+    "COLOURS",
     "DEFINITIONS",
     "FIGURES",
+    "INK",
     "MAX_SCORE_ROWS",
+    "WIDTH_IN",
     "Estimate",
     "Report",
     "build_report",
+    "clipped",
     "combined",
     "distinct",
+    "drawing",
     "estimate",
     "estimate_of",
+    "inline_svg",
+    "legend_above",
     "live_view",
+    "quiet_grid",
     "status_line",
     "status_lines",
 ]
@@ -34,6 +44,14 @@ def __getattr__(name: str) -> Any:
         from headgate.reports import report  # noqa: PLC0415
 
         return getattr(report, name)
+    if name in {"COLOURS", "WIDTH_IN", "clipped", "legend_above", "quiet_grid"}:
+        from headgate.reports import style  # noqa: PLC0415
+
+        return getattr(style, name)
+    if name in {"INK", "drawing", "inline_svg"}:
+        from headgate.reports import svg  # noqa: PLC0415
+
+        return getattr(svg, name)
     if name == "DEFINITIONS":
         from headgate.reports import wording  # noqa: PLC0415
 
