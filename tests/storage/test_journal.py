@@ -191,6 +191,18 @@ def test_a_batch_survives_its_process_with_its_id(journal: Journal, tmp_path: Pa
     heir.close()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["spool_state", "assigned_batch", "assign_batch", "batch_rows", "remove_batch", "holders", "abandon_samples"],
+)
+def test_a_spool_of_days_is_not_read_through_for_one_batch(journal: Journal, name: str) -> None:
+    values = {"holder": "h", "batch_id": "b", "rows": 300}
+    plan = [row[3] for row in journal._db.execute("EXPLAIN QUERY PLAN " + journal._sql[name], values)]
+    of_spool = [step for step in plan if "spool" in step]
+    assert of_spool
+    assert [step for step in of_spool if "INDEX" not in step and "PRIMARY KEY" not in step] == []
+
+
 # History.
 
 

@@ -17,6 +17,8 @@ CREATE TABLE IF NOT EXISTS spool (
   accepted_at REAL NOT NULL, holder TEXT NOT NULL, batch_id TEXT
 );
 CREATE INDEX IF NOT EXISTS spool_by_batch ON spool (batch_id) WHERE batch_id IS NOT NULL;
+-- Whose rows wait and which are next, without reading the samples themselves: a spool of days stays quick.
+CREATE INDEX IF NOT EXISTS spool_by_holder ON spool (holder, batch_id);
 CREATE TABLE IF NOT EXISTS counts (
   model TEXT NOT NULL, environment TEXT NOT NULL, minute INTEGER NOT NULL, samples INTEGER NOT NULL,
   PRIMARY KEY (model, environment, minute)
@@ -114,14 +116,15 @@ SELECT holder FROM open_tasks WHERE holder != '' UNION SELECT holder FROM spool 
 SELECT count(*) FROM open_tasks;
 
 -- name: spool_state
-SELECT count(*), min(CASE WHEN batch_id IS NULL THEN accepted_at END), count(batch_id) FROM spool
-WHERE holder = :holder;
+SELECT count(*), (
+  SELECT accepted_at FROM spool WHERE holder = :holder AND batch_id IS NULL ORDER BY position LIMIT 1
+), count(batch_id) FROM spool WHERE holder = :holder;
 
 -- name: spool_count
 SELECT count(*) FROM spool;
 
 -- name: assigned_batch
-SELECT batch_id FROM spool WHERE holder = :holder AND batch_id IS NOT NULL ORDER BY position LIMIT 1;
+SELECT batch_id FROM spool WHERE holder = :holder AND batch_id IS NOT NULL ORDER BY batch_id LIMIT 1;
 
 -- name: assign_batch
 UPDATE spool SET batch_id = :batch_id WHERE position IN (
