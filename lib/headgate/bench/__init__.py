@@ -1,1 +1,30 @@
-"""bench."""
+"""Benchmarks: scenarios beside their rivals, artifacts with everything that a figure depends on, and their report."""
+
+from headgate.bench.artifact import FORMAT, newest_artifacts
+from headgate.bench.bars import Bar, at_least, at_most
+from headgate.bench.page import bench_page
+from headgate.bench.registry import scenario, scenario_names
+from headgate.bench.running import Finished, run_scenario
+from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Size
+from headgate.bench.spread import Spread, spread_of
+
+__all__ = [
+    "FORMAT",
+    "Bar",
+    "Bench",
+    "Chart",
+    "Finished",
+    "Outcome",
+    "Progress",
+    "Scenario",
+    "Size",
+    "Spread",
+    "at_least",
+    "at_most",
+    "bench_page",
+    "newest_artifacts",
+    "run_scenario",
+    "scenario",
+    "scenario_names",
+    "spread_of",
+]

@@ -1,0 +1,57 @@
+"""Charts of an artifact as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headgate.reports import COLOURS, INK, WIDTH_IN, clipped, drawing, inline_svg, legend_above, quiet_grid
+
+_HEIGHT_IN: Final = 3.2
+
+
+def chart_svg(chart: Mapping[str, Any], name: str) -> str:
+    """Return a chart of an artifact as an SVG element; `name` prefixes its ids."""
+    with drawing():
+        figure = Figure(figsize=(WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        axes = figure.subplots()
+        if chart["kind"] == "lines":
+            _lines(axes, chart["series"])
+        else:
+            _bars(axes, chart["series"])
+        if chart["level"] is not None:
+            axes.axhline(chart["level"], color=INK, linewidth=1, linestyle=(0, (4, 3)), label="bar")
+        if "x" in chart["log"]:
+            axes.set_xscale("log")
+        if "y" in chart["log"]:
+            axes.set_yscale("log")
+        elif axes.get_ylim()[0] > 0:
+            axes.set_ylim(bottom=0)
+        axes.set_xlabel(chart["x"])
+        axes.set_ylabel(chart["y"])
+        quiet_grid(axes, "y")
+        if len(axes.get_legend_handles_labels()[0]) > 1:
+            legend_above(axes)
+    return inline_svg(figure, name, chart["title"])
+
+
+def _lines(axes: Axes, series: Mapping[str, Any]) -> None:
+    for number, (label, points) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        marker = "o" if len(points) <= 12 else None
+        axes.plot(
+            [x for x, _ in points], [y for _, y in points], color=colour, marker=marker, markersize=4, label=label
+        )
+
+
+def _bars(axes: Axes, series: Mapping[str, Any]) -> None:
+    names = list(dict.fromkeys(name for points in series.values() for name, _ in points))
+    width = 0.8 / max(1, len(series))
+    for number, (label, points) in enumerate(series.items()):
+        shift = (number - (len(series) - 1) / 2) * width
+        places = [names.index(name) + shift for name, _ in points]
+        axes.bar(places, [value for _, value in points], width, color=COLOURS[number % len(COLOURS)], label=label)
+    axes.set_xticks(range(len(names)), [clipped(name, 22) for name in names], rotation=20 if len(names) > 5 else 0)

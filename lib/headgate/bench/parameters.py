@@ -1,0 +1,41 @@
+"""Parameters of a scenario, changed from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from headgate.core.errors import InvalidInputError
+
+P = TypeVar("P")
+
+
+def changed(parameters: P, changes: Sequence[str]) -> P:
+    """Return the parameters with `changes` made, each `name=value`; a list's values are separated by commas.
+
+    Raises:
+        InvalidInputError: if a change has another form, or names no parameter, or its value does not fit.
+    """
+    known: dict[str, Any] = {f.name: getattr(parameters, f.name) for f in dataclasses.fields(parameters)}  # type: ignore[arg-type]
+    for change in changes:
+        name, equals, text = change.partition("=")
+        name = name.strip()
+        if not equals:
+            raise InvalidInputError(f"--set takes name=value (got {change!r})")
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise InvalidInputError(
+                f"the benchmark has no parameter {name!r}{hint}", next_step=f"It has: {', '.join(known)}."
+            )
+        known[name] = text.split(",") if isinstance(known[name], tuple) else text.strip()
+    try:
+        return TypeAdapter(type(parameters)).validate_python(known)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise InvalidInputError(f"parameter {place}: {problem['msg']} (got {problem['input']!r:.80})") from None

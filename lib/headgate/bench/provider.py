@@ -1,0 +1,127 @@
+"""A simulated provider in a process of its own, and what it counted."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from headgate.core.errors import HeadgateError
+from headgate.models import SimulationPlan, serve
+
+_START_S: Final = 60.0
+_STOP_S: Final = 10.0
+
+
+class ProviderFailedError(HeadgateError):
+    """The simulated provider of a benchmark did not start, or is gone."""
+
+    code = "bench_provider_failed"
+    next_step = "Run the benchmark again; with --verbose the provider's own messages are shown."
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the provider did between a reset and a reading of its figures.
+
+    Attributes:
+        seconds: length of the window.
+        busy_slot_s: integral of busy slots over it.
+        utilisation: that integral over cap × seconds.
+        answered: requests served whole.
+        refused: requests answered 429.
+    """
+
+    seconds: float
+    busy_slot_s: float
+    utilisation: float
+    answered: int
+    refused: int
+
+
+class Provider:
+    """A running provider; owned by `provider`."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self.base_url = f"{url}/v1"
+        self._stats = f"{url}/_headgate/stats"
+        self._session = session
+
+    async def reset(self) -> None:
+        """Begin a window."""
+        async with self._session.post(f"{self._stats}/reset") as response:
+            response.raise_for_status()
+
+    async def window(self) -> Window:
+        """Return the figures since the last reset."""
+        found = await self._read()
+        by_status = found["by_status"]
+        return Window(
+            seconds=found["elapsed_s"],
+            busy_slot_s=found["busy_slot_s"],
+            utilisation=found["utilisation"],
+            answered=by_status.get("200", 0),
+            refused=by_status.get("429", 0),
+        )
+
+    async def in_flight(self) -> int:
+        """Return the requests in service now."""
+        return int((await self._read())["in_flight"])
+
+    async def _read(self) -> dict[str, Any]:
+        async with self._session.get(self._stats) as response:
+            response.raise_for_status()
+            found: dict[str, Any] = await response.json()
+            return found
+
+
+@asynccontextmanager
+async def provider(plan: SimulationPlan) -> AsyncIterator[Provider]:
+    """Give a provider that runs in another process, and stop it in the end.
+
+    Raises:
+        ProviderFailedError: if it does not start.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        __name__,
+        plan.model_dump_json(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None, "a pipe was asked for"
+    assert process.stdout is not None, "a pipe was asked for"
+    try:
+        async with asyncio.timeout(_START_S):
+            url = (await process.stdout.readline()).decode().strip()
+        if not url:
+            raise ProviderFailedError("the simulated provider ended before it listened")
+        async with aiohttp.ClientSession() as session:
+            yield Provider(url, session)
+    except TimeoutError:
+        raise ProviderFailedError(f"the simulated provider did not listen within {_START_S:g} s") from None
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _serve(plan: SimulationPlan) -> None:
+    """Serve until standard input ends, which it does however the process that started this one ends."""
+    async with serve(simulation=plan) as endpoint:
+        print(endpoint.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(SimulationPlan.model_validate_json(sys.argv[1])))

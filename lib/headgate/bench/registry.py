@@ -1,0 +1,34 @@
+"""The registry: every module of `headgate.bench.scenarios` is a scenario, in one file each."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from typing import Any
+
+from headgate.bench import scenarios
+from headgate.bench.scenario import Scenario
+from headgate.core.errors import InvalidInputError
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of all scenarios, sorted; imports none of them."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(scenarios.__path__)))
+
+
+def scenario(name: str) -> Scenario[Any]:
+    """Return a scenario.
+
+    Raises:
+        InvalidInputError: if there is none of that name.
+    """
+    names = scenario_names()
+    if name not in names:
+        nearest = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise InvalidInputError(
+            f"there is no benchmark {name!r}{hint}", next_step="`headgate bench list` lists them all."
+        )
+    found: Scenario[Any] = importlib.import_module(f"{scenarios.__name__}.{name}").SCENARIO
+    return found

@@ -1,0 +1,140 @@
+"""`headgate bench`: scenarios beside their rivals, and the report of what they found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.bench import (
+    Finished,
+    Size,
+    bench_page,
+    newest_artifacts,
+    run_scenario,
+    scenario,
+    scenario_names,
+)
+from headgate.bench import Progress as Tell
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+from headgate.telemetry import setup_logging
+
+_MISSED: Final = 4
+_OUTPUT: Final = Path(".headgate/bench")
+
+
+def bench(
+    name: Annotated[str, Parameter(help="A scenario, or `list`, or `report`.")] = "",
+    *,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Run every scenario.")] = False,
+    quick: Annotated[bool, Parameter(negative="", help="Under a minute; the default.")] = False,
+    full: Annotated[bool, Parameter(negative="", help="Figures for publication; minutes.")] = False,
+    seed: Annotated[int, Parameter(help="Of everything random.")] = 0,
+    output: Annotated[Path, Parameter(name=("--output", "-o"), help="Folder of the artifacts.")] = _OUTPUT,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative="", help="A parameter, as name=value; may be repeated.")
+    ] = (),
+    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="", help="Show log lines.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a benchmark scenario, beside its rivals where it has some, and hold the figures to their bars.
+
+    `headgate bench list` names the scenarios; `headgate bench report` makes one HTML page of the newest artifacts.
+    Exit status 0 when every bar is met, 4 when one is missed.
+    """
+    if name == "list":
+        return _list(as_json=as_json)
+    if name == "report":
+        return _report(output, as_json=as_json)
+    if quick and full:
+        raise InvalidInputError("--quick and --full exclude each other", next_step="Leave one of them out.")
+    names = _chosen(name, every=all_)
+    setup_logging(verbosity=1 if verbose else 0)
+    size: Size = "full" if full else "quick"
+    finished = []
+    for one in names:
+        with _shown(one) as tell:
+            finished.append(run_scenario(scenario(one), size, output=output, seed=seed, changes=set_, progress=tell))
+        if not as_json:
+            _print(finished[-1])
+    if as_json:
+        documents = [one.document() for one in finished]
+        print_json({"scenarios": documents} if all_ else documents[0])
+    return 0 if all(one.is_met for one in finished) else _MISSED
+
+
+def _chosen(name: str, *, every: bool) -> tuple[str, ...]:
+    if every and name:
+        raise InvalidInputError(f"--all runs every scenario, {name!r} too", next_step="Leave one of them out.")
+    if not every and not name:
+        raise InvalidInputError(
+            "no scenario is named", next_step=f"Name one of {', '.join(scenario_names())}, or use --all."
+        )
+    return scenario_names() if every else (scenario(name).name,)
+
+
+def _list(*, as_json: bool) -> int:
+    found = [scenario(name) for name in scenario_names()]
+    if as_json:
+        print_json([{"scenario": one.name, "what": one.what} for one in found])
+    else:
+        print_table(f"{len(found)} scenarios", ("scenario", "what it measures"), [(s.name, s.what) for s in found])
+    return 0
+
+
+def _report(output: Path, *, as_json: bool) -> int:
+    artifacts = newest_artifacts(output)
+    path = output / "report.html"
+    try:
+        path.write_text(bench_page(artifacts), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"report {path} cannot be written: {error.strerror}") from None
+    if as_json:
+        print_json({"path": str(path.resolve()), "scenarios": [artifact["scenario"] for artifact in artifacts]})
+    else:
+        console().print(f"{len(artifacts)} scenarios: {path.resolve()}", highlight=False, markup=False)
+    return 0
+
+
+def _print(finished: Finished) -> None:
+    rows = [
+        (
+            bar.id,
+            bar.what,
+            bar.value,
+            f"{'>=' if bar.side == 'at_least' else '<='} {bar.bar:g}",
+            bar.unit,
+            "met" if bar.met else "MISSED",
+            "; ".join(
+                f"{name}: {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in bar.beside.items()
+            ),
+        )
+        for bar in finished.bars
+    ]
+    print_table(finished.scenario, ("id", "what", "value", "bar", "unit", "", "beside"), rows, right=(2, 3))
+    for note in finished.artifact["notes"]:
+        console().print(note, highlight=False, markup=False)
+    console().print(f"artifact: {finished.path}", highlight=False, markup=False)
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[Tell]:
+    """Give what is told of progress, and show it while the context lasts where standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _share, _what: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[what]}"),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=1.0, what="")
+        yield lambda share, what: progress.update(task, completed=share, what=what)
