@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=3, help="kills per chaos test (make chaos: 30)")
+    parser.addoption("--kills", type=int, default=2, help="kills per chaos test (make chaos: 30)")
     parser.addoption("--chaos-seed", type=int, default=0, help="seed of the random points")
 
 

@@ -1,0 +1,107 @@
+"""kill -9 of the Prefect server, of its worker, and of the flow run's process, at random points of a window."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headgate.orchestration import (
+    deploy_all,
+    ensure_pool,
+    private_server,
+    read_deployment_file,
+    start_run,
+    worker,
+)
+from headgate.storage import open_store
+from tests.chaos.campaign_process import Place
+from tests.chaos.test_runner_kills import endpoint
+from tests.house.tree import ROOT
+
+__all__ = ["endpoint"]
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3_600)]
+
+VICTIMS = {"server": b"uvicorn", "worker": b"worker\0start", "flow run": b"prefect.engine"}
+
+
+def processes_of(folder: Path, words: bytes) -> Iterator[int]:
+    """Yield the processes of this test's server and worker whose command line holds `words`."""
+    mark = f"PREFECT_HOME={folder}".encode()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if (
+                entry.name.isdigit()
+                and words in (entry / "cmdline").read_bytes()
+                and b"keeper" not in (entry / "cmdline").read_bytes()
+                and mark in (entry / "environ").read_bytes()
+            ):
+                yield int(entry.name)
+
+
+async def started_episodes(events: Path, more_than: int) -> None:
+    """Return when the flow run has written that it sampled."""
+    async with asyncio.timeout(60):
+        while len(acknowledged(events)) <= more_than:  # noqa: ASYNC110 - another process writes the file
+            await asyncio.sleep(0.1)
+
+
+def acknowledged(events: Path) -> list[str]:
+    """The samples that the flow runs have told of; a line that was cut by a kill is none."""
+    found = []
+    for line in events.read_bytes().splitlines() if events.exists() else ():
+        with suppress(orjson.JSONDecodeError):
+            event = orjson.loads(line)
+            if event.get("event") == "sample_accepted":
+                found.append(event["fields"]["task_id"])
+    return found
+
+
+async def test_kills_of_server_worker_and_run_lose_and_double_nothing(
+    tmp_path: Path, endpoint: str, kills: int, chaos_seed: int
+) -> None:
+    place = Place(tmp_path, endpoint, str(tmp_path / "samples"))
+    events = tmp_path / "events.jsonl"
+    variables = {
+        "HEADGATE_ROSTER": str(tmp_path / "roster.yaml"),
+        "HEADGATE_STORE": place.store,
+        "HEADGATE_JOURNAL": str(tmp_path / "journal"),
+        "HEADGATE_RATES": place.rates,
+        "HEADGATE_EVENTS_FILE": str(events),
+        "BATCH_FLUSH_INTERVAL": "0.1",
+    }
+    file = read_deployment_file(ROOT / "prefect.yaml")
+    free = [d.model_copy(update={"schedules": [], "concurrency_limit": None}) for d in file.deployments]
+    (tmp_path / "prefect.yaml").write_text(file.model_copy(update={"deployments": free}).as_yaml())
+    rng = random.Random(chaos_seed)
+    for point in range(kills):
+        victim = list(VICTIMS)[point % len(VICTIMS)]
+        before = len(acknowledged(events))
+        async with private_server(tmp_path / "prefect") as server:
+            environ = server.environ() | variables
+            with server.as_client():
+                if point == 0:
+                    await ensure_pool()
+                    await deploy_all(tmp_path / "prefect.yaml", tmp_path, environ)
+                async with worker(tmp_path, environ, drain_s=5.0):
+                    await start_run("sample-environment/affine-sat", {"duration_s": 8.0})
+                    await started_episodes(events, before)
+                    await asyncio.sleep(rng.uniform(0.0, 3.0))
+                    pids = list(processes_of(server.folder, VICTIMS[victim]))
+                    assert pids, f"no {victim} to kill"
+                    for pid in pids:
+                        os.kill(pid, signal.SIGKILL)
+                    await asyncio.sleep(rng.uniform(0.0, 2.0))
+    place.acknowledged = acknowledged(events)
+    assert len(place.acknowledged) > 5 * kills
+    assert place.drain() == 0
+    place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)
+    assert not list(processes_of(tmp_path / "prefect", b"prefect")), "a process was left behind"
