@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# Laws are checked by what they say and not by the clock: tests share their machine.
+hypothesis.settings.register_profile(
+    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("house")
 
 # Read when Prefect is imported: no test starts a server without asking for one, or tells anybody about it.
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
 os.environ["DO_NOT_TRACK"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let Prefect's own clients leave connections open in the tests that use them."""
+    for item in items:
+        if "prefect_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+
+
+async def _told() -> None:
+    """Return once Prefect's threads of this process have sent what they hold; without a server they try for minutes."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogHandler
+
+    await APILogHandler.aflush()
+    await asyncio.to_thread(EventsWorker.drain_all, timeout=5)
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +51,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
             with server.as_client():
                 runner.run(ensure_pool(), context=contextvars.copy_context())
             yield server
+            runner.run(_told())
         finally:
             runner.run(running.__aexit__(None, None, None))
 
@@ -36,6 +61,28 @@ def prefect(prefect_server: object) -> Iterator[object]:
     """The server, with this process as its client."""
     with prefect_server.as_client():  # type: ignore[attr-defined]
         yield prefect_server
+    gc.collect()  # here, where their warnings are ignored: Prefect leaves connections to the garbage collector
+
+
+@pytest.fixture(scope="session")
+def prefect_worker(prefect_server: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a real worker that has the deployments of `prefect.yaml`, their schedules off."""
+    from headgate.orchestration import deploy_all, read_deployment_file, worker
+    from tests.house.tree import ROOT
+
+    folder = tmp_path_factory.mktemp("worker")
+    file = read_deployment_file(ROOT / "prefect.yaml")
+    off = [d.model_copy(update={"schedules": [], "concurrency_limit": None}) for d in file.deployments]
+    (folder / "prefect.yaml").write_text(file.model_copy(update={"deployments": off}).as_yaml())
+    environ = {k: v for k, v in prefect_server.environ().items() if not k.startswith("HEADGATE_")}  # type: ignore[attr-defined]
+    with asyncio.Runner() as runner:
+        running = worker(folder, environ)
+        runner.run(running.__aenter__())
+        try:
+            runner.run(deploy_all(folder / "prefect.yaml", folder, environ))
+            yield folder
+        finally:
+            runner.run(running.__aexit__(None, None, None))
 
 
 @pytest.fixture
