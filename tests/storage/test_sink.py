@@ -17,7 +17,7 @@ from headgate.simulation.virtual_time import LoopClock, run_virtual
 from headgate.storage import Journal, JournalThread, Sink, SinkRules, StoredBatch
 from tests.storage.journals import NOW, opened, opening, sample
 
-RULES = SinkRules(batch_size=10, max_wait_s=300.0)
+RULES = SinkRules(batch_size=10, max_wait_s=300.0, largest=20)
 
 
 @dataclass
@@ -98,16 +98,16 @@ def played(
     return bench
 
 
-def test_a_full_batch_is_stored_at_once_and_the_rest_waits(tmp_path: Path) -> None:
+def test_once_a_batch_is_full_everything_that_waits_goes_with_it(tmp_path: Path) -> None:
     async def script(bench: Workbench) -> None:
         bench.accept(9)
         await asyncio.sleep(10)
         assert bench.store.tries == []
         bench.accept(4)
         await asyncio.sleep(10)
-        assert [rows for _, _, rows in bench.store.tries] == [tuple(range(10))]
+        assert [rows for _, _, rows in bench.store.tries] == [tuple(range(13))]
         assert bench.times == [10.0]
-        assert (bench.sink.spooled, bench.journal.spool_count()) == (3, 3)
+        assert (bench.sink.spooled, bench.journal.spool_count()) == (0, 0)
 
     played(tmp_path, script)
 
@@ -128,15 +128,15 @@ def test_a_sample_waits_no_longer_than_the_longest_wait(tmp_path: Path) -> None:
     played(tmp_path, script)
 
 
-def test_many_full_batches_are_stored_one_after_another(tmp_path: Path) -> None:
+def test_no_batch_is_larger_than_the_largest_and_what_is_less_than_full_waits(tmp_path: Path) -> None:
     async def script(bench: Workbench) -> None:
-        bench.accept(35)
+        bench.accept(45)
         await asyncio.sleep(10)
-        assert [len(rows) for _, _, rows in bench.store.tries] == [10, 10, 10]
-        assert bench.times == [0.0, 2.0, 4.0]
+        assert [len(rows) for _, _, rows in bench.store.tries] == [20, 20]
+        assert bench.times == [0.0, 2.0]
 
     bench = played(tmp_path, script, ScriptedStore(takes_s=2.0))
-    assert bench.store.sequences == list(range(35))
+    assert bench.store.sequences == list(range(45))
 
 
 def test_a_failed_batch_keeps_its_id_and_its_rows_while_others_arrive(tmp_path: Path) -> None:

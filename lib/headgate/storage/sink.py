@@ -19,8 +19,6 @@ _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 60.0
 """A store that is down for an hour is asked once a minute; the spool holds the samples meanwhile."""
 
-_LARGEST_BATCH: Final = 5_000
-"""Once a batch is due, everything that waits goes with it: a part costs the same whether it has ten rows or a thousand."""
 _MOST_DOUBLINGS: Final = 6
 """They lead past the longest pause; a power of the number of failures would overflow within a day."""
 
@@ -39,10 +37,14 @@ class BatchStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkRules:
-    """When a batch is stored: at `batch_size` samples or more, or when the oldest has waited `max_wait_s`."""
+    """When a batch is stored: at `batch_size` samples, or when the oldest has waited `max_wait_s`.
+
+    Everything that waits then goes with it, up to `largest`: a part costs the same with ten rows or a thousand.
+    """
 
     batch_size: int = 300
     max_wait_s: float = 300.0
+    largest: int = 5_000
 
 
 class Sink:
@@ -138,7 +140,7 @@ class Sink:
         journal = self._journal.journal
         batch: SpooledBatch | None = None
         try:
-            batch = await self._journal.call(journal.next_batch, max(self._rules.batch_size, _LARGEST_BATCH))
+            batch = await self._journal.call(journal.next_batch, max(self._rules.batch_size, self._rules.largest))
             if batch is not None:
                 began = self._clock.monotonic()
                 stored = await self._store.put_batch(batch.batch_id, list(batch.samples))
