@@ -1,0 +1,81 @@
+"""Evaluation, report and compaction, run in this process against a real server."""
+
+# ruff: noqa: ASYNC240 - a test has nothing else to run meanwhile
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from blocks import ReportStore, SampleStore
+from flows.evaluation import evaluate
+from flows.upkeep import compact_samples, report
+from headgate.core import errors
+from tests.flows.api import artifacts_of, newest_run
+from tests.flows.places import Places
+
+
+async def test_an_evaluation_runs_each_cell_once_and_goes_on_with_what_is_new(prefect: object, places: Places) -> None:
+    async def run(instances: int) -> int:
+        counts = await evaluate(instances, environments=["affine:sat"], settings=places.settings())
+        return counts["samples"]
+
+    assert await run(3) == 2 * 3
+    assert await run(3) == 0
+    assert await run(5) == 2 * 2
+    stored = await places.stored()
+    assert sorted(stored.filter(stored["model"] == "solver@main")["sequence"]) == [0, 1, 2, 3, 4]
+
+
+async def test_an_evaluation_can_choose_models(prefect: object, places: Places) -> None:
+    counts = await evaluate(2, environments=["affine:sat"], models=["solver"], settings=places.settings())
+    assert counts["samples"] == 2
+    assert set((await places.stored())["model"]) == {"solver@main"}
+    with pytest.raises(errors.InvalidRosterError, match="no model 'sovler'"):
+        await evaluate(2, environments=["affine:sat"], models=["sovler"], settings=places.settings())
+
+
+async def _saved(places: Places, name: str, public_url: str = "") -> str:
+    await SampleStore(url=str(places.folder / "samples")).asave(name, overwrite=True)
+    await ReportStore(url=str(places.folder / "reports"), public_url=public_url).asave(name, overwrite=True)
+    return name
+
+
+async def test_a_report_is_a_page_with_artifacts_that_lead_to_it(prefect: object, places: Places) -> None:
+    await evaluate(3, environments=["affine:sat"], settings=places.settings())
+    name = await _saved(places, "with-link", "https://reports.example.com")
+    made = await report(hours=2, store=name, reports=name, title="Monday")
+    page = Path(made["places"]["report.html"])
+    assert made["samples"] == 6
+    assert "Monday" in page.read_text("utf-8")
+    published = await artifacts_of((await newest_run("report on 2 hours")).id)
+    assert "solver@main" in published["report"]
+    assert made["links"]["report.html"] in published["report-page"]
+    assert {row["model"] for row in published["report-scores"]} == {"solver@main", "random@main"}
+
+
+async def test_without_a_public_address_the_reader_learns_how_to_open_the_page(prefect: object, places: Places) -> None:
+    await evaluate(1, environments=["affine:sat"], settings=places.settings())
+    name = await _saved(places, "without-link")
+    made = await report(hours=3, store=name, reports=name)
+    published = await artifacts_of((await newest_run("report on 3 hours")).id)
+    assert f"xdg-open {made['places']['report.html']}" in published["report-page"]
+
+
+async def test_a_report_on_nothing_says_so(prefect: object, places: Places) -> None:
+    name = await _saved(places, "empty")
+    assert (await report(store=name, reports=name))["samples"] == 0
+
+
+async def test_compaction_merges_what_many_runs_stored(prefect: object, places: Places) -> None:
+    for instances in range(1, 10):
+        await evaluate(
+            instances, environments=["affine:sat"], models=["solver"], settings=places.settings(status_interval_s=60)
+        )
+    name = await _saved(places, "crowded")
+    done = await compact_samples(store=name)
+    assert (done["parts_merged"], done["parts_made"]) == (9, 1)
+    assert sorted((await places.stored())["sequence"]) == list(range(9))
+    published = await artifacts_of((await newest_run("compact samples")).id)
+    assert {"what": "parts merged", "count": "9"} in published["compaction"]
