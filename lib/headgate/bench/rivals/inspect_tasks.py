@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.bench.provider import Provider, ProviderFailedError, Window
+from headgate.bench.provider import Provider, Window
 
 NOT_INSTALLED: Final = "not installed"
 
 _START_S: Final = 120.0
 _LOOK_EVERY_S: Final = 0.25
+
+
+class RivalFailedError(Exception):
+    """The rival did not run; the scenario goes on without it."""
 
 
 def inspect_is_installed() -> bool:
@@ -31,7 +34,7 @@ async def inspect_sampled(
     `at_once`, no log of samples and none in real time.
 
     Raises:
-        ProviderFailedError: if it never asked anything.
+        RivalFailedError: if it never asked anything.
     """
     arguments = [endpoint.base_url, str(folder), str(models), str(max(1, at_once // models)), str(samples)]
     process = await asyncio.create_subprocess_exec(
@@ -56,7 +59,7 @@ async def _begun(endpoint: Provider, process: asyncio.subprocess.Process) -> Non
         await asyncio.sleep(_LOOK_EVERY_S)
         waited_s += _LOOK_EVERY_S
         if waited_s > _START_S or process.returncode is not None:
-            raise ProviderFailedError("inspect_ai asked nothing of the provider")
+            raise RivalFailedError("inspect_ai asked nothing of the provider")
 
 
 def _evaluate(base_url: str, folder: str, models: int, connections: int, samples: int) -> None:
@@ -65,9 +68,12 @@ def _evaluate(base_url: str, folder: str, models: int, connections: int, samples
     model: Any = importlib.import_module("inspect_ai.model")
     scorer: Any = importlib.import_module("inspect_ai.scorer")
     solver: Any = importlib.import_module("inspect_ai.solver")
-    question = dataset.Sample(input="Task: answer right or wrong.", target="right")
+    questions = [
+        dataset.Sample(id=number, input="Task: answer right or wrong.", target="right")
+        for number in range(samples // models)
+    ]
     inspect.eval(
-        inspect.Task(dataset=[question] * (samples // models), solver=solver.generate(), scorer=scorer.match()),
+        inspect.Task(dataset=questions, solver=solver.generate(), scorer=scorer.match()),
         model=[
             model.get_model(f"openai-api/bench/simulated-{number:03d}", base_url=base_url, api_key="none")
             for number in range(models)
@@ -82,6 +88,5 @@ def _evaluate(base_url: str, folder: str, models: int, connections: int, samples
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("INSPECT_TELEMETRY", "false")
     address, log_folder, *numbers = sys.argv[1:]
     _evaluate(address, log_folder, *map(int, numbers))

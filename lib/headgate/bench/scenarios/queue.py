@@ -192,9 +192,10 @@ def _cycle_us(
     Tasks are made outside of the measured time. New ones go round the open groups, which is the order in which equal
     groups are served, so that the backlog of each stays as it is.
     """
-    backlog = max(parameters.backlog, 2 * len(names), 2 * _IN_FLIGHT)
-    contender.fill([_task(number, names[number % len(names)]) for number in range(backlog)])
     is_open = [name for name in names if name not in closed]
+    each = max(math.ceil(parameters.backlog / len(names)), math.ceil(2 * _IN_FLIGHT / len(is_open)))
+    backlog = each * len(names)
+    contender.fill([_task(number, names[number % len(names)]) for number in range(backlog)])
     spent_s, done = 0.0, 0
     while done < parameters.tasks and spent_s < limit_s:
         numbers = range(done, min(done + _CHUNK, parameters.tasks))

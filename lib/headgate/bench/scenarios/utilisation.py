@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from headgate.bench.bars import at_least
 from headgate.bench.fleet import fleet, free_names
 from headgate.bench.provider import Provider, Window, provider
 from headgate.bench.rivals.batch_rounds import BatchRounds, expected_utilisation
-from headgate.bench.rivals.inspect_tasks import NOT_INSTALLED, inspect_is_installed, inspect_sampled
+from headgate.bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
 from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
 from headgate.bench.spread import spread_of
 from headgate.campaign import Campaign, CampaignPlan, EndpointChats
@@ -83,27 +82,33 @@ async def _measure(parameters: UtilisationParameters, bench: Bench) -> Outcome:
         contenders += ["batch rounds"]
         contenders += ["inspect_ai"] if inspect_is_installed() else []
     samples: list[dict[str, Any]] = []
+    failed: dict[str, float | str] = {} if "inspect_ai" in contenders else {"inspect_ai": NOT_INSTALLED}
     async with provider(plan) as endpoint:
         for iteration in range(parameters.iterations):
             for number, name in enumerate(contenders):
                 share = (iteration + number / len(contenders)) / parameters.iterations
                 bench.progress(share, f"{name}, {iteration + 1} of {parameters.iterations}")
-                folder = bench.folder / f"{iteration}-{number}"
                 began, cpu = time.monotonic(), time.process_time()
-                window = await _run(name, parameters, endpoint, folder, seed=bench.seed + iteration)
+                try:
+                    window = await _run(name, parameters, endpoint, bench, iteration)
+                except RivalFailedError as error:
+                    failed[name] = str(error)
+                    continue
+                cpu_share = (time.process_time() - cpu) / (time.monotonic() - began)
                 samples.append(
-                    {"iteration": iteration, "contender": name}
-                    | asdict(window)
-                    | {"client_cpu_share": (time.process_time() - cpu) / (time.monotonic() - began)}
+                    {"iteration": iteration, "contender": name} | asdict(window) | {"client_cpu_share": cpu_share}
                 )
                 await _idle(endpoint)
-    return _outcome(parameters, contenders, samples)
+    return _outcome(parameters, samples, failed)
 
 
-async def _run(name: str, parameters: UtilisationParameters, endpoint: Provider, folder: Path, *, seed: int) -> Window:
+async def _run(
+    name: str, parameters: UtilisationParameters, endpoint: Provider, bench: Bench, iteration: int
+) -> Window:
+    folder = bench.folder / f"{name}-{iteration}".replace(" ", "-")
     match name:
         case "headgate":
-            return await _ours(parameters, endpoint, folder, seed)
+            return await _ours(parameters, endpoint, folder, bench.seed + iteration)
         case "batch rounds":
             return await _rounds(parameters, endpoint)
         case _:
@@ -179,25 +184,24 @@ async def _idle(endpoint: Provider) -> None:
         await asyncio.sleep(0.05)
 
 
-def _outcome(parameters: UtilisationParameters, contenders: Sequence[str], samples: list[dict[str, Any]]) -> Outcome:
-    by_name = {name: [s["utilisation"] for s in samples if s["contender"] == name] for name in contenders}
+def _outcome(
+    parameters: UtilisationParameters, samples: list[dict[str, Any]], failed: dict[str, float | str]
+) -> Outcome:
+    names = list(dict.fromkeys(s["contender"] for s in samples))
+    by_name = {name: [s["utilisation"] for s in samples if s["contender"] == name] for name in names}
     ours = by_name["headgate"]
-    beside: dict[str, float | str] = {
-        name: spread_of(values).median for name, values in by_name.items() if name != "headgate"
-    }
+    beside = {name: spread_of(values).median for name, values in by_name.items() if name != "headgate"} | failed
     if parameters.rivals:
-        pairs = parameters.models * parameters.environments
-        for label, tasks in (
-            ("batch rounds, in theory", pairs),
-            ("rounds of one task per slot, in theory", parameters.cap),
-        ):
+        in_theory = {
+            "batch rounds, in theory": parameters.models * parameters.environments,
+            "rounds of one task per slot, in theory": parameters.cap,
+        }
+        for label, tasks in in_theory.items():
             beside[label] = expected_utilisation(tasks, parameters.cap, parameters.sigma)
-        beside.setdefault("inspect_ai", NOT_INSTALLED)
-    ratios = {f"{name}: utilisation": spread_of(values) for name, values in by_name.items()}
-    ratios |= {
+    ratios = {f"{name}: utilisation": spread_of(values) for name, values in by_name.items()} | {
         f"headgate / {name}": spread_of([mine / theirs for mine, theirs in zip(ours, values, strict=True)])
         for name, values in by_name.items()
-        if name != "headgate"
+        if len(values) == len(ours) and name != "headgate"
     }
     refused = sum(s["refused"] for s in samples if s["contender"] == "headgate")
     return Outcome(
