@@ -117,7 +117,32 @@ def test_the_last_day_counts_and_not_everything_since_the_start() -> None:
     assert 195 <= third <= 205
 
 
+def test_the_end_of_the_boost_keeps_the_share_of_each_interval_that_is_over() -> None:
+    sampler = day().sampler
+    dues = {e: line.cadence.due for e, line in sampler._lines.items()}
+    now = min(dues.values()) - 1.0
+    sampler._total.add(now, 200)
+    demand, (changed,) = sampler.due(now)
+    assert demand == []
+    assert isinstance(changed, BoostChanged)
+    for environment, line in sampler._lines.items():
+        assert line.cadence.due - now == pytest.approx(3 * (dues[environment] - now))
+    sampler.validate()
+
+
 # Restarts.
+
+
+def test_a_restart_of_many_models_that_are_all_overdue_is_no_herd() -> None:
+    past = {e: PairHistory(((NOW - HOUR_S, 200),), NOW - 1_800.0) for e in RATES}
+    firsts = []
+    for ordinal in range(95):
+        sampler = day(past=past, ordinal=ordinal).sampler
+        firsts += [line.cadence.next_at - NOW for line in sampler._lines.values()]
+    assert min(firsts) >= 0
+    assert max(firsts) <= DAY_S / 80 / 2
+    busiest = max(sum(begin <= at < begin + 10 for at in firsts) for begin in range(0, 540, 10))
+    assert busiest <= 3 * len(firsts) * 10 / 432
 
 
 @pytest.mark.parametrize("at_hour", [0.3, 7.0, 12.21, 23.9])

@@ -317,6 +317,21 @@ def test_a_death_is_counted_on_the_tasks_that_had_begun_and_on_no_others(tmp_pat
     journals[-1]._holders.leave()
 
 
+def test_the_spool_of_a_dead_process_is_stored_by_its_heir(tmp_path: Path) -> None:
+    dead = Journal(tmp_path, "main")
+    samples = spool(dead, 3)
+    dead._db.close()
+    dead._holders.leave()  # what the system does when the process dies
+    heir = Journal(tmp_path, "main")
+    assert heir.spool_state().rows == 0
+    heir.adopt([], [])
+    assert heir.spool_state().rows == 3
+    batch = heir.next_batch(10)
+    assert batch is not None
+    assert list(batch.samples) == samples
+    heir.close()
+
+
 def test_closing_twice_is_legal_and_leaves_no_lock_behind(journal: Journal) -> None:
     journal.close()
     journal.close()
