@@ -103,7 +103,7 @@ def test_a_model_that_leaves_the_roster_gives_its_label_to_another(registry):
         (events.RowsQuarantined("b", 4, "p", "r"), "headgate_rows_quarantined_total", {}, 4),
         (events.RosterRefreshFailed("", 1), "headgate_roster_refresh_failures_total", {}, 1),
         (events.TaskProviderFailed("", 1), "headgate_task_provider_failures_total", {}, 1),
-        (events.JournalBlocked("", 1), "headgate_journal_blocks_total", {}, 1),
+        (events.JournalBlocked(""), "headgate_journal_blocks_total", {}, 1),
     ],
 )
 def test_each_event_counts_in_its_metric(registry, event, name, labels, value):

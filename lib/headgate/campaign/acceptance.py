@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from headgate.core import Clock, Sample
-from headgate.core.events import Emit, JournalBlocked, JournalRecovered
+from headgate.core import Sample
 from headgate.storage import JournalThread
-
-_RETRY_S: Final = 2.0
 
 
 class Acceptance:
     """Writes finished samples into the journal. Owned by the campaign; `run` lives as long as it.
 
     All samples that finish while one write is under way go into the next, so a disk that takes 5 ms to confirm never
-    holds back a worker. While the journal cannot be written (a full disk) samples wait in memory and `is_blocked` tells
-    the campaign to start nothing new.
+    holds back a worker. While the journal cannot be written (a full disk) samples wait in memory.
     """
 
     def __init__(
         self,
         journal: JournalThread,
         *,
-        clock: Clock,
         now: Callable[[], float],
-        emit: Emit,
         accepted: Callable[[Sequence[Sample], set[str]], None],
     ) -> None:
         self._journal = journal
-        self._clock = clock
         self._now = now
-        self._emit = emit
         self._accepted = accepted
         self._waiting: list[Sample] = []
         self._started: list[str] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self.is_blocked = False
 
     @property
     def waiting(self) -> int:
@@ -73,16 +62,6 @@ class Acceptance:
         await self._idle.wait()
 
     async def _write(self, samples: list[Sample], started: list[str]) -> None:
-        try:
-            accepted = await self._journal.call(self._journal.journal.accept, samples, self._now(), started=started)
-        except sqlite3.Error as error:
-            if not self.is_blocked:
-                self._emit(JournalBlocked(str(error), len(samples)))
-            self.is_blocked = True
-            await self._clock.sleep(_RETRY_S)
-            return
-        if self.is_blocked:
-            self._emit(JournalRecovered(len(samples)))
-        self.is_blocked = False
+        accepted = await self._journal.write(self._journal.journal.accept, samples, self._now(), started=started)
         del self._waiting[: len(samples)], self._started[: len(started)]
         self._accepted(samples, accepted)

@@ -85,7 +85,7 @@ class Campaign:
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
         journal = Journal(settings.journal, settings.campaign, fsync=not inline)
-        self._journal = JournalThread(journal, inline=inline)
+        self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
         self.samplers: dict[str, ModelSampler] = {}
         local = LocalTaskProvider(self.samplers)
         self._parts = Parts(
@@ -108,15 +108,14 @@ class Campaign:
             local=local,
             provider=plan.provider if plan.provider is not None else local,
         )
-        self._acceptance = Acceptance(
-            self._journal, clock=clock, now=self.now, emit=emit, accepted=self._samples_accepted
-        )
+        self._acceptance = Acceptance(self._journal, now=self.now, accepted=self._samples_accepted)
         self._health = Health(self._parts)
-        self._demand = DemandSide(self._parts, self._health, self._acceptance)
+        self._demand = DemandSide(self._parts, self._health)
         self._membership = Membership(self._parts, plan.roster, plan.sampling_rules(), rates, self._health)
         self._workforce = Workforce(
             self._parts, self._health, self._acceptance, plan.chats, became_idle=self._stop_when_dry
         )
+        self._journal.unblocked = self._parts.wake.set
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
         self._started_at = self.now()

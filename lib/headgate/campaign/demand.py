@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
 from headgate.core import Task
@@ -22,10 +21,9 @@ class DemandSide:
     pause, and holds nothing while it waits: backpressure means that it does not ask.
     """
 
-    def __init__(self, parts: Parts, health: Health, acceptance: Acceptance) -> None:
+    def __init__(self, parts: Parts, health: Health) -> None:
         self._parts = parts
         self._health = health
-        self._acceptance = acceptance
 
     async def run(self) -> None:
         """Turn due times into queued tasks until the campaign stops."""
@@ -51,7 +49,7 @@ class DemandSide:
     async def adopt(self) -> int:
         """Take over what dead processes of this journal left; return how many tasks."""
         parts = self._parts
-        found = await parts.journal.call(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
+        found = await parts.journal.write(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
         now = parts.now()
         tasks = [task for task in found if task.model in parts.samplers]
         for task in tasks:
@@ -66,7 +64,7 @@ class DemandSide:
         return is_empty and parts.provider.next_at(parts.now()) is None
 
     def _may_ask(self) -> bool:
-        return not self._parts.backpressure.is_paused and not self._acceptance.is_blocked
+        return not self._parts.backpressure.is_paused and not self._parts.journal.is_blocked
 
     async def _ask(self, now: float) -> None:
         parts = self._parts
@@ -102,14 +100,19 @@ class DemandSide:
         ]
         if not openings:
             return
-        opened = await parts.journal.call(parts.journal.journal.open, openings)
+        opened = await parts.journal.write(parts.journal.journal.open, openings)
         now = parts.now()
+        orphans = []
         for result in opened:
             if isinstance(result, AlreadyTaken):
                 self._follow(result, now)
             elif result.model in parts.samplers:
                 parts.pairs.fell_due(result)
                 parts.batches.add(result.model, result, now)
+            else:  # its model has left the roster while the journal was writing
+                orphans.append(result.task_id)
+        if orphans:
+            await parts.journal.write(parts.journal.journal.withdraw, orphans)
 
     def _follow(self, taken: AlreadyTaken, now: float) -> None:
         """Another process took the due time: its sampler goes on from there."""

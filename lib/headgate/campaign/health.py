@@ -56,6 +56,6 @@ class Health:
         self._parts.fill_workers()
         pause, journal = self._parts.samplers[model].pause, self._parts.journal
         if pause.level == 0:
-            await journal.call(journal.journal.clear_pause, model)
+            await journal.write(journal.journal.clear_pause, model)
         else:
-            await journal.call(journal.journal.record_pause, model, pause.level, pause.paused_until or 0.0)
+            await journal.write(journal.journal.record_pause, model, pause.level, pause.paused_until or 0.0)

@@ -63,7 +63,7 @@ class Membership:
         withdrawn = sum([await self._dismiss(key) for key in removed])
         added = tuple(key for key in wanted if key not in parts.samplers)
         if added:
-            past = await parts.journal.call(parts.journal.journal.history, parts.now())
+            past = await parts.journal.write(parts.journal.journal.history, parts.now())
             for key in added:
                 parts.samplers[key] = sampler_of(
                     wanted[key], self._rates, self._rules, past, ordinal=self._ordinals, now=parts.now()
@@ -83,7 +83,7 @@ class Membership:
         parts = self._parts
         del parts.samplers[key]
         tasks = parts.batches.take(key) + parts.dispatcher.remove_model(key)
-        await parts.journal.call(parts.journal.journal.withdraw, [task.task_id for task in tasks])
+        await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
         for task in tasks:
             parts.ready_since.pop(task.task_id, None)
             parts.emit(TaskReturned(task.task_id, task.model, task.environment, "its model left the roster"))

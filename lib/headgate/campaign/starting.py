@@ -19,7 +19,7 @@ async def restored(journal: JournalThread, store: CampaignStore, now: float) -> 
     if not await journal.call(journal.journal.is_new):
         return
     history = await store.history(now)
-    await journal.call(
+    await journal.write(
         journal.journal.restore,
         [(p.model, p.environment, p.next_sequence, p.last_finished_at) for p in history.pairs.values()],
         [

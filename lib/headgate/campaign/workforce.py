@@ -66,7 +66,7 @@ class Workforce:
 
     def fill(self) -> None:
         """Start episodes while the dispatcher grants workers."""
-        if self._episodes is None or self._parts.stopping.is_set() or self._acceptance.is_blocked:
+        if self._episodes is None or self._parts.stopping.is_set() or self._parts.journal.is_blocked:
             return
         dispatcher = self._parts.dispatcher
         while True:
@@ -87,13 +87,14 @@ class Workforce:
         self._parts.dequeued_recently.add(now)
         self.figures.started(now)
         self._acceptance.note_started(task.task_id)
-        self._running[task.task_id] = (task, episodes.create_task(self._work(granted, now)))
+        model = self._parts.samplers[task.model].model
+        self._running[task.task_id] = (task, episodes.create_task(self._work(granted, model, now)))
 
-    async def _work(self, granted: Dispatch, started_at: float) -> None:
+    async def _work(self, granted: Dispatch, model: Model, started_at: float) -> None:
         task = granted.task
         sample: Sample | None = None
         try:
-            sample = await self._episode(task, self._parts.samplers[task.model].model, started_at)
+            sample = await self._episode(task, model, started_at)
         except asyncio.CancelledError:
             self._parts.emit(TaskReturned(task.task_id, task.model, task.environment, "the campaign is stopping"))
             raise

@@ -248,14 +248,13 @@ class JournalBlocked(Event):
     """The journal cannot be written (a full disk): nothing new is started, finished samples wait in memory."""
 
     error: str
-    waiting_samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRecovered(Event):
-    """The journal can be written again; what waited is durable."""
+    """The journal can be written again; what waited goes on."""
 
-    waited_samples: int
+    blocked_for_s: float
 
 
 @dataclass(frozen=True, slots=True)
