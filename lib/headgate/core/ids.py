@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 import secrets
 from typing import Final, NewType
@@ -62,6 +63,12 @@ def new_holder_id() -> HolderId:
     return HolderId("h-" + secrets.token_hex(8))
 
 
+_trace_ids: Final = random.Random(secrets.randbits(256))
+
+
 def new_trace_id() -> str:
-    """Return a fresh 128-bit trace id in hex, as W3C trace context writes it."""
-    return secrets.token_hex(16)
+    """Return a fresh 128-bit trace id in hex, as W3C trace context writes it.
+
+    It identifies and guards nothing, so it does not cost a system call.
+    """
+    return f"{_trace_ids.getrandbits(128):032x}"

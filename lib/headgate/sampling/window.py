@@ -41,7 +41,9 @@ class SlidingCount:
         """Return the count over the last `last_s` seconds, to one bucket's width."""
         self._advance(now)
         size = len(self._buckets)
-        width = min(size, round(last_s / self._bucket_s))
+        width = round(last_s / self._bucket_s)
+        if width >= size:
+            return self._sum
         return sum(self._buckets[(self._newest - back) % size] for back in range(width))
 
     def restore(self, counts: Iterable[tuple[float, int]], now: float) -> None:
@@ -56,9 +58,14 @@ class SlidingCount:
         if slot <= self._newest:
             return
         size = len(self._buckets)
-        for gone in range(max(self._newest + 1, slot - size + 1), slot + 1):
-            self._sum -= self._buckets[gone % size]
-            self._buckets[gone % size] = 0
+        if slot - self._newest >= size:
+            if self._sum:
+                self._buckets = array("Q", bytes(8 * size))
+                self._sum = 0
+        else:
+            for gone in range(self._newest + 1, slot + 1):
+                self._sum -= self._buckets[gone % size]
+                self._buckets[gone % size] = 0
         self._newest = slot
 
     def validate(self) -> None:

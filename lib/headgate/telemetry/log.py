@@ -14,6 +14,7 @@ from headgate.telemetry.stream import Handler, Recorded
 
 LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.Event: logging.INFO,
+    events.DuesForgiven: logging.DEBUG,
     events.TasksEnqueued: logging.DEBUG,
     events.TaskStarted: logging.DEBUG,
     events.RequestFinished: logging.DEBUG,
