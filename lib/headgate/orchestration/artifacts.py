@@ -28,6 +28,9 @@ PUBLISH_EVERY_S: Final = 5.0
 """How often progress is written at most; each write is a few milliseconds of the server's time."""
 
 _CALL_TIMEOUT_S: Final = 10.0
+_OUTAGE_TIMEOUT_S: Final = 1.0
+"""While the API is away each call only looks whether it is back."""
+
 _SCORES_EVERY: Final = 6
 """Every how many publications the table is written, too: it is longer, and read less often."""
 
@@ -44,7 +47,7 @@ class Outage:
     async def guarded(self, call: Coroutine[Any, Any, Any]) -> Any | None:
         """Return what `call` gives, None when the API does not take it in time."""
         try:
-            async with asyncio.timeout(_CALL_TIMEOUT_S):
+            async with asyncio.timeout(_OUTAGE_TIMEOUT_S if self._is_told else _CALL_TIMEOUT_S):
                 result = await call
         except API_ERRORS as error:
             if not self._is_told:
