@@ -303,14 +303,9 @@ class Journal:
     # Inside.
 
     def _open_one(self, opening: Opening) -> Task | AlreadyTaken:
-        row = self._db.execute(self._sql["pair"], (opening.model, opening.environment)).fetchone()
-        next_sequence, last_due = row or (0, None)
-        if opening.sequence is None:
-            sequence = next_sequence
-            if last_due is not None and opening.due_at < last_due + opening.interval_s / 2:
-                return AlreadyTaken(opening.model, opening.environment, last_due)
-        else:
-            sequence = opening.sequence
+        sequence = self._next_number(opening) if opening.sequence is None else opening.sequence
+        if sequence is None:
+            return self._already_taken(opening)
         task = self._task(
             opening.model,
             opening.environment,
@@ -320,20 +315,31 @@ class Journal:
             opening.due_at,
             opening.weight,
         )
-        if opening.sequence is not None and self._db.execute(self._sql["give"], (task.task_id,)).rowcount == 0:
-            return AlreadyTaken(opening.model, opening.environment, last_due)
-        row_values = (
+        if opening.sequence is not None and not self._give(task, opening):
+            return self._already_taken(opening)
+        values = (
             task.task_id, task.model, task.environment, sequence, task.stage, opening.data_length, task.due_at,
             task.weight, self.holder,
         )  # fmt: skip
-        is_spooled = self._db.execute(self._sql["spooled_task"], (task.task_id,)).fetchone() is not None
-        if is_spooled or self._db.execute(self._sql["open_task"], row_values).rowcount == 0:
-            return AlreadyTaken(opening.model, opening.environment, last_due)
-        self._db.execute(
-            self._sql["set_pair"],
-            (opening.model, opening.environment, max(next_sequence, sequence + 1), opening.due_at),
-        )
-        return task
+        is_new = self._db.execute(self._sql["open_task"], values).rowcount == 1
+        return task if is_new else self._already_taken(opening)
+
+    def _next_number(self, opening: Opening) -> int | None:
+        """Take the next number of a pair; None when the due time was taken already."""
+        values = (opening.model, opening.environment, opening.due_at, opening.interval_s / 2)
+        row = self._db.execute(self._sql["take_number"], values).fetchone()
+        return None if row is None else int(row[0])
+
+    def _give(self, task: Task, opening: Opening) -> bool:
+        """Note that a task which its source counts was given; False when it was before."""
+        if self._db.execute(self._sql["give"], (task.task_id,)).rowcount == 0:
+            return False
+        self._db.execute(self._sql["note_number"], (task.model, task.environment, task.sequence + 1, opening.due_at))
+        return True
+
+    def _already_taken(self, opening: Opening) -> AlreadyTaken:
+        row = self._db.execute(self._sql["last_due"], (opening.model, opening.environment)).fetchone()
+        return AlreadyTaken(opening.model, opening.environment, row[0] if row else None)
 
     def _task(
         self,

@@ -38,12 +38,20 @@ INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE 
 -- name: set_meta_once
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING;
 
--- name: pair
-SELECT next_sequence, last_due FROM pairs WHERE model = ? AND environment = ?;
+-- name: last_due
+SELECT last_due FROM pairs WHERE model = ? AND environment = ?;
 
--- name: set_pair
+-- name: take_number
+-- The next number, unless the due time lies less than the given distance after the one last taken.
+INSERT INTO pairs (model, environment, next_sequence, last_due) VALUES (?1, ?2, 1, ?3)
+ON CONFLICT (model, environment) DO UPDATE SET next_sequence = next_sequence + 1, last_due = excluded.last_due
+WHERE last_due IS NULL OR excluded.last_due >= last_due + ?4
+RETURNING next_sequence - 1;
+
+-- name: note_number
 INSERT INTO pairs (model, environment, next_sequence, last_due) VALUES (?, ?, ?, ?)
-ON CONFLICT (model, environment) DO UPDATE SET next_sequence = excluded.next_sequence, last_due = excluded.last_due;
+ON CONFLICT (model, environment) DO UPDATE SET
+  next_sequence = max(next_sequence, excluded.next_sequence), last_due = excluded.last_due;
 
 -- name: raise_pair
 INSERT INTO pairs (model, environment, next_sequence, last_due) VALUES (?, ?, ?, ?)
@@ -57,9 +65,6 @@ SELECT model, environment, next_sequence, last_due FROM pairs;
 INSERT OR IGNORE INTO open_tasks
   (task_id, model, environment, sequence, stage, data_length, due_at, weight, attempt, holder)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?);
-
--- name: spooled_task
-SELECT 1 FROM spool WHERE task_id = ?;
 
 -- name: give
 INSERT OR IGNORE INTO given (task_id) VALUES (?);

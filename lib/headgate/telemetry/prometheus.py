@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -50,6 +50,8 @@ class PrometheusSink:
         self._labelled_models: set[str] = set()
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
+        # Looking a labelled child up takes longer than counting on it.
+        self._series: dict[tuple[str, tuple[str, ...]], Callable[[float], None]] = {}
         own = CollectorRegistry()
         for name in SPECS.keys() - STATUS_NAMES:
             spec = SPECS[name]
@@ -88,12 +90,16 @@ class PrometheusSink:
         """The registry keeps what was counted."""
 
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
-        counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(by)
+        series = self._series.get((name, labels))
+        if series is None:
+            series = self._series[name, labels] = _child(self._counters[name], labels).inc
+        series(by)
 
     def _observe(self, name: str, seconds: float, *labels: str) -> None:
-        histogram = self._histograms[name]
-        (histogram.labels(*labels) if labels else histogram).observe(seconds)
+        series = self._series.get((name, labels))
+        if series is None:
+            series = self._series[name, labels] = _child(self._histograms[name], labels).observe
+        series(seconds)
 
     def _sample_accepted(self, recorded: Recorded[events.SampleAccepted]) -> None:
         sample = recorded.event.sample
@@ -151,6 +157,14 @@ class PrometheusSink:
         for model in self._labelled_models.intersection(recorded.event.removed):
             self._labelled_models.discard(model)
             self._counters["headgate_model_samples_total"].remove_by_labels({"model": model})
+            self._series = {key: series for key, series in self._series.items() if model not in key[1]}
+
+
+_T = TypeVar("_T", Counter, Histogram)
+
+
+def _child(metric: _T, labels: tuple[str, ...]) -> _T:
+    return metric.labels(*labels) if labels else metric
 
 
 class _WithoutCreated(Collector):
