@@ -86,8 +86,9 @@ class Dispatcher:
         A task whose model is not known (any more) waits until `set_model` makes it known.
         """
         fresh = [task for task in tasks if task.task_id not in self._leases]
-        for model in {task.model for task in fresh} - self._max_parallel.keys():
-            self._update_lane(model)
+        for model in {task.model for task in fresh}:
+            if model not in self._max_parallel:
+                self._update_lane(model)
         added = self.queue.enqueue(fresh)
         self.enqueued += len(added)
         return len(added)

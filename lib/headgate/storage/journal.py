@@ -187,7 +187,9 @@ class Journal:
         """
         ids = json.dumps([sample.task_id for sample in samples])
         with self._transaction(durable=bool(samples)):
-            self._db.executemany(self._sql["start_task"], [(task_id,) for task_id in started])
+            # An episode that has ended already, most often, need not be noted as begun.
+            begun = set(started).difference(sample.task_id for sample in samples)
+            self._db.executemany(self._sql["start_task"], [(task_id,) for task_id in begun])
             if not samples:
                 return set()
             held = {row[0] for row in self._run("held_among", holder=self.holder, task_ids=ids)}
