@@ -73,36 +73,42 @@ class Toll:
 
 
 def killed(writer: Writer, promises: Promises, *, longest_s: float, rng: random.Random) -> None:
-    """Start the writer, kill -9 it within `longest_s`, and take note of what it was promised.
+    """Start the writer, kill -9 it at a random moment, and take note of what it was promised.
+
+    Every other kill, by chance, comes within `longest_s` of the start, when it takes over what the former life left;
+    the rest come within `longest_s` of its first acceptance.
 
     Raises:
         WriterFailedError: if it ended before.
     """
     arguments = [str(writer.folder), str(writer.environments), str(writer.accept_rows), str(writer.batch_rows)]
     process = subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "headgate.bench.crash_writer", *arguments], stdout=subprocess.PIPE
+        [sys.executable, "-m", "headgate.bench.crash_writer", *arguments], stdout=subprocess.PIPE, bufsize=0
     )
     with process:
         try:
             assert process.stdout is not None, "a pipe was asked for"
-            _ready(process.stdout)
+            said = _line(process.stdout)
+            if rng.random() < 0.5:
+                said += _line(process.stdout)
             try:
-                output, _ = process.communicate(timeout=rng.uniform(0.0, longest_s))
+                rest, _ = process.communicate(timeout=rng.uniform(0.0, longest_s))
             except subprocess.TimeoutExpired:
                 process.kill()
-                output, _ = process.communicate(timeout=_START_S)
+                rest, _ = process.communicate(timeout=_START_S)
             else:
                 raise WriterFailedError(f"the writer ended by itself with status {process.returncode}")
         finally:
             process.kill()
-    promises.take(output)
+    promises.take(said + rest)
     promises.kills += 1
 
 
-def _ready(output: IO[bytes]) -> None:
+def _line(output: IO[bytes]) -> bytes:
     line = output.readline()
-    if line != b"ready\n":
-        raise WriterFailedError(f"the writer did not start: it said {line!r}")
+    if not line:
+        raise WriterFailedError("the writer ended before it had written anything")
+    return line
 
 
 def toll(writer: Writer, promises: Promises) -> Toll:
