@@ -107,20 +107,27 @@ def _print(finished: Finished) -> None:
         (
             bar.id,
             bar.what,
-            bar.value,
-            f"{'>=' if bar.side == 'at_least' else '<='} {bar.bar:g}",
-            bar.unit,
+            f"{_figure(bar.value)} {bar.unit}",
+            f"{'>=' if bar.side == 'at_least' else '<='} {_figure(bar.bar)}",
             "met" if bar.met else "MISSED",
-            "; ".join(
-                f"{name}: {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in bar.beside.items()
-            ),
         )
         for bar in finished.bars
     ]
-    print_table(finished.scenario, ("id", "what", "value", "bar", "unit", "", "beside"), rows, right=(2, 3))
+    print_table(finished.scenario, ("id", "what", "value", "bar", ""), rows, right=(2, 3))
+    out = console()
+    for bar in finished.bars:
+        beside = "; ".join(f"{name}: {_figure(value)}" for name, value in bar.beside.items())
+        if beside:
+            out.print(f"beside {bar.id}: {beside}", highlight=False, markup=False)
     for note in finished.artifact["notes"]:
-        console().print(note, highlight=False, markup=False)
-    console().print(f"artifact: {finished.path}", highlight=False, markup=False)
+        out.print(note, highlight=False, markup=False)
+    out.print(f"artifact: {finished.path}", highlight=False, markup=False)
+
+
+def _figure(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 @contextmanager
@@ -135,6 +142,6 @@ def _shown(name: str) -> Iterator[Tell]:
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[what]}"),
     )
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=2) as progress:
         task = progress.add_task(name, total=1.0, what="")
         yield lambda share, what: progress.update(task, completed=share, what=what)

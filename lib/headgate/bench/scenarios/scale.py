@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -127,11 +126,7 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
     peak = max(r.memory_bytes for r in meter.readings)
     last = steady[-1]
     rate = (last.samples - warm.samples) / max(1e-9, last.wall_s - warm.wall_s)
-    segments = [
-        (float(after.samples), 1e6 * (after.cpu_s - before.cpu_s) / (after.samples - before.samples) - bare_us)
-        for before, after in pairwise(steady)
-        if after.samples - before.samples >= parameters.samples / 200
-    ]
+    segments = _segments_us(steady, parameters.samples, bare_us)
     return Outcome(
         bars=[
             at_most(
@@ -156,7 +151,7 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
         ],
         samples=[asdict(reading) for reading in meter.readings],
         ratios={"samples per second": spread_of([rate])}
-        | ({"CPU time per sample, by segment, µs": spread_of([us for _, us in segments])} if segments else {}),
+        | ({"CPU time per sample, by tenth of the run, µs": spread_of([us for _, us in segments])} if segments else {}),
         charts=[
             Chart(
                 "Memory over the run",
@@ -171,7 +166,7 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
                 "samples",
                 "µs",
                 "lines",
-                {"by segment": segments},
+                {"by tenth of the run": segments},
                 level=parameters.bar_us,
             ),
         ],
@@ -182,6 +177,21 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
             ),
         ],
     )
+
+
+def _segments_us(steady: Sequence[_Reading], wanted: int, bare_us: float) -> list[tuple[float, float]]:
+    """Return CPU microseconds per sample for each tenth of the run, by the samples at its end.
+
+    Samples are accepted in batches, so two neighbouring readings may have any number of them in between.
+    """
+    segments: list[tuple[float, float]] = []
+    before = steady[0]
+    for reading in steady[1:]:
+        done = reading.samples - before.samples
+        if done >= wanted / 10:
+            segments.append((float(reading.samples), 1e6 * (reading.cpu_s - before.cpu_s) / done - bare_us))
+            before = reading
+    return segments
 
 
 def _warm(readings: Sequence[_Reading], wanted: int) -> _Reading:
