@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.core import t_975
 from headgate.reports import Estimate, combined, distinct, estimate
-from headgate.reports.statistics import t_975
 from tests.reports.factories import START, frame, lost, row
 
 

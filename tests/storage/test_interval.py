@@ -7,7 +7,8 @@ from statistics import fmean
 
 import pytest
 
-from headgate.storage.interval import interval_of, student_quantile
+from headgate.core import t_975
+from headgate.storage.interval import interval_of
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from headgate.storage.interval import interval_of, student_quantile
     [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (5, 2.5706), (10, 2.2281), (30, 2.0423), (1_000, 1.9623)],
 )
 def test_quantiles_of_student_are_those_of_the_tables(freedom: int, quantile: float) -> None:
-    assert student_quantile(freedom) == pytest.approx(quantile, rel=5e-3)
+    assert t_975(freedom) == pytest.approx(quantile, rel=5e-3)
 
 
 def test_wilson_is_used_for_ones_and_zeros() -> None:

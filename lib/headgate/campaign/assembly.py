@@ -17,7 +17,7 @@ from headgate.campaign.plan import CampaignPlan
 from headgate.config import Settings
 from headgate.core import Secret, SystemClock
 from headgate.core.errors import StoreError, StoreNotWritableError
-from headgate.core.events import StoreFailed
+from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environment, environments
 from headgate.models import ChatClient, ClientSettings, RetryPolicy
@@ -115,9 +115,10 @@ async def run_campaign(
             from headgate.telemetry import serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
 
             token = _secret(settings.monitor_token.get_secret_value())
-            await stack.enter_async_context(
+            server = await stack.enter_async_context(
                 serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token)
             )
+            stream.emit(MonitorStarted(server.address))
         return await _watched(campaign, stop, on_status, status_every_s)
 
 

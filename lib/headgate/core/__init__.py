@@ -16,6 +16,7 @@ from headgate.core.ids import (
     unit_hash,
 )
 from headgate.core.lease import Denied, Lease, LeaseBook, ReleaseOutcome
+from headgate.core.limits import student_limits, t_975, wilson_limits
 from headgate.core.model import Model
 from headgate.core.sample import ErrorKind, Sample
 from headgate.core.secrets import Secret, redacted
@@ -52,6 +53,9 @@ __all__ = [
     "sample_task",
     "seed_of",
     "status",
+    "student_limits",
+    "t_975",
     "task_id_of",
     "unit_hash",
+    "wilson_limits",
 ]

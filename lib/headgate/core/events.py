@@ -263,3 +263,10 @@ class TaskProviderFailed(Event):
 
     error: str
     retry_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorStarted(Event):
+    """The monitoring API answers at `address` while the campaign runs."""
+
+    address: str

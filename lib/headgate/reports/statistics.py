@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import polars as pl
 
-Method = Literal["wilson", "t", "none", "combined"]
+from headgate.core import student_limits, wilson_limits
 
-_Z: Final = 1.959963984540054
-"""The 97.5 % point of the normal distribution."""
-_T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-"""The 97.5 % points of Student's t with 1 to 10 degrees of freedom; the series below is good to 1e-4 above that."""
+Method = Literal["wilson", "t", "none", "combined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +40,12 @@ def estimate(scores: Sequence[float]) -> Estimate | None:
 
 
 def estimate_of(n: int, mean: float, variance: float, *, is_binary: bool) -> Estimate:
-    """Return the estimate of `n` >= 1 scores of which only mean and sample variance are known.
-
-    Wilson's interval (1927) holds for shares near 0 and 1, where the textbook one has no width.
-    """
+    """Return the estimate of `n` >= 1 scores of which only mean and sample variance are known."""
     if is_binary:
-        return _wilson(n, mean)
+        return Estimate(n, mean, *wilson_limits(n, mean), "wilson")
     if n == 1:
         return Estimate(n, mean, 0.0, 1.0, "none")
-    half = t_975(n - 1) * math.sqrt(max(0.0, variance) / n)
-    return Estimate(n, mean, max(0.0, mean - half), min(1.0, mean + half), "t")
+    return Estimate(n, mean, *student_limits(n, mean, variance), "t")
 
 
 def combined(estimates: Sequence[Estimate]) -> Estimate | None:
@@ -78,31 +71,3 @@ def distinct(samples: pl.DataFrame) -> pl.DataFrame:
     """
     order = [pl.col("score").is_null(), pl.col("finished_at"), pl.col("trace_id")]
     return samples.sort(order).unique(subset="task_id", keep="first", maintain_order=True)
-
-
-def t_975(degrees: int) -> float:
-    """Return the 97.5 % point of Student's t with `degrees` >= 1 degrees of freedom, exact to 1e-4.
-
-    Above 10 by the series of Fisher and Cornish in powers of 1/degrees.
-    """
-    if degrees <= len(_T_975):
-        return _T_975[degrees - 1]
-    z, inverse = _Z, 1 / degrees
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
-    )
-    return math.fsum(term * inverse**power for power, term in enumerate(terms))
-
-
-def _wilson(n: int, share: float) -> Estimate:
-    square = _Z**2 / n
-    centre = (share + square / 2) / (1 + square)
-    half = _Z / (1 + square) * math.sqrt(share * (1 - share) / n + square / (4 * n))
-    # At the ends the limits are 0 and 1 exactly; rounding would leave the mean outside of its own interval.
-    low = 0.0 if share == 0 else max(0.0, centre - half)
-    high = 1.0 if share == 1 else min(1.0, centre + half)
-    return Estimate(n, share, low, high, "wilson")
