@@ -62,7 +62,7 @@ class ScriptedChats:
         self.peak = 0
         self.served = 0
 
-    def chat(self, model: Model, task: Task, emit: Emit) -> Chat:  # noqa: ARG002  the protocol gives all three
+    def chat(self, model: Model, task: Task, emit: Emit) -> Chat:
         """Return the scripted model's side of one episode."""
 
         async def answer(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
@@ -104,7 +104,7 @@ class FreeEnvironment:
     def __init__(self, name: str, daily_rate: float = 100.0, data_length: int = 1_000) -> None:
         self.spec = EnvironmentSpec(name, "costs nothing", daily_rate=daily_rate, data_length=data_length)
 
-    async def open(self, index: int, seed: int) -> Episode:  # noqa: ARG002
+    async def open(self, index: int, seed: int) -> Episode:
         """Return task `index`."""
         return _FreeEpisode(index)
 
