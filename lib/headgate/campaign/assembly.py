@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import httpx
 import polars as pl
 
 from headgate.campaign.campaign import Campaign, CampaignResult
@@ -21,7 +22,7 @@ from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environment, environments
 from headgate.models import ChatClient, ClientSettings, RetryPolicy
-from headgate.sampling import RosterSource, roster_source
+from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
 from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry
 
@@ -102,7 +103,7 @@ async def run_campaign(
             store=store,
             chats=EndpointChats(client, policy, clock=clock, rng=random.Random(settings.campaign)),
             duration_s=duration_s,
-            provider=await _matrix(store, settings, sampled, instances) if instances is not None else None,
+            provider=await _provider(stack, store, settings, sampled, instances),
             stop_when_idle=instances is not None,
         )
         campaign = Campaign(plan, clock=clock, emit=stream.emit)
@@ -156,6 +157,22 @@ async def _watched(
     if on_status is not None:
         await on_status(result.status)
     return result
+
+
+async def _provider(
+    stack: AsyncExitStack,
+    store: SampleStore,
+    settings: Settings,
+    sampled: Mapping[str, Environment],
+    instances: int | None,
+) -> TaskProvider | None:
+    """Return what gives tasks in place of the daily rates, if anything does."""
+    if instances is not None:
+        return await _matrix(store, settings, sampled, instances)
+    if settings.task_provider:
+        client = await stack.enter_async_context(httpx.AsyncClient(timeout=settings.request_timeout_s))
+        return HttpTaskProvider(settings.task_provider, client, poll_s=settings.task_provider_poll_s)
+    return None
 
 
 async def _matrix(

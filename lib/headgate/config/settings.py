@@ -127,6 +127,19 @@ class Settings(BaseModel):
         description="Dues missed for longer are forgiven; younger ones are made up at no more than twice the rate.",
     )
 
+    task_provider: str = Field(
+        "",
+        validation_alias=_own("TASK_PROVIDER"),
+        description="Take tasks from this server (http or https) in place of daily rates. Empty: by rates.",
+    )
+    task_provider_poll_s: float = Field(
+        30.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=_own("TASK_PROVIDER_POLL_S"),
+        description="How often the task provider is asked.",
+    )
+
     # Workers and queue.
     num_evaluation_workers: int = Field(
         20,
@@ -268,6 +281,13 @@ class Settings(BaseModel):
             return checked_name(value, "campaign")
         except InvalidNameError as error:
             raise ValueError(str(error)) from None
+
+    @field_validator("task_provider")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError("task_provider must be an http or https address")
+        return value
 
     @field_validator("environments", mode="before")
     @classmethod
