@@ -2,6 +2,7 @@
 
 from headgate.bench.artifact import FORMAT, newest_artifacts
 from headgate.bench.bars import Bar, at_least, at_most
+from headgate.bench.fleet import LOGGER
 from headgate.bench.page import bench_page
 from headgate.bench.registry import scenario, scenario_names
 from headgate.bench.running import Finished, run_scenario
@@ -10,6 +11,7 @@ from headgate.bench.spread import Spread, spread_of
 
 __all__ = [
     "FORMAT",
+    "LOGGER",
     "Bar",
     "Bench",
     "Chart",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
+from typing import Final
 
 from headgate.core import Model
 
-_STATM = Path("/proc/self/statm")
+LOGGER: Final = "headgate.bench.campaign"
+"""Logger of the campaigns that are measured: their backpressure warns on purpose."""
+
+_STATM: Final = Path("/proc/self/statm")
 
 
 def fleet(count: int, base_url: str = "http://127.0.0.1:1/v1", *, name: str = "simulated") -> list[Model]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.bench import (
+    LOGGER,
     Finished,
     Size,
     bench_page,
@@ -56,6 +58,7 @@ def bench(
         raise InvalidInputError("--quick and --full exclude each other", next_step="Leave one of them out.")
     names = _chosen(name, every=all_)
     setup_logging(verbosity=1 if verbose else 0)
+    logging.getLogger(LOGGER).setLevel(logging.NOTSET if verbose else logging.ERROR)
     size: Size = "full" if full else "quick"
     finished = []
     for one in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from headgate.bench.bars import at_most
-from headgate.bench.fleet import fleet, free_names, memory_bytes
+from headgate.bench.fleet import LOGGER, fleet, free_names, memory_bytes
 from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario
 from headgate.bench.spread import spread_of
 from headgate.campaign import Campaign, CampaignPlan, CampaignResult
@@ -244,7 +245,7 @@ async def _campaign(
         batch_flush_interval=1.0,
     )
     clock = SystemClock()
-    stream = EventStream(clock, [LogSink()])
+    stream = EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
     store = open_store(settings.store)
     await store.probe()
 

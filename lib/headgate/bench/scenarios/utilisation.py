@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.bench.bars import at_least
-from headgate.bench.fleet import fleet, free_names
+from headgate.bench.fleet import LOGGER, fleet, free_names
 from headgate.bench.provider import Provider, Window, provider
 from headgate.bench.rivals.batch_rounds import BatchRounds, expected_utilisation
 from headgate.bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
@@ -140,7 +141,7 @@ async def _ours(parameters: UtilisationParameters, endpoint: Provider, folder: P
     )
     clock = SystemClock()
     store = open_store(settings.store)
-    stream = EventStream(clock, [LogSink()])
+    stream = EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
     await store.probe()
     async with ChatClient() as client:
         plan = CampaignPlan(
