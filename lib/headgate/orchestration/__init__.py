@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         read_deployment_file,
     )
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
+    from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.own_server import PrivateServer, private_server
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
@@ -45,6 +46,7 @@ __all__ = [
     "cancel_runs",
     "checked_deployments",
     "child_process",
+    "clear_leftovers",
     "deploy_all",
     "ensure_pool",
     "finished_runs",
@@ -71,6 +73,7 @@ _WHERE: Final = {
     "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
+    "leftovers": ("clear_leftovers",),
     "own_server": ("PrivateServer", "private_server"),
     "sampling_run": ("run_evaluation", "run_sampling"),
     "stopping": ("StopRequest", "stop_on_signals"),

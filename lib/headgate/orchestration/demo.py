@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -34,7 +33,9 @@ from headgate.orchestration.demo_plan import (
 )
 from headgate.orchestration.deploying import cancel_runs, deploy_all, finished_runs, has_ended, read_runs, start_run
 from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
+from headgate.orchestration.leftovers import clear_leftovers
 from headgate.orchestration.own_server import PrivateServer, free_port, private_server
+from headgate.orchestration.stopping import SIGNALS
 from headgate.orchestration.work_pool import ensure_pool
 from headgate.orchestration.workers import worker
 from headgate.storage import open_store
@@ -57,7 +58,7 @@ async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
         HeadgateError: if a part of it cannot be started, or a flow run failed.
     """
     console = console or Console()
-    with _cancelled_by_sigterm():
+    with _cancelled_by_signals():
         try:
             return await _Demo(choices, console).run()
         except asyncio.CancelledError:
@@ -66,15 +67,24 @@ async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
 
 
 @contextmanager
-def _cancelled_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the demo as Ctrl-C does, which asyncio turns into a cancellation."""
+def _cancelled_by_signals() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM cancel the demo; further ones do not hurry its end, which takes seconds."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    if task is not None:
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    is_asked = False
+
+    def ask() -> None:
+        nonlocal is_asked
+        if not is_asked and task is not None:
+            is_asked = True
+            task.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, ask)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 @dataclass(slots=True)
@@ -110,6 +120,7 @@ class _Demo:
             self._steps.tell(f"Prefect server and UI: {server.url}")
             stack.enter_context(server.as_client())
             environ = worker_environ(server.environ())
+            await clear_leftovers()
             await ensure_pool()
             await stack.enter_async_context(worker(self._folder, environ))
             await self._deploy(file, environ)

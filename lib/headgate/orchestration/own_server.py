@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import sys
 import time
@@ -21,6 +22,9 @@ from headgate.orchestration.children import ChildProcess, child_process
 
 FILE_LEASES: Final = "prefect.server.concurrency.lease_storage.filesystem"
 """Where leases of concurrency limits live; Prefect's default, memory, forgets them when the server restarts."""
+
+_LEASES: Final = "concurrency_leases"
+"""Where `FILE_LEASES` keeps them below `PREFECT_HOME`."""
 
 _START_TIMEOUT_S: Final = 120.0
 _FIRST_LOOK_S: Final = 0.05
@@ -89,6 +93,8 @@ async def private_server(folder: Path, *, port: int = 0) -> AsyncIterator[Privat
     command += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2", "--log-level", "warning"]
     environ = _server_environ(folder, port)
+    # Who held leases of an earlier server in this folder has ended with it.
+    await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
     log = folder / "server.log"
     async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_SERVER_GRACE_S) as process:
         await _healthy(process, url)

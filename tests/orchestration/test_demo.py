@@ -1,0 +1,66 @@
+"""The demo itself: interrupted, then run to its end in the same folder."""
+
+# ruff: noqa: ASYNC240, ASYNC251 - a test has nothing else to run meanwhile
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.flows.places import Places
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+WINDOW_S = 8
+
+
+def _started(folder: Path, output: Path, mark: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "headgate.cli", "demo", "--folder", str(folder), "--window-s", str(WINDOW_S)]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "HEADGATE_"))} | {"DEMO_MARK": mark}
+    with output.open("wb") as opened:
+        return subprocess.Popen(command, env=environ, stdout=opened, stderr=opened)
+
+
+def _left(mark: str) -> list[str]:
+    """Return the command lines of the processes that the demo has started and that still run."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"DEMO_MARK={mark}".encode() in environ.read_bytes():
+                found.append((environ.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+async def test_an_interrupted_demo_leaves_nothing_behind_and_the_next_one_reaches_its_goal(tmp_path: Path) -> None:
+    folder, said = tmp_path / "demo", tmp_path / "said"
+    first = _started(folder, said, "first")
+    deadline = time.monotonic() + 120
+    while not re.search(r"[1-9]\d* scored", said.read_text()):
+        assert first.poll() is None, said.read_text()
+        assert time.monotonic() < deadline, said.read_text()
+        time.sleep(0.2)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 130
+    assert "Interrupted" in said.read_text()
+    assert _left("first") == []
+    before = await Places(folder, folder).assert_nothing_lost("demo")
+
+    second = _started(folder, said, "second")
+    assert second.wait(200) == 0, said.read_text()
+    assert _left("second") == []
+    assert await Places(folder, folder).assert_nothing_lost("demo") >= before + 10 * WINDOW_S
+    text = said.read_text()
+    assert "done" in text
+    for shown in ("affine:sat", "affine:abd", "affine:ded", "agentgym:babyai", "OPENAI_BASE_URL", "--roster FILE"):
+        assert shown in text
+    page = Path(re.search(r"report  (\S+)", text)[1])  # type: ignore[index]
+    assert "solver@main" in page.read_text("utf-8")
