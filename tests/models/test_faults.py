@@ -13,7 +13,7 @@ from headgate.models.fault_schedule import Answer, Break, FaultSchedule, Refuse,
 
 
 def schedule(text: str) -> FaultSchedule:
-    return FaultSchedule(FaultPlan.parse(text), started_at=100.0)
+    return FaultSchedule(FaultPlan.parse(text))
 
 
 def test_a_plan_reads_the_same_from_yaml_json_short_form_and_file(tmp_path: Path) -> None:
@@ -66,9 +66,10 @@ def test_a_refused_plan_does_not_show_its_key() -> None:
 
 def test_a_rule_holds_for_its_models_in_its_window_only() -> None:
     faults = schedule("error:model=a*,from_s=10,until_s=20")
-    times = {now: faults.begin("a1", "", now) for now in (109.9, 110.0, 119.9, 120.0)}
-    assert [isinstance(verdict, Refuse) for verdict in times.values()] == [False, True, True, False]
+    times = {now: faults.begin("a1", "", now) for now in (100.0, 109.9, 110.0, 119.9, 120.0)}
+    assert [isinstance(verdict, Refuse) for verdict in times.values()] == [False, False, True, True, False]
     assert faults.begin("b1", "", 115.0) == Answer()
+    assert faults.begin("a2", "", 115.0) == Answer(), "its own window begins with its own first request"
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_seed_others() -> None:

@@ -105,7 +105,7 @@ class _Api:
     ) -> None:
         self._clock = clock
         self._agents = agents
-        self._faults = FaultSchedule(plan, clock.monotonic())
+        self._faults = FaultSchedule(plan)
         self._simulation = Simulation(simulation, clock.monotonic()) if simulation else None
 
     def application(self) -> web.Application:

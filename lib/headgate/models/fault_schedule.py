@@ -48,9 +48,9 @@ class FaultSchedule:
     Invariant: `in_flight` counts the requests begun with an `Answer` or `Break` and not yet ended; none is negative.
     """
 
-    def __init__(self, plan: FaultPlan, started_at: float) -> None:
+    def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan
-        self._started_at = started_at
+        self._first_at: dict[str, float] = {}
         self._asked: Counter[str] = Counter()
         self._in_flight: Counter[str] = Counter()
         self._buckets: dict[tuple[int, str], _Bucket] = {}
@@ -60,6 +60,7 @@ class FaultSchedule:
 
         After an `Answer` or a `Break` the caller must call `end(model)` once.
         """
+        self._first_at.setdefault(model, now)
         number = self._asked[model]
         self._asked[model] += 1
         verdict = self._verdict(model, key, number, now)
@@ -76,9 +77,9 @@ class FaultSchedule:
         assert all(count >= 0 for count in self._in_flight.values()), self._in_flight
 
     def _verdict(self, model: str, key: str, number: int, now: float) -> Verdict:
-        after_s = 0.0
+        after_s, elapsed_s = 0.0, now - self._first_at[model]
         for position, rule in enumerate(self._plan.rules):
-            if not rule.concerns(model, now - self._started_at) or not self._strikes(position, rule, model, number):
+            if not rule.concerns(model, elapsed_s) or not self._strikes(position, rule, model, number):
                 continue
             match rule:
                 case Slow():

@@ -23,7 +23,7 @@ class Rule(BaseModel):
     Attributes:
         model: a model's name, or a pattern with `*`.
         probability: share of the requests that it befalls, drawn by the plan's seed.
-        from_s: seconds after the endpoint's start at which it begins.
+        from_s: seconds after the model's first request at which it begins.
         until_s: at which it ends; never when absent.
     """
 
