@@ -55,11 +55,5 @@ def test_own_models_are_asked_a_few_questions_only(environ: dict[str, str], tmp_
 
 
 def test_settings_of_other_campaigns_do_not_reach_the_demo_and_keys_do() -> None:
-    environ = {
-        "HEADGATE_STORE": "s3://mine",
-        "BATCH_SIZE": "1",
-        "HEADGATE_KEY_A": "k",
-        "OPENAI_API_KEY": "o",
-        "PATH": "p",
-    }
+    keys = {"HEADGATE_KEY_A": "k", "OPENAI_API_KEY": "o", "PATH": "p"}
     assert worker_environ({"HEADGATE_STORE": "s3://mine", "BATCH_SIZE": "1"} | keys) == keys
