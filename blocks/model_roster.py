@@ -16,7 +16,11 @@ from headgate.sampling import Roster, RosterSource, roster_source
 
 
 class RosterEntry(BaseModel):
-    """One model of a roster block."""
+    """One model of a roster block.
+
+    It names its endpoint block rather than holding it: Prefect stores blocks inside of a list as plain text, keys
+    included, and would not follow a key that is changed.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,9 +54,6 @@ class RosterEntry(BaseModel):
 
 class ModelRoster(Block):
     """The models to sample: entries that name endpoint blocks, a file, a URL, or both. See docs/prefect.md#modelroster.
-
-    An entry names its endpoint block rather than holding it: Prefect stores blocks inside of a list as plain text, keys
-    included, and would not follow a key that is changed.
 
     Examples:
         ```python

@@ -51,6 +51,7 @@ async def test_a_report_is_a_page_with_artifacts_that_lead_to_it(prefect: object
     assert "Monday" in page.read_text("utf-8")
     published = await artifacts_of((await newest_run("report on 2 hours")).id)
     assert "solver@main" in published["report"]
+    assert "data:image/svg+xml;base64," in published["report-figures"]
     assert made["links"]["report.html"] in published["report-page"]
     assert {row["model"] for row in published["report-scores"]} == {"solver@main", "random@main"}
 

@@ -32,10 +32,10 @@ async def test_a_window_publishes_scores_and_progress(prefect: object, places: P
     published = await artifacts_of(run.id)
     assert sum(int(row["scored"]) for row in published["scores-affine-sat"]) == counts["scored"]
     solver = next(row for row in published["scores-affine-sat"] if row["model"] == "solver@main")
-    assert solver["mean score"] == "1.000"
+    assert solver["mean"] == "1.000"
     assert published["progress-affine-sat"] == 100.0
     assert run.state.name == "Completed"
-    assert f"{counts['samples']} samples" in run.state.message
+    assert f"{counts['scored']} of {counts['samples']} samples scored" in run.state.message
 
 
 async def test_a_second_window_goes_on_where_the_first_one_was(prefect: object, places: Places) -> None:

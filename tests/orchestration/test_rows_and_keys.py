@@ -41,21 +41,25 @@ def test_a_row_has_its_numbers_formatted() -> None:
     assert score_rows(STATUS) == [
         {
             "model": "m@main",
-            "environment": "affine:sat",
             "samples": "10",
             "scored": "9",
-            "mean score": "0.500",
+            "mean": "0.500",
             "errors": "1",
-            "rate per day": "28,800",
-            "24 h, all environments": "1,234",
+            "per day": "28,800",
+            "24 h": "1,234",
             "state": "sampled",
         }
     ]
 
 
+def test_environments_stand_in_the_rows_where_there_are_several() -> None:
+    rows = score_rows(replace(STATUS, pairs=(PAIR, replace(PAIR, environment="affine:abd"))))
+    assert [row["environment"] for row in rows] == ["affine:sat", "affine:abd"]
+
+
 def test_nothing_scored_is_no_mean_of_zero() -> None:
     (row,) = score_rows(replace(STATUS, pairs=(replace(PAIR, scored=0, score_sum=0.0),)))
-    assert row["mean score"] == ""
+    assert row["mean"] == ""
 
 
 def test_a_paused_model_says_why() -> None:
@@ -77,5 +81,5 @@ def test_a_table_stays_small(pairs: int) -> None:
 
 def test_the_sentence_says_where_the_campaign_stands() -> None:
     sentence = progress_sentence(STATUS)
-    for part in ("running", "10 samples (9 scored)", "4 of 20 workers busy", "4 queued", "8 stored, 2 spooled"):
+    for part in ("running", "9 of 10 samples scored", "4 of 20 workers busy", "4 queued", "8 stored, 2 spooled"):
         assert part in sentence

@@ -106,17 +106,17 @@ class CampaignArtifacts:
             await heed_state(self._stop)
             await asyncio.sleep(self._every_s)
 
-    async def finish(self, status: CampaignStatus, *, is_whole: bool) -> None:
-        """Publish the last status; `is_whole` when the run did all it was to do."""
-        await self._publish_scores(status)
+    async def finish(self, status: CampaignStatus, sentence: str, *, is_whole: bool) -> None:
+        """Publish the last status under a sentence on the whole run; `is_whole` when it did all it was to do."""
+        await self._publish_scores(status, sentence)
         if self._share is not None:
-            await self._publish_progress(100.0 if is_whole else self._percent(status), progress_sentence(status))
+            await self._publish_progress(100.0 if is_whole else self._percent(status), sentence)
 
     async def _publish(self, status: CampaignStatus, *, with_scores: bool) -> None:
         if self._share is not None:
             await self._publish_progress(self._percent(status), progress_sentence(status))
         if with_scores:
-            await self._publish_scores(status)
+            await self._publish_scores(status, progress_sentence(status))
 
     def _percent(self, status: CampaignStatus) -> float:
         share = self._share(status) if self._share is not None else 0.0
@@ -129,8 +129,8 @@ class CampaignArtifacts:
         else:
             await self._outage.guarded(aupdate_progress_artifact(self._progress, percent, description=sentence))
 
-    async def _publish_scores(self, status: CampaignStatus) -> None:
-        rows, sentence = score_rows(status), progress_sentence(status)
+    async def _publish_scores(self, status: CampaignStatus, sentence: str) -> None:
+        rows = score_rows(status)
         if self._scores is None:
             created = acreate_table_artifact(rows, key=self._scores_key, description=sentence)
             self._scores = await self._outage.guarded(created)

@@ -13,9 +13,16 @@ MAX_ROWS: Final = 1_000
 
 
 def score_rows(status: CampaignStatus) -> list[dict[str, str]]:
-    """Return one row per model and environment, at most `MAX_ROWS`."""
+    """Return one row per model and environment, at most `MAX_ROWS`.
+
+    The UI shows eight short columns without scrolling, so an environment that is the same in all rows is left out.
+    """
     models = {model.model: model for model in status.models}
-    return [_row(pair, models) for pair in status.pairs[:MAX_ROWS]]
+    rows = [_row(pair, models) for pair in status.pairs[:MAX_ROWS]]
+    if len({row["environment"] for row in rows}) == 1:
+        for row in rows:
+            del row["environment"]
+    return rows
 
 
 def _row(pair: PairStatus, models: Mapping[str, ModelStatus]) -> dict[str, str]:
@@ -26,10 +33,10 @@ def _row(pair: PairStatus, models: Mapping[str, ModelStatus]) -> dict[str, str]:
         "environment": pair.environment,
         "samples": f"{pair.done:,}",
         "scored": f"{pair.scored:,}",
-        "mean score": "" if mean is None else f"{mean:.3f}",
+        "mean": "" if mean is None else f"{mean:.3f}",
         "errors": f"{pair.errors:,}",
-        "rate per day": f"{pair.rate_per_day:,.0f}",
-        "24 h, all environments": "" if model is None else f"{sum(model.samples_24h.values()):,}",
+        "per day": f"{pair.rate_per_day:,.0f}",
+        "24 h": "" if model is None else f"{sum(model.samples_24h.values()):,}",
         "state": _state(model),
     }
 
@@ -45,7 +52,7 @@ def progress_sentence(status: CampaignStatus) -> str:
     paused = sum(model.is_paused for model in status.models)
     scored = sum(pair.scored for pair in status.pairs)
     parts = [
-        f"{status.samples:,} samples ({scored:,} scored)",
+        f"{scored:,} of {status.samples:,} samples scored",
         f"{len(status.models)} models" + (f", {paused} paused" if paused else ""),
         f"{status.workers.active} of {status.workers.total} workers busy",
         f"{status.queue.size + status.queue.buffered:,} queued",
@@ -58,7 +65,7 @@ def result_sentence(result: CampaignResult) -> str:
     """Return what a campaign did, in one line."""
     scored = sum(pair.scored for pair in result.status.pairs)
     errors = sum(pair.errors for pair in result.status.pairs)
-    parts = [f"{result.samples:,} samples, {scored:,} scored, {errors:,} errors", f"{result.stored:,} stored"]
+    parts = [f"{scored:,} of {result.samples:,} samples scored, {errors:,} errors", f"{result.stored:,} stored"]
     # The journal is the campaign's: what other runs of it have in progress is counted with it.
     if result.spooled or result.open_tasks:
         parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")

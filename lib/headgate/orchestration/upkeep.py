@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from prefect.states import Completed
+
 from blocks import PublishedReport
 from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.run_state import run_logger
-from headgate.reports import Report, build_report
+from headgate.reports import FIGURES, Report, build_report
 from headgate.storage import Problem, SampleStore
 
 _HOUR_S: Final = 3_600.0
 _PAGE: Final = "report.html"
+_FIRST_FIGURES: Final = ("scores", "errors", "activity")
+
+MAX_FIGURE_BYTES: Final = 100_000
+"""Of the figures in one artifact: the API sends them whole whenever artifacts are listed."""
+
 _NOT_REPORTED: Final = ("conversation", "why")
 """Columns that can be large and are not in a report."""
 
 
-async def run_report(
-    *, hours: float, environments: tuple[str, ...], store: str, reports: str, title: str
-) -> dict[str, Any]:
-    """Report on the samples of the last hours; publish the page and its artifacts, and return where they are.
+async def run_report(*, hours: float, environments: tuple[str, ...], store: str, reports: str, title: str) -> Any:
+    """Report on the samples of the last hours, publish the page and its artifacts, and return the final state.
 
     Raises:
         HeadgateError: if something that was given cannot be used, or the store cannot be read.
@@ -46,17 +52,37 @@ async def run_report(
     name = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H-%M-%SZ}"
     published = await published_in.write(name, {_PAGE: made.html, "report.md": made.markdown})
     await _publish(made, published, title)
-    run_logger().info("report on %s samples: %s", f"{scan.frame.height:,}", published.places[_PAGE])
-    return {"samples": scan.frame.height, "places": dict(published.places), "links": dict(published.links)}
+    message = f"{scan.frame.height:,} samples in {published.places[_PAGE]}"
+    run_logger().info("%s: %s", title, message)
+    data = {"samples": scan.frame.height, "places": dict(published.places), "links": dict(published.links)}
+    return Completed(message=message, data=data)
 
 
 async def _publish(report: Report, published: PublishedReport, title: str) -> None:
     await publish_table("report-scores", _shown(report.score_rows()), title)
     await publish_markdown("report", report.markdown, title)
+    if report.figures_svg:
+        await publish_markdown("report-figures", figures_markdown(report.figures_svg), title)
     if link := published.links.get(_PAGE):
         await publish_link("report-page", link, "Open the report", f"{title}: one page with all figures.")
     else:
         await publish_markdown("report-page", _how_to_open(published.places[_PAGE]), f"{title}: where the page is.")
+
+
+def figures_markdown(figures: Mapping[str, str]) -> str:
+    """Return the figures as Markdown that carries them, as many as `MAX_FIGURE_BYTES` hold, the scores first."""
+    parts, left_out, size = [], [], 0
+    for name in sorted(figures, key=lambda name: (_FIRST_FIGURES.index(name) if name in _FIRST_FIGURES else 9, name)):
+        image = base64.b64encode(figures[name].encode()).decode()
+        caption = FIGURES.get(name, name)
+        if size + len(image) > MAX_FIGURE_BYTES:
+            left_out.append(caption)
+            continue
+        size += len(image)
+        parts.append(f"![{caption}](data:image/svg+xml;base64,{image})\n\n{caption}")
+    if left_out:
+        parts.append(f"In the page of the report only: {'; '.join(left_out)}.")
+    return "\n\n".join(parts) + "\n"
 
 
 def _how_to_open(place: str) -> str:
@@ -80,8 +106,8 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-async def run_compaction(*, store: str, rounds: int) -> dict[str, Any]:
-    """Compact the sample store until nothing is left to merge, sweep it, and return what was done.
+async def run_compaction(*, store: str, rounds: int) -> Any:
+    """Compact the sample store until nothing is left to merge, sweep it, and return the final state.
 
     Raises:
         StoreError: if the store cannot be read or written, or does not honour conditional puts.
@@ -102,7 +128,8 @@ async def run_compaction(*, store: str, rounds: int) -> dict[str, Any]:
     }
     rows = [{"what": name.replace("_", " "), "count": f"{count:,}"} for name, count in done.items()]
     await publish_table("compaction", rows, f"Compaction of {opened.url}")
-    return {"store": opened.url, **done}
+    message = f"{merged:,} parts merged into {made:,}, {swept.parts:,} deleted"
+    return Completed(message=message, data={"store": opened.url, **done})
 
 
 async def _compacted(store: SampleStore, rounds: int) -> tuple[int, int]:
