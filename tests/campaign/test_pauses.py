@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 
+from headgate.campaign import Campaign
 from headgate.core import ErrorKind, Model
 from headgate.core.events import ModelPaused, ModelResumed, QueuePaused, QueueResumed, QueueWarned
-from headgate.simulation import ServiceTime
+from headgate.simulation import LoopClock, ServiceTime
 from tests.campaign.campaign_world import World, models
 
 RATES = {"affine:sat": 8_640.0}
@@ -119,6 +120,32 @@ def test_a_long_queue_warns_pauses_and_resumes_the_samplers(world: World) -> Non
         assert numbers == list(range(len(numbers))), "a pause loses nothing and reorders nothing"
     in_order = [s.sequence for s in world.samples_of("m000@main")]
     assert in_order == sorted(in_order)
+
+
+def test_more_demand_than_workers_piles_up_nowhere(world: World) -> None:
+    backlogs: list[int] = []
+
+    async def look(campaign: Campaign, clock: LoopClock) -> None:
+        while True:
+            await clock.sleep(1)
+            queue = campaign.status().queue
+            backlogs.append(queue.size + queue.buffered)
+
+    world.run(
+        models(8),
+        {"affine:sat": 86_400.0},
+        duration_s=3_600,
+        service=ServiceTime(1.0),
+        during=look,
+        settings={
+            "queue_warning_threshold": 20,
+            "queue_pause_threshold": 40,
+            "queue_resume_threshold": 10,
+            "num_evaluation_workers": 1,
+            **STEADY,
+        },
+    )
+    assert max(backlogs) <= 40 + 8, "the threshold, and what fell due at once"
 
 
 def test_a_queue_full_of_a_paused_models_tasks_empties_when_the_pause_ends(world: World) -> None:

@@ -64,7 +64,11 @@ class DemandSide:
         return is_empty and parts.provider.next_at(parts.now()) is None
 
     def _may_ask(self) -> bool:
-        return not self._parts.backpressure.is_paused and not self._parts.journal.is_blocked
+        """Return whether more demand has a place to go; what is buffered is on its way into the queue and counts."""
+        parts = self._parts
+        backlog = len(parts.dispatcher.queue) + parts.batches.size
+        is_open = not parts.backpressure.is_paused and backlog < parts.backpressure.pause_at
+        return is_open and not parts.journal.is_blocked
 
     async def _ask(self, now: float) -> None:
         parts = self._parts
