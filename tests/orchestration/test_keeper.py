@@ -131,3 +131,13 @@ async def test_the_exit_status_and_the_last_words_of_a_command_are_kept(tmp_path
     ) as process:
         assert await process.ended() == 7
     assert process.last_lines(1) == "two"
+
+
+def test_as_the_first_process_of_a_container_it_ends_everything_at_sigterm(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headgate.orchestration.keeper", "5", *_family(tmp_path)]
+    keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    pids = pids_in(tmp_path)
+    assert all(is_alive(pid) for pid in pids), "without a pipe nothing is to be ended"
+    keeper.send_signal(signal.SIGTERM)
+    assert keeper.wait(timeout=20) == 128 + signal.SIGTERM
+    assert gone(*pids, within_s=0)

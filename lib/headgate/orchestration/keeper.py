@@ -1,9 +1,12 @@
 """A small program that runs a command and ends everything it started when its own parent goes away.
 
-Run as `python -I -S keeper.py GRACE_S COMMAND…` with a pipe as standard input. It imports the standard library only, so
-that it is there within milliseconds. The command ends when it ends by itself, when this program gets SIGTERM, or when
-the other end of the pipe closes, which the operating system does however the parent dies. Then every process that
+Run as `python -I -S keeper.py GRACE_S COMMAND…`. It imports the standard library only, so that it is there within
+milliseconds. The command ends when it ends by itself, when this program gets SIGTERM, or, where standard input is a
+pipe, when its other end closes, which the operating system does however the parent dies. Then every process that
 descends from the command gets SIGTERM, `GRACE_S` seconds to end in order, and SIGKILL after that.
+
+As the first process of a container (`python -m headgate.orchestration.keeper 60 prefect worker start …`) it lets the
+flow runs of a worker drain, which the worker itself does not wait for.
 
 On Linux this program adopts orphans (`PR_SET_CHILD_SUBREAPER`), so that a process which survives its own parent is
 still found. Elsewhere it reaches the process group of the command only.
@@ -16,6 +19,7 @@ import ctypes
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -43,9 +47,10 @@ def main(arguments: list[str]) -> int:
         start_new_session=True,
         preexec_fn=lambda: _prepare_child(keeper),  # noqa: PLW1509 - there is one thread only
     )
+    parent = _parent_pipe()
     status: int | None = None
     while status is None and not is_stopping:
-        if sys.stdin.fileno() in _wait([sys.stdin.fileno(), woken], None):
+        if set(parent) & set(_wait([*parent, woken], None)):
             is_stopping.set()
         status = child.poll()
     deadline = time.monotonic() + grace_s
@@ -55,6 +60,12 @@ def main(arguments: list[str]) -> int:
     _end_descendants(child, woken, deadline)
     status = child.wait()
     return status if status >= 0 else 128 - status
+
+
+def _parent_pipe() -> list[int]:
+    """Return standard input if it is a pipe, whose end tells that the parent is gone."""
+    mode = os.fstat(0).st_mode
+    return [0] if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else []
 
 
 class _Flag:
