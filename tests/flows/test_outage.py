@@ -36,7 +36,8 @@ async def test_a_server_that_is_killed_stops_no_sampling_and_loses_no_sample(pla
         parameters = json.dumps(window(places, duration_s=8.0))
         with log.open("wb") as output:
             # With its usual patience Prefect tries for minutes to tell the end of the run.
-            environ = server.environ() | {"PREFECT_CLIENT_MAX_RETRIES": "1"}
+            hasty = {"PREFECT_CLIENT_MAX_RETRIES": "0", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
+            environ = server.environ() | hasty
             command = [sys.executable, "-c", RUN, parameters]
             run = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
         try:

@@ -38,6 +38,7 @@ from headgate.orchestration.own_server import PrivateServer, free_port, private_
 from headgate.orchestration.stopping import SIGNALS
 from headgate.orchestration.work_pool import ensure_pool
 from headgate.orchestration.workers import worker
+from headgate.sampling import roster_source
 from headgate.storage import open_store
 
 START_S: Final = 60.0
@@ -47,6 +48,7 @@ _LOOK_EVERY_S: Final = 1.0
 _LINE_EVERY_S: Final = 5.0
 _CANCEL_WITHIN_S: Final = 3.0
 _INTERRUPTED: Final = 130
+_QUERY: Final = "select model, environment, avg(score), count(*) from samples group by all order by all"
 
 
 async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
@@ -112,6 +114,7 @@ class _Demo:
 
     async def run(self) -> int:
         """Run it, and return the exit status."""
+        await self._check_roster()
         self._folder.mkdir(parents=True, exist_ok=True)
         file = demo_deployments(_deployment_file(), self._choices)
         async with AsyncExitStack() as stack:
@@ -131,6 +134,13 @@ class _Demo:
             await self._followed_to_end(ids)
             page = await self._report()
             return await self._conclude(server, page)
+
+    async def _check_roster(self) -> None:
+        """Read the user's own roster before anything is started."""
+        if self._choices.uses_baselines():
+            return
+        roster = await roster_source(str(self._choices.roster or "")).load()
+        self._steps.tell(f"{len(roster)} models of your own: {', '.join(model.key for model in roster)}")
 
     async def _deploy(self, file: DeploymentFile, environ: dict[str, str]) -> None:
         path = self._folder / "prefect.yaml"
@@ -208,7 +218,7 @@ class _Demo:
             yield tell
             return
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-            yield lambda: live.update(journal.progress(time.time()).table("Sampling"))
+            yield lambda: live.update(journal.progress(time.time()).table())
 
     async def _report(self) -> Path:
         run = await start_run("report/report")
@@ -236,20 +246,31 @@ class _Demo:
         )
         if self._choices.keep_serving:
             self._console.print(f"Serving {server.url} until Ctrl-C.", highlight=False)
-            await asyncio.Event().wait()
+            await _asked_to_end()
         return 0 if is_reached else 1
 
     def _tell_places(self, server: PrivateServer, page: Path) -> None:
         samples = self._folder / "samples"
         lines = [
             f"report  {page}",
-            f"data    {samples}  (headgate query --store {_near(samples)} …)",
+            f"data    {samples}",
+            f'        headgate query --store {_near(samples)} "{_QUERY}"',
             f"UI      {server.url}" + ("" if self._choices.keep_serving else "  (while it runs: --keep-serving)"),
             "",
             "Your own models: set OPENAI_BASE_URL and OPENAI_API_KEY, or give --roster FILE; the same command works.",
         ]
         for line in lines:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+async def _asked_to_end() -> None:
+    """Return when the demo is cancelled: its work is done, so that is no interruption."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
 
 
 async def _cancelled(ids: Sequence[UUID]) -> None:

@@ -37,6 +37,8 @@ class DemoProgress:
 
     def line(self, seconds: float) -> str:
         """Return the counts in one line, for a terminal that cannot redraw."""
+        if not self.total and not self.open_tasks:
+            return f"{seconds:5.1f} s  the flow runs are starting"
         by_environment = ", ".join(
             f"{environment} {sum(n for (_, e), n in self.scored.items() if e == environment)}"
             for environment in ENVIRONMENTS
@@ -44,9 +46,10 @@ class DemoProgress:
         paused = f"; paused: {', '.join(sorted(self.paused))}" if self.paused else ""
         return f"{seconds:5.1f} s  {self.total} scored ({by_environment}); {self.open_tasks} open{paused}"
 
-    def table(self, title: str) -> Table:
+    def table(self) -> Table:
         """Return the counts as a table."""
-        table = Table(title=title, title_justify="left")
+        is_starting = not self.total and not self.open_tasks
+        table = Table(title="The flow runs are starting" if is_starting else "Sampling", title_justify="left")
         table.add_column("model")
         for environment in ENVIRONMENTS:
             table.add_column(environment, justify="right")

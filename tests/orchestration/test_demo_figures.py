@@ -1,0 +1,69 @@
+"""What the demo shows while it runs and at its end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from headgate.core import errors
+from headgate.orchestration import DemoChoices, run_demo
+from headgate.orchestration.demo_figures import DemoJournal, DemoProgress, score_table
+from headgate.storage import Journal, Opening
+
+
+def _shown(renderable: object) -> str:
+    console = Console(width=140, file=io.StringIO())
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+PROGRESS = DemoProgress({("a@main", "affine:sat"): 3, ("a@main", "affine:abd"): 4}, {"b@main": 7.4}, 5, 2)
+
+
+def test_a_line_has_the_counts_of_each_environment_and_who_is_paused() -> None:
+    line = PROGRESS.line(12.34)
+    for part in ("12.3 s", "7 scored", "affine:sat 3", "affine:abd 4", "affine:ded 0", "5 open", "paused: b@main"):
+        assert part in line
+
+
+def test_before_the_first_task_the_reader_learns_that_runs_are_starting() -> None:
+    nothing = DemoProgress({}, {}, 0, 0)
+    assert "the flow runs are starting" in nothing.line(1.0)
+    assert "The flow runs are starting" in _shown(nothing.table())
+
+
+def test_a_table_has_a_row_for_every_model_the_paused_ones_too() -> None:
+    text = _shown(PROGRESS.table())
+    assert "a@main" in text
+    assert "paused, service errors (7 s)" in text
+
+
+def test_the_journal_is_read_while_others_write_it(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    other = Journal(tmp_path, "demo")
+    try:
+        with DemoJournal(tmp_path, now) as journal:
+            other.open([Opening("a@main", "affine:sat", now, 10.0, 100)])
+            other.record_pause("b@main", 1, now + 5)
+            progress = journal.progress(now)
+    finally:
+        other.close()
+    assert (progress.open_tasks, progress.total, dict(progress.paused)) == (1, 0, {"b@main": 5.0})
+
+
+def test_the_table_of_scores_has_means_and_counts() -> None:
+    rows = [("a@main", "affine:sat", 1.0), ("a@main", "affine:sat", 0.5), ("b@main", "affine:abd", 0.0)]
+    text = _shown(score_table(pl.DataFrame(rows, schema=["model", "environment", "score"], orient="row")))
+    assert "0.75 (2)" in text
+    assert "0.00 (1)" in text
+
+
+async def test_a_roster_that_cannot_be_used_is_said_before_anything_starts(tmp_path: Path) -> None:
+    choices = DemoChoices(folder=tmp_path / "demo", roster=tmp_path / "absent.yaml")
+    with pytest.raises(errors.InvalidRosterError, match=r"absent\.yaml"):
+        await run_demo(choices)
+    assert not (tmp_path / "demo").exists()
