@@ -41,6 +41,7 @@ async def artifacts_of(run: UUID) -> dict[str, Any]:
     found = {}
     for artifact in answer.json():
         data = artifact["data"]
+        assert artifact["key"] not in found, "an artifact is updated in place, not made anew"
         found[artifact["key"]] = json.loads(data) if artifact["type"] == "table" else data
     return found
 
