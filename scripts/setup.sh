@@ -46,7 +46,7 @@ share_index() {
   [ -z "$index" ] || export UV_DEFAULT_INDEX=$index
 }
 
-uv_install() { .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"; }
+uv_install() { .venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python "$@"; }
 pip_install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
 
 # `installed ARGS…`: by uv in seconds, by pip where uv finds no index or does not run on this machine.
