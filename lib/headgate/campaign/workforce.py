@@ -96,7 +96,11 @@ class Workforce:
         try:
             sample = await self._episode(task, model, started_at)
         except asyncio.CancelledError:
+            self._episodes = None  # the group is closing: it takes no new episode
             self._parts.emit(TaskReturned(task.task_id, task.model, task.environment, "the campaign is stopping"))
+            raise
+        except Exception:
+            self._episodes = None  # a defect of ours ends the campaign
             raise
         finally:
             ended = self._parts.now()
