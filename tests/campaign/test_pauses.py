@@ -37,6 +37,19 @@ def test_three_service_errors_pause_a_model_for_fifteen_minutes(world: World, ki
     assert len(healthy) >= 118, "nobody else suffers"
 
 
+def test_no_request_is_sent_once_the_errors_suffice_for_a_pause(world: World) -> None:
+    world.run(
+        models(1, max_parallel=1),
+        {"affine:sat": 86_400.0},
+        duration_s=600,
+        service=ServiceTime(2.0),
+        script=failing("m000", ErrorKind.AUTH, 1e9),
+        settings=STEADY,
+    )
+    assert len(world.of(ModelPaused)) == 1
+    assert len(world.store.samples) == 3
+
+
 def test_pauses_double_while_the_service_stays_down_and_reset_with_an_answer(world: World) -> None:
     world.run(models(1), RATES, duration_s=8_000, script=failing("m000", ErrorKind.AUTH, 3_500), settings=STEADY)
     assert [p.pause_s for p in world.of(ModelPaused)] == [900, 1_800, 3_600]

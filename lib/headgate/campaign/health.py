@@ -22,15 +22,17 @@ class Health:
         """Return when the next pause ends."""
         return self._ends.next_at()
 
-    async def observe(self, sample: Sample, started_at: float, now: float) -> None:
-        """Take the outcome of an episode, and act on the pause or the end of one that follows."""
+    def observe(self, sample: Sample, started_at: float, now: float) -> bool:
+        """Take the outcome of an episode, and hold or free its model at once; return whether `remember` is due."""
         sampler = self._parts.samplers.get(sample.model)
         if sampler is None:
-            return
+            return False
         health = health_of(sample.error_kind)
-        for event in sampler.observe(health, error=sample.error, started_at=started_at, now=now):
+        happened = sampler.observe(health, error=sample.error, started_at=started_at, now=now)
+        for event in happened:
             self._parts.emit(event)
-            await self._changed(sample.model, now)
+            self._changed(sample.model, now)
+        return bool(happened)
 
     async def end_pauses(self, now: float) -> None:
         """Let models run again whose pause is over."""
@@ -38,7 +40,19 @@ class Health:
             sampler = self._parts.samplers.get(model)
             for event in sampler.end_pause(now) if sampler else ():
                 self._parts.emit(event)
-                await self._changed(model, now)
+                self._changed(model, now)
+                await self.remember(model)
+
+    async def remember(self, model: str) -> None:
+        """Keep the state of a model's pause across restarts."""
+        sampler, journal = self._parts.samplers.get(model), self._parts.journal
+        if sampler is None:
+            return
+        if sampler.pause.level == 0:
+            await journal.write(journal.journal.clear_pause, model)
+        else:
+            until = sampler.pause.paused_until or 0.0
+            await journal.write(journal.journal.record_pause, model, sampler.pause.level, until)
 
     def sync(self, model: str) -> None:
         """Hold or free a model's tasks as its sampler says."""
@@ -49,13 +63,8 @@ class Health:
         else:
             self._parts.dispatcher.unhold(model)
 
-    async def _changed(self, model: str, now: float) -> None:
+    def _changed(self, model: str, now: float) -> None:
         self.sync(model)
         self._parts.local.touch([model], now)
         self._parts.wake.set()
         self._parts.fill_workers()
-        pause, journal = self._parts.samplers[model].pause, self._parts.journal
-        if pause.level == 0:
-            await journal.write(journal.journal.clear_pause, model)
-        else:
-            await journal.write(journal.journal.record_pause, model, pause.level, pause.paused_until or 0.0)

@@ -92,25 +92,24 @@ class Workforce:
 
     async def _work(self, granted: Dispatch, model: Model, started_at: float) -> None:
         task = granted.task
-        sample: Sample | None = None
         try:
             sample = await self._episode(task, model, started_at)
-        except asyncio.CancelledError:
-            self._episodes = None  # the group is closing: it takes no new episode
-            self._parts.emit(TaskReturned(task.task_id, task.model, task.environment, "the campaign is stopping"))
-            raise
-        except Exception:
-            self._episodes = None  # a defect of ours ends the campaign
+        except BaseException as error:
+            self._episodes = None  # stopping, or ending on a defect of ours: the group takes no new episode
+            if isinstance(error, asyncio.CancelledError):
+                self._parts.emit(TaskReturned(task.task_id, task.model, task.environment, "the campaign is stopping"))
             raise
         finally:
             ended = self._parts.now()
             del self._running[task.task_id]
             self._parts.dispatcher.finished(task, granted.lease)
             self.figures.ended(ended, ended - started_at)
-            if sample is not None:
-                self._acceptance.add(sample)
-            self.fill()
-        await self._health.observe(sample, started_at, ended)
+        self._acceptance.add(sample)
+        # The model is held before its worker is given away: the next task must not go to a service just found down.
+        is_changed = self._health.observe(sample, started_at, ended)
+        self.fill()
+        if is_changed:
+            await self._health.remember(task.model)
 
     async def _episode(self, task: Task, model: Model, started_at: float) -> Sample:
         parts = self._parts
