@@ -54,7 +54,7 @@ def events_page() -> str:
 def _event_classes() -> list[type[events.Event]]:
     members = [c for _, c in inspect.getmembers(events, inspect.isclass)]
     found = [c for c in members if issubclass(c, events.Event) and c is not events.Event]
-    return sorted(found, key=lambda c: inspect.getsourcelines(c)[1])
+    return sorted(found, key=lambda c: (c.__module__, inspect.getsourcelines(c)[1]))
 
 
 def _sentence(thing: object) -> str:

@@ -310,7 +310,7 @@ class Dispatching(RuleBasedStateMachine):
     @invariant()
     def agrees_with_what_was_done(self) -> None:
         self.dispatcher.validate()
-        assert {t.task_id for t in self.dispatcher.queue.tasks()} == set(self.queued)
+        assert {t.task_id for t in self.dispatcher.queue.items()} == set(self.queued)
         assert self.dispatcher.in_flight() == len(self.running)
         for model in self.MODELS:
             assert self.dispatcher.in_flight(model) == sum(d.task.model == model for d in self.running.values())

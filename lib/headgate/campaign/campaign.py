@@ -187,7 +187,7 @@ class Campaign:
     def status(self) -> CampaignStatus:
         """Return what the campaign looks like now."""
         parts, now = self._parts, self.now()
-        open_tasks = [*parts.dispatcher.queue.tasks(), *self._workforce.tasks]
+        open_tasks = [*parts.dispatcher.queue.items(), *self._workforce.tasks]
         rates = {(m, e): s.rate_per_day(e) for m, s in self.samplers.items() for e in s.environments}
         return campaign_status(
             parts,

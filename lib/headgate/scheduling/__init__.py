@@ -2,7 +2,7 @@
 
 from headgate.scheduling.backpressure import Backpressure
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Explanation, Held
-from headgate.scheduling.fair_queue import FairReadyQueue, Selection, StaleSelection
+from headgate.scheduling.ready_queue import FairReadyQueue
 
 __all__ = [
     "Backpressure",
@@ -11,6 +11,4 @@ __all__ = [
     "Explanation",
     "FairReadyQueue",
     "Held",
-    "Selection",
-    "StaleSelection",
 ]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
-from headgate.scheduling.fair_queue import FairReadyQueue, StaleSelection
+from headgate.fairness import StaleSelection
+from headgate.scheduling.ready_queue import FairReadyQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Dispatcher:
         selection = self.queue.select_next()
         if selection is None:
             return Held("lanes_closed", "every model with ready tasks is paused or has all its parallel slots in use")
-        lease = self.book.acquire(self._holder, selection.task.resources, now, subject=selection.task.task_id)
+        lease = self.book.acquire(self._holder, selection.item.resources, now, subject=selection.item.task_id)
         if isinstance(lease, Denied):
             return Held(lease.reason, f"{lease.capacity}: wants {lease.wanted}, {lease.available} free")
         task = self.queue.commit(selection)
@@ -134,7 +135,7 @@ class Dispatcher:
         """Return which gate holds a task, why, and until when."""
         if task_id in self._leases:
             return Explanation(task_id, "running", "none", "it holds a worker lease")
-        task = self.queue.task(task_id)
+        task = self.queue.item(task_id)
         if task is None:
             return Explanation(task_id, "unknown", "none", "it is neither queued nor running here")
         ahead = self.queue.position(task_id)

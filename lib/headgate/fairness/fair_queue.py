@@ -1,12 +1,12 @@
-"""The ready queue: weighted fair between groups, FIFO inside one, and blind to groups that cannot run.
+"""A queue that is weighted fair between groups, FIFO inside one, and blind to groups that cannot be served.
 
 Start-time fair queueing (Goyal, Vin and Cheng 1996). Each backlogged group has a tag; the group with the smallest tag
 is served and its tag grows by 1 / weight. Virtual time is the tag last served, and a group that returns from idle
 starts there, so that no credit is hoarded. For two groups i and j that stay backlogged, served_i / weight_i and
 served_j / weight_j never differ by more than 1 / weight_i + 1 / weight_j; the property test holds it to that.
 
-A *lane* is what makes a whole set of groups unable to run at once: a model's endpoint that is saturated or paused.
-Groups wait in the lane of their head task, lanes wait in one heap by the smallest tag inside, and a closed lane is not
+A *lane* is what makes a whole set of groups unable to be served at once: an endpoint that is saturated or paused.
+Groups wait in the lane of their head item, lanes wait in one heap by the smallest tag inside, and a closed lane is not
 in that heap at all. So selecting costs O(log groups) however many groups are ineligible. A lane that opens again starts
 at virtual time as well; an offset per lane moves all its groups together and keeps their order among themselves.
 
@@ -21,18 +21,38 @@ and goes on from virtual time as if it had been idle.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from headgate.core import Task, TaskId
+
+class Queueable(Protocol):
+    """What a fair queue can hold: it belongs to a group that has a weight, and goes before others by priority."""
+
+    @property
+    def group(self) -> str:
+        """Fairness key."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Share of the group under contention, > 0."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """Among the items of one group, higher goes first."""
+        ...
+
+
+T = TypeVar("T", bound=Queueable)
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """A task that could run next. Nothing has changed yet; `commit` takes it, once."""
+class Selection(Generic[T]):
+    """An item that could be served next. Nothing has changed yet; `commit` takes it, once."""
 
-    task: Task
+    item: T
     lane: str
     version: int
 
@@ -41,17 +61,17 @@ class Selection:
 class StaleSelection:
     """A selection that can no longer be committed: the head of its group or the state of its lane has changed."""
 
-    task_id: TaskId
+    item_id: str
     reason: str
 
 
 @dataclass(slots=True)
-class _Group:
-    """Tasks of one fairness key. `tag` is relative to the offset of `lane`; no two listings share a `version`."""
+class _Group(Generic[T]):
+    """Items of one fairness key. `tag` is relative to the offset of `lane`; no two listings share a `version`."""
 
     name: str
     weight: float
-    heap: list[tuple[int, int, Task]] = field(default_factory=list)
+    heap: list[tuple[int, int, T]] = field(default_factory=list)
     tag: float = 0.0
     lane: str = ""
     version: int = 0
@@ -59,7 +79,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Lane:
-    """Groups whose head task needs the same endpoint. `kept` is the length of `heap` after it was last swept."""
+    """Groups whose head needs the same endpoint. `kept` is the length of `heap` after it was last swept."""
 
     name: str
     is_open: bool = True
@@ -70,62 +90,61 @@ class _Lane:
     kept: int = 0
 
 
-class FairReadyQueue:
-    """Tasks that are ready to run. Pure and synchronous; owned by the dispatcher.
+class FairQueue(Generic[T]):
+    """Items that wait to be served. Pure and synchronous; owned by one decision maker.
 
-    Invariants (`validate`): a task is in the queue at most once; every group with tasks is listed in exactly one lane;
+    Invariants (`validate`): an item is in the queue at most once; every group with items is listed in exactly one lane;
     every open lane with groups is listed once in the heap of lanes, at its smallest tag; virtual time never goes back.
     """
 
-    def __init__(self, lane_of: Callable[[Task], str] = lambda task: task.model) -> None:
+    def __init__(self, *, id_of: Callable[[T], str], lane_of: Callable[[T], str]) -> None:
+        self._id_of = id_of
         self._lane_of = lane_of
-        self._tasks: dict[TaskId, Task] = {}
-        self._groups: dict[str, _Group] = {}
+        self._items: dict[str, T] = {}
+        self._groups: dict[str, _Group[T]] = {}
         self._lanes: dict[str, _Lane] = {}
         self._top: list[tuple[float, int, str, int]] = []
         self._last_tag: dict[str, float] = {}
         self._virtual = 0.0
         self._order = 0
-        self.by_environment: Counter[str] = Counter()
-        self.by_model: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._items)
 
-    def __contains__(self, task_id: object) -> bool:
-        return task_id in self._tasks
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self._items
 
     @property
     def virtual_time(self) -> float:
         """The tag last served."""
         return self._virtual
 
-    def enqueue(self, tasks: Iterable[Task]) -> list[Task]:
-        """Add tasks that are not in the queue yet; return those that were added. O(log n) each."""
-        added: list[Task] = []
-        for task in tasks:
-            if task.task_id in self._tasks:
+    def enqueue(self, items: Iterable[T]) -> list[T]:
+        """Add items that are not in the queue yet; return those that were added. O(log n) each."""
+        added: list[T] = []
+        for item in items:
+            item_id = self._id_of(item)
+            if item_id in self._items:
                 continue
-            self._tasks[task.task_id] = task
-            self.by_environment[task.environment] += 1
-            self.by_model[task.model] += 1
+            self._items[item_id] = item
+            self._entered(item)
             self._order += 1
-            group = self._groups.get(task.group)
+            group = self._groups.get(item.group)
             if group is None:
-                group = self._groups[task.group] = _Group(task.group, task.weight)
-                heapq.heappush(group.heap, (-task.priority, self._order, task))
-                tag = max(self._virtual, self._last_tag.pop(task.group, 0.0))
+                group = self._groups[item.group] = _Group[T](item.group, item.weight)
+                heapq.heappush(group.heap, (-item.priority, self._order, item))
+                tag = max(self._virtual, self._last_tag.pop(item.group, 0.0))
                 self._list_group(group, tag)
             else:
-                group.weight = task.weight
-                heapq.heappush(group.heap, (-task.priority, self._order, task))
-                if group.heap[0][2] is task and self._lane_of(task) != group.lane:
+                group.weight = item.weight
+                heapq.heappush(group.heap, (-item.priority, self._order, item))
+                if group.heap[0][2] is item and self._lane_of(item) != group.lane:
                     self._list_group(group, self._tag_of(group))
-            added.append(task)
+            added.append(item)
         return added
 
-    def select_next(self, eligible: Callable[[Task], bool] | None = None) -> Selection | None:
-        """Return the task that is to run next, or None when no group in an open lane can run. Changes nothing.
+    def select_next(self, eligible: Callable[[T], bool] | None = None) -> Selection[T] | None:
+        """Return the item that is to run next, or None when no group in an open lane can run. Changes nothing.
 
         Args:
             eligible: a further condition on a group's head, which must not change the queue. It is asked in the order
@@ -138,33 +157,33 @@ class FairReadyQueue:
                 return None
             group = self._first_group(lane)
             return Selection(group.heap[0][2], lane.name, group.version) if group else None
-        return next((s for s in self._in_order() if eligible(s.task)), None)
+        return next((s for s in self._in_order() if eligible(s.item)), None)
 
-    def commit(self, selection: Selection) -> Task | StaleSelection:
-        """Take the selected task out and advance virtual time; refuses a selection that is out of date."""
-        task = selection.task
-        group = self._groups.get(task.group)
-        if group is None or not group.heap or group.heap[0][2] is not task or group.version != selection.version:
-            return StaleSelection(task.task_id, "the head of its group has changed")
+    def commit(self, selection: Selection[T]) -> T | StaleSelection:
+        """Take the selected item out and advance virtual time; refuses a selection that is out of date."""
+        item = selection.item
+        group = self._groups.get(item.group)
+        if group is None or not group.heap or group.heap[0][2] is not item or group.version != selection.version:
+            return StaleSelection(self._id_of(item), "the head of its group has changed")
         lane = self._lanes[group.lane]
         if not lane.is_open:
-            return StaleSelection(task.task_id, f"lane {lane.name} is closed")
+            return StaleSelection(self._id_of(item), f"lane {lane.name} is closed")
         heapq.heappop(group.heap)
-        self._forget(task)
+        self._forget(item)
         self._virtual = max(self._virtual, self._tag_of(group))
         self._advance(group, self._virtual + 1.0 / group.weight)
-        return task
+        return item
 
-    def discard(self, task_id: TaskId) -> bool:
-        """Take a task out without serving it; return whether it was there. O(tasks of its group)."""
-        task = self._tasks.get(task_id)
-        if task is None:
+    def discard(self, item_id: str) -> bool:
+        """Take a item out without serving it; return whether it was there. O(items of its group)."""
+        item = self._items.get(item_id)
+        if item is None:
             return False
-        self._discard_from(self._groups[task.group], lambda t: t.task_id == task_id)
+        self._discard_from(self._groups[item.group], lambda candidate: candidate is item)
         return True
 
-    def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Take out and return all tasks that fulfil the condition. O(tasks)."""
+    def discard_where(self, condition: Callable[[T], bool]) -> list[T]:
+        """Take out and return all items that fulfil the condition. O(items)."""
         return [t for group in list(self._groups.values()) for t in self._discard_from(group, condition)]
 
     def close_lane(self, lane: str) -> None:
@@ -188,18 +207,26 @@ class FairReadyQueue:
         entry = self._lanes.get(lane)
         return entry is None or entry.is_open
 
-    def task(self, task_id: TaskId) -> Task | None:
-        """Return a queued task."""
-        return self._tasks.get(task_id)
+    def item(self, item_id: str) -> T | None:
+        """Return a queued item."""
+        return self._items.get(item_id)
 
-    def position(self, task_id: TaskId) -> int:
-        """Return how many tasks of the same group are ahead of a queued task. O(tasks of its group)."""
-        task = self._tasks[task_id]
-        return next(i for i, entry in enumerate(sorted(self._groups[task.group].heap)) if entry[2] is task)
+    def position(self, item_id: str) -> int:
+        """Return how many items of the same group are ahead of a queued item. O(items of its group)."""
+        item = self._items[item_id]
+        return next(i for i, entry in enumerate(sorted(self._groups[item.group].heap)) if entry[2] is item)
 
-    def tasks(self) -> Iterator[Task]:
-        """Iterate over the queued tasks, in the order in which they were enqueued."""
-        return iter(list(self._tasks.values()))
+    def items(self) -> Iterator[T]:
+        """Iterate over the queued items, in the order in which they were enqueued."""
+        return iter(list(self._items.values()))
+
+    # What a subclass may count.
+
+    def _entered(self, item: T) -> None:
+        """Note that an item was added."""
+
+    def _left(self, item: T) -> None:
+        """Note that an item was taken or discarded."""
 
     # Groups and lanes.
 
@@ -209,10 +236,10 @@ class FairReadyQueue:
             lane = self._lanes[name] = _Lane(name)
         return lane
 
-    def _tag_of(self, group: _Group) -> float:
+    def _tag_of(self, group: _Group[T]) -> float:
         return group.tag + self._lanes[group.lane].offset
 
-    def _advance(self, group: _Group, tag: float) -> None:
+    def _advance(self, group: _Group[T], tag: float) -> None:
         """List the group again at its next tag, or retire it when it is empty."""
         if group.heap:
             self._list_group(group, tag)
@@ -231,7 +258,7 @@ class FairReadyQueue:
         first = None if lane.is_open else self._first_group(lane)
         return self._virtual if first is None else min(self._virtual, max(lane.closed_at, first.tag + lane.offset))
 
-    def _list_group(self, group: _Group, tag: float) -> None:
+    def _list_group(self, group: _Group[T], tag: float) -> None:
         """List the group in the lane of its head; `tag` is told in the time of the lane where it was before."""
         before = self._lanes[group.lane] if group.lane else None
         lane = self._lane(self._lane_of(group.heap[0][2]))
@@ -273,7 +300,7 @@ class FairReadyQueue:
             self._top = [entry for entry in self._top if self._is_current(entry)]
             heapq.heapify(self._top)
 
-    def _first_group(self, lane: _Lane) -> _Group | None:
+    def _first_group(self, lane: _Lane) -> _Group[T] | None:
         while lane.heap:
             if self._is_listed(lane.heap[0], lane):
                 return self._groups[lane.heap[0][2]]
@@ -287,7 +314,7 @@ class FairReadyQueue:
             heapq.heappop(self._top)
         return None
 
-    def _in_order(self) -> Iterator[Selection]:
+    def _in_order(self) -> Iterator[Selection[T]]:
         """Yield the head of every group in an open lane, in the order in which they would be served.
 
         Walks the heaps best first and takes nothing out: an entry is looked at after its parent, so what is yielded
@@ -314,28 +341,26 @@ class FairReadyQueue:
                 group = self._groups[entry[2]]
                 yield Selection(group.heap[0][2], group.lane, group.version)
 
-    def _discard_from(self, group: _Group, condition: Callable[[Task], bool]) -> list[Task]:
+    def _discard_from(self, group: _Group[T], condition: Callable[[T], bool]) -> list[T]:
         gone = [entry[2] for entry in group.heap if condition(entry[2])]
         if not gone:
             return []
-        for task in gone:
-            self._forget(task)
-        group.heap = [entry for entry in group.heap if entry[2].task_id in self._tasks]
+        for item in gone:
+            self._forget(item)
+        group.heap = [entry for entry in group.heap if self._id_of(entry[2]) in self._items]
         heapq.heapify(group.heap)
         self._advance(group, self._tag_of(group))
         return gone
 
-    def _forget(self, task: Task) -> None:
-        del self._tasks[task.task_id]
-        self.by_environment[task.environment] -= 1
-        self.by_model[task.model] -= 1
+    def _forget(self, item: T) -> None:
+        del self._items[self._id_of(item)]
+        self._left(item)
 
     def validate(self) -> None:
         """Assert the invariants of the class."""
-        in_groups = [entry[2].task_id for group in self._groups.values() for entry in group.heap]
-        assert len(in_groups) == len(set(in_groups)), "a task is in the queue twice"
-        assert set(in_groups) == set(self._tasks), "groups and index disagree"
-        assert sum(self.by_environment.values()) == sum(self.by_model.values()) == len(self._tasks)
+        in_groups = [self._id_of(entry[2]) for group in self._groups.values() for entry in group.heap]
+        assert len(in_groups) == len(set(in_groups)), "an item is in the queue twice"
+        assert set(in_groups) == set(self._items), "groups and index disagree"
         listed = {(n, v) for lane in self._lanes.values() for _, v, n in lane.heap}
         for group in self._groups.values():
             assert group.heap, f"empty group {group.name} is kept"

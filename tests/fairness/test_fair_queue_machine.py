@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.core import Task
-from headgate.scheduling import FairReadyQueue, Selection, StaleSelection
+from headgate.fairness import Selection, StaleSelection
+from headgate.scheduling import FairReadyQueue
 from tests.scheduling.queued import Reference, task
 
 GROUPS = st.sampled_from(["a", "b", "c", "d"])
@@ -58,24 +59,24 @@ class Queueing(RuleBasedStateMachine):
         if selection is None:
             assert candidates == {}
             return
-        name = selection.task.group
+        name = selection.item.group
         assert candidates[name] <= min(candidates.values()) + 1e-6
-        assert self.queue.commit(selection) is selection.task
-        assert self.reference.serve(name) is selection.task
+        assert self.queue.commit(selection) is selection.item
+        assert self.reference.serve(name) is selection.item
         assert isinstance(self.queue.commit(selection), StaleSelection)
 
     @rule()
     def keep_a_selection(self) -> None:
-        before = [t.task_id for t in self.queue.tasks()]
+        before = [t.task_id for t in self.queue.items()]
         self.kept = self.queue.select_next()
         assert self.queue.select_next() == self.kept
-        assert [t.task_id for t in self.queue.tasks()] == before
+        assert [t.task_id for t in self.queue.items()] == before
 
     @precondition(lambda self: self.kept is not None)
     @rule()
     def commit_what_was_kept(self) -> None:
         assert self.kept is not None
-        one, selection, self.kept = self.kept.task, self.kept, None
+        one, selection, self.kept = self.kept.item, self.kept, None
         group = self.reference.groups.get(one.group)
         if isinstance(self.queue.commit(selection), StaleSelection):
             return
@@ -93,7 +94,7 @@ class Queueing(RuleBasedStateMachine):
     @precondition(lambda self: len(self.queue))
     @rule(data=st.data())
     def discard(self, data: st.DataObject) -> None:
-        one = data.draw(st.sampled_from(list(self.queue.tasks())))
+        one = data.draw(st.sampled_from(list(self.queue.items())))
         assert self.queue.discard(one.task_id)
         assert not self.queue.discard(one.task_id)
         self.reference.discard(lambda t: t is one)
@@ -103,7 +104,7 @@ class Queueing(RuleBasedStateMachine):
         def is_gone(t: Task) -> bool:
             return t.environment == lane and t.priority == priority
 
-        before = {t.task_id for t in self.queue.tasks() if is_gone(t)}
+        before = {t.task_id for t in self.queue.items() if is_gone(t)}
         assert {t.task_id for t in self.queue.discard_where(is_gone)} == before
         self.reference.discard(is_gone)
 
@@ -122,7 +123,7 @@ class Queueing(RuleBasedStateMachine):
         self.queue.validate()
         in_reference = [t for g in self.reference.groups.values() for t in g.tasks]
         assert len(self.queue) == len(in_reference)
-        assert {t.task_id for t in self.queue.tasks()} == {t.task_id for t in in_reference}
+        assert {t.task_id for t in self.queue.items()} == {t.task_id for t in in_reference}
         assert abs(self.queue.virtual_time - self.reference.now) < 1e-6
         for group in self.reference.groups.values():
             for place, one in enumerate(group.tasks):

@@ -1,20 +1,11 @@
-"""The vocabulary of the one event stream: what happened, as small typed facts. Sinks live in `telemetry`."""
+"""What happens in a campaign: its roster, its queue, its samples, its store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.core.events.event import Event
 from headgate.core.sample import Sample
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Anything that happened. The stream stamps it with time and sequence number when it is emitted."""
-
-
-Emit = Callable[[Event], None]
-"""How any part tells what happened; never raises, never blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,28 +140,6 @@ class TaskStarted(Event):
     environment: str
     queue_wait_s: float
     trace_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFinished(Event):
-    """One attempt of a chat request ended; `outcome` is `success` or an error kind."""
-
-    model: str
-    outcome: str
-    latency_s: float
-    status: int | None
-    prompt_tokens: int
-    completion_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class RequestDelayed(Event):
-    """A chat request waits before its next attempt."""
-
-    model: str
-    outcome: str
-    wait_s: float
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True)

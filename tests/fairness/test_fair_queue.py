@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import Task
-from headgate.scheduling import FairReadyQueue, Selection, StaleSelection, fair_queue
+from headgate.fairness import Selection, StaleSelection, fair_queue
+from headgate.scheduling import FairReadyQueue
 from tests.scheduling.queued import task
 
 
@@ -119,11 +120,11 @@ def test_a_selection_that_something_has_overtaken_is_refused(change: object, rea
     selection = queue.select_next()
     assert selection is not None
     change(queue)  # type: ignore[operator]
-    before = [t.task_id for t in queue.tasks()]
+    before = [t.task_id for t in queue.items()]
     refused = queue.commit(selection)
     assert isinstance(refused, StaleSelection)
     assert reason in refused.reason
-    assert [t.task_id for t in queue.tasks()] == before
+    assert [t.task_id for t in queue.items()] == before
     queue.validate()
 
 
@@ -285,14 +286,14 @@ def test_nobody_starves_while_lanes_open_and_close_and_groups_move_between_them(
                 backlog[group] += 1
         lane = rng.choice(lanes)
         (queue.open_lane if rng.random() < 0.6 else queue.close_lane)(lane)
-        heads = {g: next(t for t in queue.tasks() if t.group == g and queue.position(t.task_id) == 0) for g in "abcdef"}
+        heads = {g: next(t for t in queue.items() if t.group == g and queue.position(t.task_id) == 0) for g in "abcdef"}
         selection = queue.select_next()
         if selection is None:
             continue
         queue.commit(selection)
-        backlog[selection.task.group] -= 1
+        backlog[selection.item.group] -= 1
         for group, head in heads.items():
-            is_waiting = queue.is_open(head.environment) and group != selection.task.group
+            is_waiting = queue.is_open(head.environment) and group != selection.item.group
             waits[group] = waits[group] + 1 if is_waiting else 0
             assert waits[group] <= 2 * 5, group
 

@@ -1,0 +1,1 @@
+"""What happens to the slots that a process leases from a Prefect global concurrency limit."""
