@@ -17,6 +17,8 @@ from headgate.telemetry import event_name
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 GROUPS = {
+    "limit_law": "Request admission",
+    "task_admission": "Task admission",
     "campaign": "What is sampled, and where it goes",
     "daily_rate_per_env": "Rates",
     "num_evaluation_workers": "Workers and queue",

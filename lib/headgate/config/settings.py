@@ -9,7 +9,6 @@ from typing import Annotated, Final, Self
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
@@ -18,6 +17,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from headgate.config.admission_settings import AdmissionSettings
+from headgate.config.aliases import own_name, seed_names
+from headgate.config.scheduling_settings import SchedulingSettings
 from headgate.core import checked_name
 from headgate.core.errors import InvalidNameError
 
@@ -39,53 +41,45 @@ def checked_rate(value: float) -> float:
 DailyRate = Annotated[float, AfterValidator(checked_rate)]
 
 
-def _seed(name: str, *others: str) -> AliasChoices:
-    """Names under which a setting of the seed is read: `HEADGATE_X`, then `AFFINE_X`, then its bare name."""
-    bare = (name, *others)
-    return AliasChoices(*(prefix + n for prefix in ("HEADGATE_", "AFFINE_", "") for n in bare))
-
-
-def _own(name: str) -> AliasChoices:
-    return AliasChoices("HEADGATE_" + name)
-
-
-class Settings(BaseModel):
+class Settings(AdmissionSettings, SchedulingSettings):
     """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
 
     # What is sampled, and where it goes.
     campaign: str = Field(
-        "main", validation_alias=_own("CAMPAIGN"), description="Name of the campaign; part of every task's identity."
+        "main",
+        validation_alias=own_name("CAMPAIGN"),
+        description="Name of the campaign; part of every task's identity.",
     )
     roster: str = Field(
         "",
-        validation_alias=_own("ROSTER"),
+        validation_alias=own_name("ROSTER"),
         description="Roster of models: a YAML or JSON file, or an http(s) URL. Empty: the models of OPENAI_BASE_URL.",
     )
     environments: tuple[str, ...] = Field(
         (),
-        validation_alias=_own("ENVIRONMENTS"),
+        validation_alias=own_name("ENVIRONMENTS"),
         description="Environments to sample, comma separated. Empty: all that are installed.",
     )
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,
-        validation_alias=_own("RATES"),
+        validation_alias=own_name("RATES"),
         description="Samples per model and day by environment, in place of its own rate: affine:sat=100,affine:abd=50.",
     )
     store: str = Field(
         ".headgate/samples",
-        validation_alias=_own("STORE"),
+        validation_alias=own_name("STORE"),
         description="Sample store: a folder, or s3://bucket/prefix.",
     )
     journal: Path = Field(
         Path(".headgate/journal"),
-        validation_alias=_own("JOURNAL"),
+        validation_alias=own_name("JOURNAL"),
         description="Folder of the local journal: open tasks, spooled samples and due times of the campaign.",
     )
     s3_endpoint_url: str = Field(
         "",
-        validation_alias=_own("S3_ENDPOINT_URL"),
+        validation_alias=own_name("S3_ENDPOINT_URL"),
         description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS.",
     )
     s3_access_key_id: SecretStr = Field(
@@ -102,13 +96,13 @@ class Settings(BaseModel):
     # Rates (seed 000, core parameters).
     daily_rate_per_env: DailyRate | None = Field(
         None,
-        validation_alias=_seed("DAILY_RATE_PER_ENV"),
+        validation_alias=seed_names("DAILY_RATE_PER_ENV"),
         description="Deprecated: one rate for all environments; `rates` and the environments' own rates replace it.",
     )
     low_sample_threshold: int = Field(
         200,
         ge=0,
-        validation_alias=_seed("LOW_SAMPLE_THRESHOLD"),
+        validation_alias=seed_names("LOW_SAMPLE_THRESHOLD"),
         description="A model with fewer samples than this over 24 h, all environments together, is boosted.",
     )
     low_sample_multiplier: float = Field(
@@ -116,27 +110,27 @@ class Settings(BaseModel):
         ge=1,
         le=100,
         allow_inf_nan=False,
-        validation_alias=_seed("LOW_SAMPLE_MULTIPLIER"),
+        validation_alias=seed_names("LOW_SAMPLE_MULTIPLIER"),
         description="Factor on the rates of a boosted model.",
     )
     catch_up_horizon_s: float = Field(
         3600.0,
         ge=0,
         allow_inf_nan=False,
-        validation_alias=_own("CATCH_UP_HORIZON_S"),
+        validation_alias=own_name("CATCH_UP_HORIZON_S"),
         description="Dues missed for longer are forgiven; younger ones are made up at no more than twice the rate.",
     )
 
     task_provider: str = Field(
         "",
-        validation_alias=_own("TASK_PROVIDER"),
+        validation_alias=own_name("TASK_PROVIDER"),
         description="Take tasks from this server (http or https) in place of daily rates. Empty: by rates.",
     )
     task_provider_poll_s: float = Field(
         30.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_own("TASK_PROVIDER_POLL_S"),
+        validation_alias=own_name("TASK_PROVIDER_POLL_S"),
         description="How often the task provider is asked.",
     )
 
@@ -145,38 +139,38 @@ class Settings(BaseModel):
         20,
         ge=1,
         le=100_000,
-        validation_alias=_seed("NUM_EVALUATION_WORKERS"),
+        validation_alias=seed_names("NUM_EVALUATION_WORKERS"),
         description="Episodes in progress at most.",
     )
     queue_max_size: int = Field(
-        100_000, ge=1, validation_alias=_seed("QUEUE_MAX_SIZE"), description="Hard cap of the ready queue."
+        100_000, ge=1, validation_alias=seed_names("QUEUE_MAX_SIZE"), description="Hard cap of the ready queue."
     )
     queue_warning_threshold: int = Field(
         5_000,
         ge=1,
-        validation_alias=_seed("QUEUE_WARNING_THRESHOLD"),
+        validation_alias=seed_names("QUEUE_WARNING_THRESHOLD"),
         description="A longer queue is warned of, at most once a minute.",
     )
     queue_pause_threshold: int = Field(
-        8_000, ge=1, validation_alias=_seed("QUEUE_PAUSE_THRESHOLD"), description="At this length samplers pause."
+        8_000, ge=1, validation_alias=seed_names("QUEUE_PAUSE_THRESHOLD"), description="At this length samplers pause."
     )
     queue_resume_threshold: int = Field(
         3_000,
         ge=0,
-        validation_alias=_seed("QUEUE_RESUME_THRESHOLD"),
+        validation_alias=seed_names("QUEUE_RESUME_THRESHOLD"),
         description="At this length paused samplers resume.",
     )
     batch_size: int = Field(
         50,
         ge=1,
-        validation_alias=_seed("BATCH_SIZE"),
+        validation_alias=seed_names("BATCH_SIZE"),
         description="Tasks that a sampler buffers before it enqueues them.",
     )
     batch_flush_interval: float = Field(
         30.0,
         ge=0,
         allow_inf_nan=False,
-        validation_alias=_seed("BATCH_FLUSH_INTERVAL"),
+        validation_alias=seed_names("BATCH_FLUSH_INTERVAL"),
         description="A buffered task waits no longer than this.",
     )
 
@@ -185,51 +179,55 @@ class Settings(BaseModel):
         600.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_seed("MINER_REFRESH_INTERVAL"),
+        validation_alias=seed_names("MINER_REFRESH_INTERVAL"),
         description="How often the roster is read again.",
     )
     sink_batch_size: int = Field(
-        300, ge=1, le=1_000_000, validation_alias=_seed("SINK_BATCH_SIZE"), description="Samples in one stored batch."
+        300,
+        ge=1,
+        le=1_000_000,
+        validation_alias=seed_names("SINK_BATCH_SIZE"),
+        description="Samples in one stored batch.",
     )
     sink_max_wait: float = Field(
         300.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_seed("SINK_MAX_WAIT"),
+        validation_alias=seed_names("SINK_MAX_WAIT"),
         description="A spooled sample waits no longer than this for its batch to be stored.",
     )
     chutes_error_pause_duration: float = Field(
         900.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_seed("CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"),
+        validation_alias=seed_names("CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"),
         description="First pause of a model after consecutive service errors; doubles per further pause.",
     )
     chutes_error_threshold: int = Field(
         3,
         ge=1,
-        validation_alias=_seed("CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
+        validation_alias=seed_names("CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
         description="Consecutive service errors that pause a model.",
     )
     max_pause_s: float = Field(
         86_400.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_seed("MAX_PAUSE_SECONDS"),
+        validation_alias=seed_names("MAX_PAUSE_SECONDS"),
         description="Longest pause of a model.",
     )
     drain_timeout_s: float = Field(
         20.0,
         ge=0,
         allow_inf_nan=False,
-        validation_alias=_own("DRAIN_TIMEOUT_S"),
+        validation_alias=own_name("DRAIN_TIMEOUT_S"),
         description="How long a stopping campaign waits for episodes in progress before it gives their tasks back.",
     )
     status_interval_s: float = Field(
         30.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_own("STATUS_INTERVAL_S"),
+        validation_alias=own_name("STATUS_INTERVAL_S"),
         description="How often the status line is written.",
     )
 
@@ -238,40 +236,42 @@ class Settings(BaseModel):
         120.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=_own("REQUEST_TIMEOUT_S"),
+        validation_alias=own_name("REQUEST_TIMEOUT_S"),
         description="Deadline of one attempt of a chat request.",
     )
     request_attempts: int = Field(
-        4, ge=1, le=20, validation_alias=_own("REQUEST_ATTEMPTS"), description="Attempts of a chat request at most."
+        4, ge=1, le=20, validation_alias=own_name("REQUEST_ATTEMPTS"), description="Attempts of a chat request at most."
     )
-    streaming: bool = Field(False, validation_alias=_own("STREAMING"), description="Ask for streamed answers.")
+    streaming: bool = Field(False, validation_alias=own_name("STREAMING"), description="Ask for streamed answers.")
     keep_conversations: bool = Field(
         True,
-        validation_alias=_own("KEEP_CONVERSATIONS"),
+        validation_alias=own_name("KEEP_CONVERSATIONS"),
         description="Store the messages of each episode with its sample.",
     )
 
     # Monitoring.
     enable_monitoring: bool = Field(
-        False, validation_alias=_own("ENABLE_MONITORING"), description="Serve the monitoring API while a campaign runs."
+        False,
+        validation_alias=own_name("ENABLE_MONITORING"),
+        description="Serve the monitoring API while a campaign runs.",
     )
     monitor_host: str = Field(
         "127.0.0.1",
-        validation_alias=_own("MONITOR_HOST"),
+        validation_alias=own_name("MONITOR_HOST"),
         description="Address of the monitoring API; beyond loopback a token is required.",
     )
     monitor_port: int = Field(
         8765,
         ge=0,
         le=65_535,
-        validation_alias=_own("MONITOR_PORT"),
+        validation_alias=own_name("MONITOR_PORT"),
         description="Port of the monitoring API; 0 takes a free one.",
     )
     monitor_token: SecretStr = Field(
-        SecretStr(""), validation_alias=_own("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
+        SecretStr(""), validation_alias=own_name("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
     )
     events_file: str = Field(
-        "", validation_alias=_own("EVENTS_FILE"), description="Write every event to this file as JSON lines."
+        "", validation_alias=own_name("EVENTS_FILE"), description="Write every event to this file as JSON lines."
     )
 
     @field_validator("campaign")

@@ -1,0 +1,16 @@
+"""The environment variables that a setting is read from."""
+
+from __future__ import annotations
+
+from pydantic import AliasChoices
+
+
+def seed_names(name: str, *others: str) -> AliasChoices:
+    """Return the names of a setting of seed 000: `HEADGATE_X`, then `AFFINE_X`, then its bare name."""
+    bare = (name, *others)
+    return AliasChoices(*(prefix + n for prefix in ("HEADGATE_", "AFFINE_", "") for n in bare))
+
+
+def own_name(name: str) -> AliasChoices:
+    """Return the one name of a setting of our own."""
+    return AliasChoices("HEADGATE_" + name)
