@@ -50,7 +50,7 @@ class Settings(AdmissionSettings, SchedulingSettings):
     campaign: str = Field(
         "main",
         validation_alias=own_name("CAMPAIGN"),
-        description="Name of the campaign; part of every task's identity.",
+        description="Name of the campaign, part of every task's identity.",
     )
     roster: str = Field(
         "",
@@ -253,7 +253,7 @@ class Settings(AdmissionSettings, SchedulingSettings):
     enable_monitoring: bool = Field(
         False,
         validation_alias=own_name("ENABLE_MONITORING"),
-        description="Serve the monitoring API while a campaign runs.",
+        description="Serve the monitoring API during a campaign.",
     )
     monitor_host: str = Field(
         "127.0.0.1",
