@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from headgate.config.aliases import own_name
+from headgate.config.renamed import RENAMED
+from headgate.core.errors import InvalidSettingError
 
 
 class AdmissionSettings(BaseModel):
@@ -29,18 +31,21 @@ class AdmissionSettings(BaseModel):
         0.75,
         gt=0,
         lt=1,
+        allow_inf_nan=False,
         validation_alias=own_name("MULTIPLICATIVE_DECREASE_FACTOR"),
         description="Factor on the limit once per congestion episode (law aimd).",
     )
     additive_increase_step: int = Field(
         1,
         ge=1,
+        le=100_000,
         validation_alias=own_name("ADDITIVE_INCREASE_STEP"),
         description="What the limit grows by at once (law aimd).",
     )
     successes_until_increase: int = Field(
         25,
         ge=1,
+        le=1_000_000,
         validation_alias=own_name("SUCCESSES_UNTIL_INCREASE"),
         description="Consecutive successes after which the limit grows (law aimd).",
     )
@@ -63,6 +68,18 @@ class AdmissionSettings(BaseModel):
         0.2,
         ge=0,
         le=1,
+        allow_inf_nan=False,
         validation_alias=own_name("RETRY_BUDGET"),
         description="Retries of an endpoint at most, as a share of its requests.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_former_names(cls, values: object) -> object:
+        for name in values if isinstance(values, dict) else ():
+            if name in RENAMED:
+                advice = RENAMED[name]
+                raise InvalidSettingError(
+                    f"setting {name!r} has been replaced", next_step=f"{advice[0].upper()}{advice[1:]}."
+                )
+        return values

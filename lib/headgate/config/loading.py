@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 from pydantic import SecretStr, ValidationError
 
+from headgate.config.renamed import advice_for
 from headgate.config.settings import Settings, setting_fields, variables_of
 from headgate.core import errors, redacted
 
@@ -99,14 +100,25 @@ def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
     known = setting_fields()
     for name in given:
         if name not in known:
-            raise errors.InvalidSettingError(f"unknown setting {name!r} ({where}){_nearest(str(name), known)}")
+            raise _unknown(str(name), where, known)
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
     for name in environ:
         if name.startswith("HEADGATE_") and not name.startswith(KEY_PREFIX) and name not in known:
-            raise errors.InvalidSettingError(f"unknown setting {name!r} (environment){_nearest(name, known)}")
+            raise _unknown(name, "environment", known)
+
+
+def _unknown(
+    name: str, where: str, known: Mapping[str, object] | set[str] | frozenset[str]
+) -> errors.InvalidSettingError:
+    advice = advice_for(name)
+    if advice is not None:
+        return errors.InvalidSettingError(
+            f"setting {name!r} ({where}) has been replaced", next_step=f"{advice[0].upper()}{advice[1:]}."
+        )
+    return errors.InvalidSettingError(f"unknown setting {name!r} ({where}){_nearest(name, known)}")
 
 
 def _nearest(name: str, known: Mapping[str, object] | set[str] | frozenset[str]) -> str:

@@ -36,29 +36,42 @@ class GiveUp:
 class RetryPolicy:
     """Bounded attempts with jittered exponential back-off that never go below what the provider asks for.
 
+    A request that failed and one that was rate limited are counted apart: a 429 costs the provider next to nothing,
+    admission paces what comes after it, and giving up early would lose a sample to a storm that passes.
+
     Attributes:
-        max_attempts: requests sent for one reply, the first included.
+        max_attempts: requests that fail for one reply; after that many it is given up.
+        max_refusals: requests that are rate limited for one reply; the time of the request bounds them as well.
         base_s: ceiling of the first back-off.
         factor: ceiling of each further one, relative to the one before.
         max_s: no ceiling is higher.
         max_retry_after_s: a provider that asks for more is not waited for, since asking earlier than told only adds
-            to its load; the task fails as rate limited, and admission cools the endpoint down.
+            to its load; the request ends as rate limited, and admission cools the endpoint down.
     """
 
     max_attempts: int = 4
+    max_refusals: int = 64
     base_s: float = 1.0
     factor: float = 2.0
     max_s: float = 30.0
     max_retry_after_s: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts must be >= 1 (got {self.max_attempts})")
+        if self.max_attempts < 1 or self.max_refusals < 1:
+            raise ValueError(
+                f"max_attempts and max_refusals must be >= 1 (got {self.max_attempts}, {self.max_refusals})"
+            )
         if not 0 <= self.base_s <= self.max_s or self.factor < 1:
             raise ValueError(
                 f"0 <= base_s <= max_s and factor >= 1 must hold "
                 f"(got base_s {self.base_s:g}, max_s {self.max_s:g}, factor {self.factor:g})"
             )
+
+    def attempts_of(self, kind: ErrorKind) -> int:
+        """Return how often a request may end with `kind` before it is given up; 1 when asking again is useless."""
+        if kind not in _WORTH_ANOTHER:
+            return 1
+        return self.max_refusals if kind is ErrorKind.RATE_LIMITED else self.max_attempts
 
     def ceiling_s(self, attempt: int) -> float:
         """Return the longest back-off after attempt number `attempt` (from 1)."""
@@ -70,15 +83,16 @@ class RetryPolicy:
         return ceiling
 
     def decide(self, attempt: int, kind: ErrorKind, retry_after_s: float | None, rng: random.Random) -> Retry | GiveUp:
-        """Return what to do after attempt number `attempt` (from 1) failed with `kind`.
+        """Return what to do after a request failed with `kind`, for the `attempt`-th time in this way (from 1).
 
         A back-off lies in the upper half of its ceiling, so that clients that failed together come back apart and none
         comes back at once. A Retry-After is honoured with up to a tenth added, for the same reason.
         """
         if kind not in _WORTH_ANOTHER:
             return GiveUp(f"{kind} does not change by asking again")
-        if attempt >= self.max_attempts:
-            return GiveUp(f"{self.max_attempts} attempts were made")
+        allowed = self.attempts_of(kind)
+        if attempt >= allowed:
+            return GiveUp(f"{allowed} attempts were made")
         if not retry_after_s:
             return Retry(self.ceiling_s(attempt) * rng.uniform(0.5, 1.0))
         if retry_after_s > self.max_retry_after_s:

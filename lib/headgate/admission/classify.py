@@ -1,0 +1,112 @@
+"""What an exception of an attempt stands for: its error kind, and the outcome that the limits learn from."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.admission.outcomes import OutcomeKind, RequestOutcome
+from headgate.core import ChatError, ErrorKind
+from headgate.models import kind_of_status, retry_after_s
+
+_CANCELLED: Final = (
+    asyncio.CancelledError,
+    concurrent.futures.CancelledError,
+    KeyboardInterrupt,
+    SystemExit,
+    GeneratorExit,
+)
+
+_OUTCOMES: Final[Mapping[ErrorKind, OutcomeKind]] = {
+    ErrorKind.RATE_LIMITED: OutcomeKind.RATE_LIMITED,
+    ErrorKind.PROVIDER_FAILURE: OutcomeKind.PROVIDER_FAILURE,
+    ErrorKind.PROVIDER_TIMEOUT: OutcomeKind.PROVIDER_TIMEOUT,
+    ErrorKind.CONNECTION: OutcomeKind.PROVIDER_FAILURE,
+    # Refused in an orderly way: it says nothing about how many requests the provider can take.
+    ErrorKind.AUTH: OutcomeKind.PROVIDER_FAILURE,
+    ErrorKind.BAD_REQUEST: OutcomeKind.PROVIDER_FAILURE,
+    # The provider did its work; that the answer cannot be used is the model's doing.
+    ErrorKind.BAD_ANSWER: OutcomeKind.SUCCESS,
+    ErrorKind.ENVIRONMENT: OutcomeKind.UNEXPECTED_EXCEPTION,
+    ErrorKind.CANCELLED: OutcomeKind.LOCAL_CANCELLED,
+}
+
+_TIMEOUTS: Final = frozenset({"TimeoutException", "APITimeoutError", "ServerTimeoutError", "ConnectionTimeoutError"})
+"""Base classes of the timeouts of httpx, openai and aiohttp: known by name, so that none of them is imported here."""
+
+_TRANSPORTS: Final = frozenset({"TransportError", "APIConnectionError", "ClientConnectionError", "ClientPayloadError"})
+"""Base classes of the lost connections of the same clients."""
+
+
+def classify(error: BaseException, *, wall: float | None = None) -> RequestOutcome:
+    """Return the outcome of an attempt that ended with `error`. Never raises.
+
+    Args:
+        error: of our own client, or of another one: what has a `status_code` (or a `response` that has one) is judged
+            by it, as the exceptions of openai, httpx and aiohttp are.
+        wall: wall time against which a Retry-After in the form of a date counts; now when None.
+    """
+    kind = error_kind(error)
+    if kind is not None:
+        outcome = _OUTCOMES[kind]
+    elif isinstance(error, _CANCELLED):
+        outcome = OutcomeKind.LOCAL_CANCELLED
+    elif isinstance(error, TimeoutError):
+        outcome = OutcomeKind.LOCAL_TIMEOUT
+    else:
+        outcome = OutcomeKind.UNEXPECTED_EXCEPTION
+    return RequestOutcome(outcome, _asked_to_wait_s(error, wall))
+
+
+def error_kind(error: BaseException) -> ErrorKind | None:
+    """Return what the provider did wrong; None when `error` is ours: a cancellation, a local time limit, a defect."""
+    if isinstance(error, ChatError):
+        return error.kind
+    if not isinstance(error, Exception) or isinstance(error, _CANCELLED):
+        return None
+    status = _status_of(error)
+    if status is not None:
+        return None if 200 <= status < 300 else kind_of_status(status)
+    bases = {base.__name__ for base in type(error).__mro__}
+    if bases & _TIMEOUTS:
+        return ErrorKind.PROVIDER_TIMEOUT
+    if bases & _TRANSPORTS or isinstance(error, ConnectionError):
+        return ErrorKind.CONNECTION
+    return None
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the HTTP status that a client's exception carries."""
+    response = getattr(error, "response", None)
+    for found in (
+        getattr(error, "status_code", None),
+        getattr(response, "status_code", None),
+        getattr(error, "status", None),
+    ):
+        if type(found) is int and 100 <= found <= 599:
+            return found
+    return None
+
+
+def _asked_to_wait_s(error: BaseException, wall: float | None) -> float | None:
+    if isinstance(error, ChatError):
+        return error.retry_after_s
+    headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    plain = _CaseBlind(headers)
+    return retry_after_s(plain, time.time() if wall is None else wall)
+
+
+class _CaseBlind(dict[str, str]):
+    """Headers of any client, looked up without regard to case."""
+
+    def __init__(self, headers: Mapping[object, object]) -> None:
+        super().__init__({str(name).lower(): str(value) for name, value in headers.items()})
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        """Return the value of a header."""
+        return super().get(name.lower(), default)

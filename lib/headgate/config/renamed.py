@@ -1,0 +1,34 @@
+"""Names of settings in earlier systems (seed 004), and what each is called here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+RENAMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "reduce_factor": "write multiplicative_decrease_factor",
+        "additive_increase": "write additive_increase_step",
+        "success_window": "write successes_until_increase",
+        "rampup_seconds": "write startup_ramp_seconds",
+        "ceiling_overshoot": "leave it out: it never had an effect",
+        "default_queue_wait_timeout_seconds": "write request_queue_wait_s",
+        "disable_early_shutdown": "write early_stop, with the opposite value",
+        "throttle": (
+            "write its fields as settings: multiplicative_decrease_factor, additive_increase_step, "
+            "successes_until_increase, cooldown_seconds, startup_ramp_seconds"
+        ),
+        "request_admission": (
+            "write its fields as settings: multiplicative_decrease_factor, additive_increase_step, "
+            "successes_until_increase, cooldown_seconds, startup_ramp_seconds"
+        ),
+        "max_parallel_requests": "write max_parallel at the model in the roster",
+    }
+)
+"""Former name -> what to write instead."""
+
+
+def advice_for(name: str) -> str | None:
+    """Return what to write in place of a former setting or of its variable (`HEADGATE_…`); None if it never was one."""
+    return RENAMED.get(name.removeprefix("HEADGATE_").lower())
