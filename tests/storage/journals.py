@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.core import Sample, Task
-from headgate.storage.journal import AlreadyTaken, Journal, Opening
+from headgate.storage import AlreadyTaken, Journal, Opening
 
 NOW = 1_767_225_600.0
 SMALL = "acme/small@main"

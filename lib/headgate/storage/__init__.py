@@ -3,14 +3,15 @@
 from headgate.storage.compaction import Compacted, CompactionPolicy
 from headgate.storage.exchange import ExchangeFormat, export_samples, import_samples
 from headgate.storage.interval import Interval
-from headgate.storage.journal import (
+from headgate.storage.journal import Journal
+from headgate.storage.journal_records import (
     AlreadyTaken,
-    Journal,
     JournalHistory,
     Opening,
     PairRecord,
     SpooledBatch,
     SpoolState,
+    TaskState,
 )
 from headgate.storage.journal_thread import JournalThread
 from headgate.storage.location import StoreLocation
@@ -63,6 +64,7 @@ __all__ = [
     "StoredBatch",
     "Summary",
     "Swept",
+    "TaskState",
     "Validated",
     "Verification",
     "Visible",

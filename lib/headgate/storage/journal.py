@@ -14,93 +14,27 @@ import hashlib
 import json
 import re
 import sqlite3
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from importlib import resources
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from headgate.core import DAY_S, BatchId, HolderId, Sample, Task, errors, new_holder_id, sample_task
+from headgate.core import DAY_S, BatchId, HolderId, Sample, Task, errors, new_holder_id, sample_task, task_id_of
 from headgate.storage.holders import Holders
+from headgate.storage.journal_records import (
+    AlreadyTaken,
+    JournalHistory,
+    Opening,
+    SpooledBatch,
+    SpoolState,
+    TaskState,
+)
+from headgate.storage.pairs import PairBook
+from headgate.storage.spool import Spool
+from headgate.storage.statements import statements
 
-SCHEMA_VERSION: Final = "1"
-_SAMPLE_FIELDS: Final = frozenset(field.name for field in fields(Sample))
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A request to open one task.
-
-    Attributes:
-        due_at: the due time that this task takes; wall seconds.
-        interval_s: spacing of dues; a due time less than half of it after the last one taken is the same due time.
-        data_length: tasks of the environment, for the index.
-        sequence: when the source of the task counts itself; None takes the next number.
-    """
-
-    model: str
-    environment: str
-    due_at: float
-    interval_s: float
-    data_length: int
-    weight: float = 1.0
-    sequence: int | None = None
-    stage: str = "sample"
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyTaken:
-    """Another process of this journal has taken the due time."""
-
-    model: str
-    environment: str
-    last_due: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PairRecord:
-    """One model in one environment: the next sequence number and the due time last taken."""
-
-    model: str
-    environment: str
-    next_sequence: int
-    last_due: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class JournalHistory:
-    """What a campaign needs of its past when a sampler starts.
-
-    Attributes:
-        pairs: by (model, environment).
-        counts: scored samples of the last 24 h, as (time, samples) per minute.
-        pauses: (level, paused until) by model.
-    """
-
-    pairs: Mapping[tuple[str, str], PairRecord]
-    counts: Mapping[tuple[str, str], Sequence[tuple[float, int]]]
-    pauses: Mapping[str, tuple[int, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolState:
-    """This holder's spool: rows, when the oldest row without a batch was accepted, rows in a batch already."""
-
-    rows: int
-    oldest_at: float | None
-    assigned: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledBatch:
-    """Rows that are stored together under one id; the same id always names the same rows."""
-
-    batch_id: BatchId
-    samples: tuple[Sample, ...]
+SCHEMA_VERSION: Final = "2"
 
 
 class Journal:
@@ -123,7 +57,9 @@ class Journal:
         self.campaign = campaign
         self.holder: HolderId = new_holder_id()
         self._fsync = fsync
-        self._sql = _statements()
+        self._sql = statements()
+        self._positions: dict[str, int] = {}
+        self._next_position = 1
         self._folder = folder / _file_name(campaign)
         try:
             with contextlib.ExitStack() as undo:
@@ -134,6 +70,8 @@ class Journal:
                 )
                 undo.callback(self._db.close)
                 self._prepare()
+                self._pairs = PairBook(self._db)
+                self._spool = Spool(self._db, self.holder)
                 undo.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise errors.JournalError(f"journal {self._folder} cannot be opened: {error}") from error
@@ -149,14 +87,25 @@ class Journal:
     def open(self, openings: Sequence[Opening]) -> list[Task | AlreadyTaken]:
         """Give each opening its sequence number and record it as open, in one transaction; results in order."""
         with self._transaction():
-            return [self._open_one(opening) for opening in openings]
+            if self._pairs.refresh():
+                self._next_position = max(self._next_position, 1 + self._run("last_position").fetchone()[0])
+            rows: list[tuple[object, ...]] = []
+            results = [self._open_one(opening, rows) for opening in openings]
+            self._pairs.save()
+            self._db.executemany(self._sql["open_task"], rows)
+        opened = [result for result in results if isinstance(result, Task)]
+        self._positions.update((task.task_id, self._next_position + n) for n, task in enumerate(opened))
+        self._next_position += len(opened)
+        return results
 
     def withdraw(self, task_ids: Iterable[str]) -> None:
         """Close tasks without a sample: their model has left the roster."""
-        closed = [(task_id,) for task_id in task_ids]
+        closed = [task_id for task_id in task_ids if task_id in self._positions]
         with self._transaction():
-            self._db.executemany(self._sql["close_task"], closed)
-            self._db.executemany(self._sql["forget_given"], closed)
+            self._db.executemany(self._sql["close_task"], [(self._positions[task_id],) for task_id in closed])
+            self._db.executemany(self._sql["forget_given"], [(task_id,) for task_id in closed])
+        for task_id in closed:
+            del self._positions[task_id]
 
     def adopt(self, environments: Iterable[str], models: Iterable[str]) -> list[Task]:
         """Take over open tasks of dead or departed holders in these environments and models, and their spool."""
@@ -164,14 +113,23 @@ class Journal:
             self._bury_dead()
             self._run("adopt_samples", holder=self.holder)
             wanted_models, wanted_environments = set(models), set(environments)
-            mine: list[Task] = []
+            mine: dict[int, Task] = {}
             for row in self._run("unheld_tasks").fetchall():
-                task_id, model, environment, sequence, stage, data_length, due_at, weight, attempt = row
+                position, model, environment, sequence, stage, data_length, due_at, weight, attempt = row
                 if model in wanted_models and environment in wanted_environments:
-                    self._db.execute(self._sql["adopt_task"], (self.holder, task_id))
+                    self._db.execute(self._sql["adopt_task"], (self.holder, position))
                     task = self._task(model, environment, sequence, stage, data_length, due_at, weight)
-                    mine.append(replace(task, attempt=attempt))
-            return mine
+                    mine[position] = replace(task, attempt=attempt)
+        self._positions.update((task.task_id, position) for position, task in mine.items())
+        return list(mine.values())
+
+    def state_of(self, task_id: str) -> TaskState:
+        """Return where a task is, whoever holds it. O(open tasks and spooled samples): for people who ask."""
+        for model, environment, sequence, stage, started in self._run("open_identities"):
+            if task_id_of(model, environment, sequence, stage, self.campaign) == task_id:
+                return TaskState.STARTED if started else TaskState.OPEN
+        is_spooled = any(sample.task_id == task_id for sample in self._spool.samples())
+        return TaskState.SPOOLED if is_spooled else TaskState.UNKNOWN
 
     # Samples.
 
@@ -185,51 +143,43 @@ class Journal:
             now: wall seconds.
             started: tasks whose episodes have begun; should this process die, it is counted on them.
         """
-        ids = json.dumps([sample.task_id for sample in samples])
+        found = {s.task_id: (self._positions[s.task_id], s) for s in samples if s.task_id in self._positions}
         with self._transaction(durable=bool(samples)):
             # An episode that has ended already, most often, need not be noted as begun.
-            begun = set(started).difference(sample.task_id for sample in samples)
-            self._db.executemany(self._sql["start_task"], [(task_id,) for task_id in begun])
-            if not samples:
+            begun = {self._positions[task_id] for task_id in started if task_id in self._positions}
+            begun.difference_update(position for position, _ in found.values())
+            self._db.executemany(self._sql["start_task"], [(position,) for position in begun])
+            if not found:
                 return set()
-            held = {row[0] for row in self._run("held_among", holder=self.holder, task_ids=ids)}
-            fresh = {s.task_id: s for s in samples if s.task_id in held}
-            self._db.executemany(self._sql["close_task"], [(task_id,) for task_id in fresh])
-            self._db.executemany(
-                self._sql["spool_sample"],
-                [(s.task_id, orjson.dumps(s), now, self.holder) for s in fresh.values()],
-            )
-            counted = Counter((s.model, s.environment, int(s.finished_at // 60)) for s in fresh.values() if s.is_scored)
-            self._db.executemany(self._sql["count"], [(*key, n) for key, n in counted.items()])
-        return set(fresh)
+            positions = json.dumps([position for position, _ in found.values()])
+            held = {row[0] for row in self._run("held_among", holder=self.holder, positions=positions)}
+            fresh = [sample for position, sample in found.values() if position in held]
+            self._db.executemany(self._sql["close_task"], [(position,) for position in held])
+            self._spool.add(fresh, now)
+            counted = Counter((int(s.finished_at // 60), s.model, s.environment) for s in fresh if s.is_scored)
+            self._count((minute, model, environment, n) for (minute, model, environment), n in counted.items())
+        for task_id in found:
+            del self._positions[task_id]
+        return {sample.task_id for sample in fresh}
 
     def spool_state(self) -> SpoolState:
         """Return the state of this holder's spool."""
-        rows, oldest, assigned = self._run("spool_state", holder=self.holder).fetchone()
-        return SpoolState(rows, oldest, assigned)
+        return self._spool.state()
 
     def next_batch(self, at_most: int) -> SpooledBatch | None:
         """Return an unconfirmed batch, else one of the oldest rows; None when the spool is empty."""
         with self._transaction():
-            row = self._run("assigned_batch", holder=self.holder).fetchone()
-            if row is None:
-                batch_id = BatchId(f"b-{uuid.uuid4().hex}")
-                changed = self._run("assign_batch", holder=self.holder, batch_id=batch_id, rows=at_most).rowcount
-                if changed == 0:
-                    return None
-            else:
-                batch_id = BatchId(row[0])
-        rows = self._run("batch_rows", batch_id=batch_id).fetchall()
-        return SpooledBatch(batch_id, tuple(_sample(row[0]) for row in rows))
+            batch_id = self._spool.assign(at_most)
+        return None if batch_id is None else self._spool.batch(batch_id)
 
     def batch_stored(self, batch_id: BatchId) -> None:
         """Forget a batch that is visible in the store."""
         with self._transaction():
-            self._run("remove_batch", batch_id=batch_id)
+            self._spool.remove(batch_id)
 
     def spooled(self) -> list[Sample]:
         """Return every sample that is accepted and not yet confirmed by the store, of all holders."""
-        return [_sample(row[0]) for row in self._run("spooled_samples")]
+        return self._spool.samples()
 
     # History.
 
@@ -253,8 +203,11 @@ class Journal:
         with self._transaction(durable=True):
             if not self.is_new():
                 return  # another process that started at the same time was first
-            self._db.executemany(self._sql["raise_pair"], list(pairs))
-            self._db.executemany(self._sql["count"], [(m, e, int(at // 60), n) for m, e, at, n in counts])
+            self._pairs.refresh()
+            for pair in pairs:
+                self._pairs.raise_to(*pair)
+            self._pairs.save()
+            self._count((int(at // 60), model, environment, n) for model, environment, at, n in counts)
             self._run("set_meta", key="restored_at", value=repr(now))
 
     def history(self, now: float) -> JournalHistory:
@@ -265,7 +218,7 @@ class Journal:
         counts: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for model, environment, minute, samples in self._run("counts_since", minute=since):
             counts.setdefault((model, environment), []).append((minute * 60.0, samples))
-        pairs = [PairRecord(*row) for row in self._run("pairs")]
+        pairs = self._pairs.records()
         return JournalHistory(
             pairs={(pair.model, pair.environment): pair for pair in pairs},
             counts=counts,
@@ -288,7 +241,7 @@ class Journal:
 
     def spool_count(self) -> int:
         """Return how many samples are spooled, of all holders."""
-        return int(self._run("spool_count").fetchone()[0])
+        return self._spool.count()
 
     def close(self) -> None:
         """Leave open tasks and spooled samples to the next holder, and close. Legal more than once."""
@@ -304,10 +257,15 @@ class Journal:
 
     # Inside.
 
-    def _open_one(self, opening: Opening) -> Task | AlreadyTaken:
-        sequence = self._next_number(opening) if opening.sequence is None else opening.sequence
-        if sequence is None:
-            return self._already_taken(opening)
+    def _open_one(self, opening: Opening, rows: list[tuple[object, ...]]) -> Task | AlreadyTaken:
+        """Return the task of an opening, with its row added to `rows`."""
+        if opening.sequence is None:
+            taken = self._pairs.take(opening)
+            if isinstance(taken, AlreadyTaken):
+                return taken
+            pair, sequence = taken
+        else:
+            sequence = opening.sequence
         task = self._task(
             opening.model,
             opening.environment,
@@ -317,31 +275,30 @@ class Journal:
             opening.due_at,
             opening.weight,
         )
-        if opening.sequence is not None and not self._give(task, opening):
-            return self._already_taken(opening)
-        values = (
-            task.task_id, task.model, task.environment, sequence, task.stage, opening.data_length, task.due_at,
-            task.weight, self.holder,
+        if opening.sequence is not None:
+            if not self._give(task):
+                last_due = self._pairs.last_due(opening.model, opening.environment)
+                return AlreadyTaken(opening.model, opening.environment, last_due)
+            pair = self._pairs.note(opening, sequence)
+        position = self._next_position + len(rows)
+        rows.append(
+            (position, pair, sequence, task.stage, opening.data_length, task.due_at, task.weight, self.holder)
         )  # fmt: skip
-        is_new = self._db.execute(self._sql["open_task"], values).rowcount == 1
-        return task if is_new else self._already_taken(opening)
+        return task
 
-    def _next_number(self, opening: Opening) -> int | None:
-        """Take the next number of a pair; None when the due time was taken already."""
-        values = (opening.model, opening.environment, opening.due_at, opening.interval_s / 2)
-        row = self._db.execute(self._sql["take_number"], values).fetchone()
-        return None if row is None else int(row[0])
-
-    def _give(self, task: Task, opening: Opening) -> bool:
-        """Note that a task which its source counts was given; False when it was before."""
+    def _give(self, task: Task) -> bool:
+        """Note that a task which its source counts was given; False when it was before, or is open by its number."""
         if self._db.execute(self._sql["give"], (task.task_id,)).rowcount == 0:
             return False
-        self._db.execute(self._sql["note_number"], (task.model, task.environment, task.sequence + 1, opening.due_at))
-        return True
+        if not self._pairs.was_numbered(task.model, task.environment, task.sequence):
+            return True
+        pair = self._pairs.key(task.model, task.environment)
+        return self._db.execute(self._sql["is_open"], (pair, task.sequence, task.stage)).fetchone() is None
 
-    def _already_taken(self, opening: Opening) -> AlreadyTaken:
-        row = self._db.execute(self._sql["last_due"], (opening.model, opening.environment)).fetchone()
-        return AlreadyTaken(opening.model, opening.environment, row[0] if row else None)
+    def _count(self, counted: Iterable[tuple[int, str, str, int]]) -> None:
+        """Add to the scored samples of a minute, model and environment."""
+        key = self._pairs.key
+        self._db.executemany(self._sql["count"], [(minute, key(m, e), samples) for minute, m, e, samples in counted])
 
     def _task(
         self,
@@ -399,6 +356,7 @@ class Journal:
             # SQLite ends some failed transactions itself and leaves others open, a COMMIT on a full disk among them.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            self._pairs.forget()
             raise
         finally:
             if durable:
@@ -416,20 +374,9 @@ class Journal:
                 self._run("abandon_samples", holder=holder)
 
 
-def _statements() -> dict[str, str]:
-    text = resources.files(__package__).joinpath("journal.sql").read_text(encoding="utf-8")
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
-
-
 def _file_name(campaign: str) -> str:
     """Return a folder name for a campaign: another one for every name, and no longer than file systems allow."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "~", campaign)
     if plain == campaign and plain.strip("."):
         return plain
     return f"{plain}~{hashlib.blake2b(campaign.encode(), digest_size=6).hexdigest()}"
-
-
-def _sample(row: bytes) -> Sample:
-    content: dict[str, Any] = orjson.loads(row)
-    return Sample(**{name: value for name, value in content.items() if name in _SAMPLE_FIELDS})

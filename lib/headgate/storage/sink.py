@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from headgate.core import Clock, Sample, errors
 from headgate.core.events import BatchStored, Emit, RowsQuarantined, StoreFailed
-from headgate.storage.journal import SpooledBatch, SpoolState
+from headgate.storage.journal_records import SpooledBatch, SpoolState
 from headgate.storage.journal_thread import JournalThread
 from headgate.storage.writing import StoredBatch
 

@@ -1,0 +1,103 @@
+"""The pairs of a journal: sequence numbers and due times of each model in each environment."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from headgate.storage.journal_records import AlreadyTaken, Opening, PairRecord
+from headgate.storage.statements import statements
+
+
+@dataclass(slots=True)
+class _Pair:
+    key: int
+    next_sequence: int
+    last_due: float | None
+
+
+class PairBook:
+    """Gives out sequence numbers. Owned by a journal; used inside of its write transactions.
+
+    What was read or written last is remembered, and trusted as long as SQLite says that no other process has written
+    since: a task then costs no query. `refresh` begins every transaction, `save` ends it, `forget` follows a rollback.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._sql = statements()
+        self._known: dict[tuple[str, str], _Pair] = {}
+        self._changed: dict[int, _Pair] = {}
+        self._version: int | None = None
+
+    def refresh(self) -> bool:
+        """Forget what another process may have changed; return whether one has written."""
+        version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+        is_same = version == self._version
+        if not is_same:
+            self.forget()
+            self._version = version
+        return not is_same
+
+    def forget(self) -> None:
+        """Forget everything that is remembered."""
+        self._known.clear()
+        self._changed.clear()
+        self._version = None
+
+    def key(self, model: str, environment: str) -> int:
+        """Return the number of a pair."""
+        return self._pair(model, environment).key
+
+    def take(self, opening: Opening) -> tuple[int, int] | AlreadyTaken:
+        """Return the pair's number and its next sequence number, unless the due time was taken before."""
+        pair = self._pair(opening.model, opening.environment)
+        if pair.last_due is not None and opening.due_at < pair.last_due + opening.interval_s / 2:
+            return AlreadyTaken(opening.model, opening.environment, pair.last_due)
+        sequence = pair.next_sequence
+        pair.next_sequence += 1
+        pair.last_due = opening.due_at
+        self._changed[pair.key] = pair
+        return pair.key, sequence
+
+    def was_numbered(self, model: str, environment: str, sequence: int) -> bool:
+        """Return whether a sequence number was given out or noted before."""
+        return sequence < self._pair(model, environment).next_sequence
+
+    def note(self, opening: Opening, sequence: int) -> int:
+        """Note a number that the source of the task counts; return the pair's number."""
+        pair = self._pair(opening.model, opening.environment)
+        pair.next_sequence = max(pair.next_sequence, sequence + 1)
+        pair.last_due = opening.due_at
+        self._changed[pair.key] = pair
+        return pair.key
+
+    def last_due(self, model: str, environment: str) -> float | None:
+        """Return the due time last taken."""
+        return self._pair(model, environment).last_due
+
+    def save(self) -> None:
+        """Write what has changed."""
+        rows = [(pair.next_sequence, pair.last_due, pair.key) for pair in self._changed.values()]
+        self._changed.clear()
+        self._db.executemany(self._sql["save_pair"], rows)
+
+    def raise_to(self, model: str, environment: str, next_sequence: int, last_due: float | None) -> None:
+        """Take over what the store knows of a pair, as far as it is ahead."""
+        pair = self._pair(model, environment)
+        pair.next_sequence = max(pair.next_sequence, next_sequence)
+        pair.last_due = last_due if pair.last_due is None else pair.last_due
+        self._changed[pair.key] = pair
+
+    def records(self) -> list[PairRecord]:
+        """Return every pair that ever had a due time or a number."""
+        return [PairRecord(*row) for row in self._db.execute(self._sql["pairs"])]
+
+    def _pair(self, model: str, environment: str) -> _Pair:
+        pair = self._known.get((model, environment))
+        if pair is None:
+            row = self._db.execute(self._sql["pair"], (model, environment)).fetchone()
+            if row is None:
+                row = (self._db.execute(self._sql["new_pair"], (model, environment)).lastrowid, 0, None)
+            pair = self._known[model, environment] = _Pair(*row)
+        return pair
