@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import Model
-from headgate.sampling import CapacityPlan, capacity_plan
+from headgate.sampling import CapacityCheck, capacity_check
 from tests.sampling.table import MODELS, RATES
 
 
-def _plan(models: list[Model], rates: dict[str, float], *, workers: int = 20, episode_s: float = 60.0) -> CapacityPlan:
-    return capacity_plan(
+def _plan(models: list[Model], rates: dict[str, float], *, workers: int = 20, episode_s: float = 60.0) -> CapacityCheck:
+    return capacity_check(
         models,
         rates,
         workers=workers,
@@ -57,7 +57,7 @@ def test_models_of_one_endpoint_are_asked_of_it_together() -> None:
 
 
 def test_the_mean_episode_is_weighed_by_the_rates() -> None:
-    plan = capacity_plan(
+    plan = capacity_check(
         [Model("a")],
         {"quick": 300.0, "slow": 100.0},
         workers=1,

@@ -13,7 +13,7 @@ from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import StoreError
-from headgate.sampling import CapacityPlan, capacity_plan
+from headgate.sampling import CapacityCheck, capacity_check
 
 ASSUMED_EPISODE_S = 30.0
 """Seed 000 calls tasks under 30 s fast and up to 120 s medium; assumed where the store has no sample to measure."""
@@ -40,11 +40,11 @@ def plan(
     return 0 if found.fits else 4
 
 
-async def _plan(settings: Settings, assumed_s: float) -> CapacityPlan:
+async def _plan(settings: Settings, assumed_s: float) -> CapacityCheck:
     models = (await roster_of(settings).load()).models
     environments = sampled_environments(settings)
     measured = await _measured_s(settings)
-    return capacity_plan(
+    return capacity_check(
         models,
         rates_of(settings, environments),
         workers=settings.num_evaluation_workers,
@@ -69,7 +69,7 @@ async def _measured_s(settings: Settings) -> dict[str, float]:
     return {name: seconds[name] / samples[name] for name in seconds}
 
 
-def _print(found: CapacityPlan) -> None:
+def _print(found: CapacityCheck) -> None:
     print_table(
         "What is asked for, and what carries it (per day)",
         ("limit", "demanded", "carries", "load"),
@@ -91,7 +91,7 @@ def _print(found: CapacityPlan) -> None:
     )
 
 
-def _document(found: CapacityPlan) -> dict[str, object]:
+def _document(found: CapacityCheck) -> dict[str, object]:
     return {
         "fits": found.fits,
         "demanded_per_day": found.demanded_per_day,

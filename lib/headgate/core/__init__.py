@@ -1,6 +1,7 @@
 """The vocabulary: tasks, samples, leases, events, errors, ids, time. Imports nothing else of Headgate."""
 
 from headgate.core import errors, events, status
+from headgate.core.capacity import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.chat import Chat, ChatError, ChatReply, Message
 from headgate.core.clock import DAY_S, Clock, SystemClock
 from headgate.core.ids import (
@@ -26,6 +27,9 @@ __all__ = [
     "DAY_S",
     "ONE_WORKER",
     "BatchId",
+    "CapacityPlan",
+    "CapacitySource",
+    "CapacityValue",
     "Chat",
     "ChatError",
     "ChatReply",

@@ -2,7 +2,7 @@
 
 from headgate.sampling.batches import FairBatches
 from headgate.sampling.cadence import GOLDEN, Cadence, first_offset_s, interval_s
-from headgate.sampling.capacity import CapacityLimit, CapacityPlan, capacity_plan
+from headgate.sampling.capacity import CapacityCheck, CapacityLimit, capacity_check
 from headgate.sampling.error_pause import ErrorPause, Health
 from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
 from headgate.sampling.roster import (
@@ -21,8 +21,8 @@ from headgate.sampling.window import SlidingCount
 __all__ = [
     "GOLDEN",
     "Cadence",
+    "CapacityCheck",
     "CapacityLimit",
-    "CapacityPlan",
     "Demand",
     "ErrorPause",
     "FairBatches",
@@ -42,7 +42,7 @@ __all__ = [
     "TaskProvider",
     "TaskProviderError",
     "TimerHeap",
-    "capacity_plan",
+    "capacity_check",
     "first_offset_s",
     "interval_s",
     "roster_source",

@@ -23,7 +23,7 @@ class CapacityLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityPlan:
+class CapacityCheck:
     """Demanded samples against throughput (seed 000: daily_rate × models × environments / 86 400 <= throughput).
 
     Attributes:
@@ -58,7 +58,7 @@ class CapacityPlan:
         return self.demanded_per_day * self.mean_episode_s / DAY_S
 
 
-def capacity_plan(
+def capacity_check(
     models: Sequence[Model],
     rates: Mapping[str, float],
     *,
@@ -66,7 +66,7 @@ def capacity_plan(
     boost: float,
     episode_s: Mapping[str, float],
     is_measured: Mapping[str, bool],
-) -> CapacityPlan:
+) -> CapacityCheck:
     """Return what is demanded per day against what the workers and each endpoint carry.
 
     Args:
@@ -91,4 +91,4 @@ def capacity_plan(
         wanted[model.base_url] = wanted.get(model.base_url, 0.0) + per_model
     limits.extend(CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * per_slot) for url in parallel if url)
     ranked = tuple(sorted(limits, key=lambda limit: -limit.load))
-    return CapacityPlan(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s)
+    return CapacityCheck(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s)

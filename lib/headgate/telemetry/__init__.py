@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.telemetry.document import status_document
+from headgate.telemetry.background import BackgroundSink
+from headgate.telemetry.document import json_safe, status_document
 from headgate.telemetry.fields import event_fields, event_name, printable, safe_text
 from headgate.telemetry.jsonl import JsonlSink
-from headgate.telemetry.log import LogSink
+from headgate.telemetry.log import LogSink, key_values
 from headgate.telemetry.log_setup import setup_logging
 from headgate.telemetry.memory import MemorySink
 from headgate.telemetry.metrics import METRICS, SPECS, Metric
 from headgate.telemetry.prometheus import PrometheusSink, StatusCollector, new_registry
-from headgate.telemetry.stream import EventStream, Handler, Recorded, Sink
+from headgate.telemetry.stream import EventStream, Handler, LossySink, Recorded, Sink
 
 if TYPE_CHECKING:
     from headgate.telemetry.monitor import DEFAULT_PORT, MonitorServer, monitor_app, serve_monitor
@@ -21,10 +22,12 @@ __all__ = [
     "DEFAULT_PORT",
     "METRICS",
     "SPECS",
+    "BackgroundSink",
     "EventStream",
     "Handler",
     "JsonlSink",
     "LogSink",
+    "LossySink",
     "MemorySink",
     "Metric",
     "MonitorServer",
@@ -34,6 +37,8 @@ __all__ = [
     "StatusCollector",
     "event_fields",
     "event_name",
+    "json_safe",
+    "key_values",
     "monitor_app",
     "new_registry",
     "printable",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Mapping, Set
 from typing import Final
 
 from headgate.core import Sample, events, redacted
@@ -18,6 +19,7 @@ _UNPRINTABLE: Final = re.compile(
 )
 _SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _JSON_INT_LIMIT: Final = 2**63
+_field_names: dict[type, tuple[str, ...]] = {}
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -59,15 +61,26 @@ def _json(value: object) -> JsonValue:
         return value if abs(value) < _JSON_INT_LIMIT else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return safe_text(value)
+    return safe_text(value) if isinstance(value, str) else _json_of_many(value)
+
+
+def _json_of_many(value: object) -> JsonValue:
     if isinstance(value, tuple | list):
         return [_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {safe_text(str(key)): _json(item) for key, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((_json(item) for item in value), key=repr)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _json(getattr(value, name)) for name in _names(type(value))}
     return safe_text(str(value))
 
 
 def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+    names = _field_names.get(kind)
+    if names is None:
+        names = _field_names[kind] = tuple(field.name for field in dataclasses.fields(kind))
+    return names
 
 
 def _escaped(match: re.Match[str]) -> str:

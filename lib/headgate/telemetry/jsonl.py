@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,16 +30,21 @@ class JsonlSink:
     counted in `dropped`, reported by logging once per outage, and noted in the file by an `events_dropped` line when
     writing works again. Every line in a file is whole: a write that was cut short is taken back.
 
+    With a `run_id` every line says which run it belongs to: a file may hold several.
+
     Owned by the event stream; lives until `close`.
 
     Raises:
         InvalidSettingError: if the file cannot be opened for writing.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int = 64_000_000, keep: int = 5, queue_events: int = 10_000) -> None:
+    def __init__(
+        self, path: Path, *, run_id: str = "", max_bytes: int = 64_000_000, keep: int = 5, queue_events: int = 10_000
+    ) -> None:
         if max_bytes < 1 or keep < 1 or queue_events < 1:
             raise ValueError(f"max_bytes, keep and queue_events must be >= 1 (got {max_bytes}, {keep}, {queue_events})")
         self._path = path
+        self._run = {"run": run_id} if run_id else {}
         self._max_bytes = max_bytes
         self._keep = keep
         self._lock = threading.Lock()
@@ -46,6 +52,7 @@ class JsonlSink:
         self.dropped = 0
         self._unreported = 0
         self._failing = False
+        self._behind = False
         self._closed = False
         self._queue: queue.Queue[Recorded[Any] | None] = queue.Queue(queue_events + 1)
         try:
@@ -57,6 +64,11 @@ class JsonlSink:
             ) from error
         self._writer = threading.Thread(target=self._write_all, name="headgate-jsonl", daemon=True)
         self._writer.start()
+
+    @property
+    def name(self) -> str:
+        """The name of the sink, as metrics show it."""
+        return type(self).__name__
 
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
@@ -79,6 +91,9 @@ class JsonlSink:
             self._queue.put_nowait(recorded)
         except queue.Full:
             self._count_dropped(1)
+            if not self._behind and not self._closed:
+                _log.warning("events come faster than %s takes them; they are dropped until it keeps up", self._path)
+            self._behind = True
 
     def _count_dropped(self, events: int) -> None:
         with self._lock:
@@ -88,8 +103,10 @@ class JsonlSink:
     def _write_all(self) -> None:
         while True:
             batch, is_last = self._next_batch()
-            if batch:
+            if batch or (is_last and self._unreported):
                 self._write(batch)
+            if self._queue.qsize() < self._queue.maxsize / 2:
+                self._behind = False  # the next outage is told of again
             if is_last:
                 os.close(self._file)
                 return
@@ -113,7 +130,7 @@ class JsonlSink:
         with self._lock:
             unreported, self._unreported = self._unreported, 0
         if unreported:
-            lines.insert(0, _dropped_line(batch[0].wall, unreported))
+            lines.insert(0, self._dropped_line(batch[0].wall if batch else time.time(), unreported))
         try:
             self._append(b"".join(lines))
         except OSError as error:
@@ -132,7 +149,7 @@ class JsonlSink:
         lines = []
         for recorded in batch:
             try:
-                lines.append(_line(recorded))
+                lines.append(self._line(recorded))
             except Exception:  # noqa: BLE001 - the boundary around one event: the writer goes on with the next
                 self._count_dropped(1)
                 _log.exception("an event cannot be written as JSON: %s", type(recorded.event).__name__)
@@ -161,6 +178,21 @@ class JsonlSink:
         old, self._file = self._file, _opened(self._path)
         os.close(old)
 
+    def _line(self, recorded: Recorded[Any]) -> bytes:
+        document = {
+            "sequence": recorded.sequence,
+            "wall": recorded.wall,
+            "monotonic": recorded.monotonic,
+            **self._run,
+            "event": event_name(type(recorded.event)),
+            "fields": event_fields(recorded.event),
+        }
+        return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+    def _dropped_line(self, wall: float, events_dropped: int) -> bytes:
+        note = {"wall": wall, **self._run, "event": "events_dropped", "fields": {"events": events_dropped}}
+        return orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE)
+
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
 
@@ -168,19 +200,3 @@ class JsonlSink:
 def _opened(path: Path) -> int:
     # Events name models and errors of a campaign: readable by their owner and group, not by everyone on the machine.
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-
-
-def _dropped_line(wall: float, events_dropped: int) -> bytes:
-    note = {"wall": wall, "event": "events_dropped", "fields": {"events": events_dropped}}
-    return orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _line(recorded: Recorded[Any]) -> bytes:
-    document = {
-        "sequence": recorded.sequence,
-        "wall": recorded.wall,
-        "monotonic": recorded.monotonic,
-        "event": event_name(type(recorded.event)),
-        "fields": event_fields(recorded.event),
-    }
-    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)

@@ -15,6 +15,8 @@ from headgate.telemetry.stream import Handler, Recorded
 LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.Event: logging.INFO,
     events.DuesForgiven: logging.DEBUG,
+    events.HealthReported: logging.DEBUG,
+    events.TaskOpened: logging.DEBUG,
     events.TasksEnqueued: logging.DEBUG,
     events.TaskStarted: logging.DEBUG,
     events.RequestFinished: logging.DEBUG,
@@ -85,6 +87,8 @@ def _value(value: JsonValue) -> str:
         return f"{value:.6g}"
     if isinstance(value, list):
         return ",".join(_value(item) for item in value) or "-"
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{_value(item)}" for key, item in value.items()) or "-"
     text = str(value)
     if text and not any(character in text for character in ' "=,'):
         return text

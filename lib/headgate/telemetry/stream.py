@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headgate.core import Clock, events
 
@@ -48,6 +48,21 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class LossySink(Protocol):
+    """A sink that drops events rather than wait: its name, and how many it dropped."""
+
+    @property
+    def name(self) -> str:
+        """How metrics and warnings call it."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Events that it was given and could not take."""
+        ...
+
+
 class EventStream:
     """Stamps events and hands them to the sinks, in the order in which the sinks were added.
 
@@ -74,6 +89,14 @@ class EventStream:
         """Hand nothing more to `sink`; it stays open."""
         self._sinks.remove(sink)
         self._table = {}
+
+    def dropped(self) -> dict[str, int]:
+        """Return how many events each sink dropped, by its name."""
+        counts: Counter[str] = Counter()
+        for sink in self._sinks:
+            if isinstance(sink, LossySink):
+                counts[sink.name] += sink.dropped
+        return dict(counts)
 
     def emit(self, event: events.Event) -> None:
         """Stamp `event` and hand it to the sinks that want its type. Never raises, never blocks."""

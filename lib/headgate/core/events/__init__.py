@@ -22,6 +22,7 @@ from headgate.core.events.campaign import (
     SampleRefused,
     StatusReported,
     StoreFailed,
+    TaskOpened,
     TaskProviderFailed,
     TaskReturned,
     TasksEnqueued,
@@ -30,6 +31,11 @@ from headgate.core.events.campaign import (
 from headgate.core.events.event import (
     Emit,
     Event,
+)
+from headgate.core.events.health import (
+    CapacityReported,
+    HealthReported,
+    RequestKeyHealth,
 )
 from headgate.core.events.requests import (
     RequestDelayed,
@@ -42,9 +48,11 @@ __all__ = [
     "CampaignStarted",
     "CampaignStopped",
     "CampaignStopping",
+    "CapacityReported",
     "DuesForgiven",
     "Emit",
     "Event",
+    "HealthReported",
     "JournalBlocked",
     "JournalRecovered",
     "ModelPaused",
@@ -55,6 +63,7 @@ __all__ = [
     "QueueWarned",
     "RequestDelayed",
     "RequestFinished",
+    "RequestKeyHealth",
     "RosterRefreshFailed",
     "RosterRefreshed",
     "RowsQuarantined",
@@ -62,6 +71,7 @@ __all__ = [
     "SampleRefused",
     "StatusReported",
     "StoreFailed",
+    "TaskOpened",
     "TaskProviderFailed",
     "TaskReturned",
     "TaskStarted",

@@ -18,6 +18,7 @@ class CampaignStarted(Event):
     workers: int
     resumed_samples_24h: int
     reopened_tasks: int
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class CampaignStopped(Event):
     stored: int
     spooled: int
     open_tasks: int
+    run_id: str = ""
+    stopped_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,19 @@ class DuesForgiven(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskOpened(Event):
+    """A task got its number and is in the journal: from here on it ends with a sample, whatever happens."""
+
+    task_id: str
+    model: str
+    environment: str
+    sequence: int
+    due_at: float
+    stage: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class TasksEnqueued(Event):
     """A sampler's buffer was flushed into the ready queue."""
 
@@ -140,6 +156,8 @@ class TaskStarted(Event):
     environment: str
     queue_wait_s: float
     trace_id: str
+    lease_id: str = ""
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
