@@ -35,7 +35,8 @@ def test_a_scenario_that_meets_its_bars_ends_well_and_leaves_an_artifact(
     assert set(artifact["machine"]) >= {"cpu", "cores", "kernel", "load_before", "load_after"}
     assert set(artifact["versions"]) >= {"headgate", "python", "polars", "aiohttp"}
     assert all(set(spread) == {"median", "low", "high", "count"} for spread in artifact["ratios"].values())
-    assert [path.name for path in tmp_path.iterdir()] == [Path(printed["artifact"]).name], "working files are gone"
+    left = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {Path(path) for path in (printed["artifact"], *printed["files"])}, "working files are gone"
 
 
 @pytest.mark.parametrize("name", ["queue", "environments"])

@@ -52,6 +52,26 @@ def write_artifact(folder: Path, artifact: Mapping[str, Any]) -> Path:
     return path
 
 
+def write_files(folder: Path, name: str, files: Mapping[str, str | bytes]) -> list[str]:
+    """Write documents into `folder / name` and return their paths below `folder`; without any, no folder is made.
+
+    Raises:
+        InvalidInputError: if the folder cannot be written to.
+    """
+    place = folder / name
+    try:
+        if files:
+            place.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            (place / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InvalidInputError(
+            f"folder {place} cannot be written to: {error.strerror}",
+            next_step="Choose another folder with --output.",
+        ) from None
+    return [f"{name}/{file}" for file in files]
+
+
 def newest_artifacts(folder: Path) -> list[dict[str, Any]]:
     """Return the newest artifact of each scenario in `folder`, by name of the scenario.
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headgate.bench.artifact import FORMAT, bar_document, write_artifact
+from headgate.bench.artifact import FORMAT, bar_document, write_artifact, write_files
 from headgate.bench.bars import Bar
 from headgate.bench.machine import load, machine, versions
 from headgate.bench.parameters import changed
@@ -47,6 +47,7 @@ class Finished:
             "scenario": self.scenario,
             "bars": [bar_document(bar) for bar in self.bars],
             "artifact": str(self.path),
+            "files": [str(self.path.parent / name) for name in self.artifact["files"]],
         }
 
 
@@ -84,10 +85,11 @@ def run_scenario(
     with folder as place:
         outcome = scenario.measure(parameters, Bench(seed, Path(place), progress))
     finished = time.time()
+    run_id = f"{datetime.fromtimestamp(finished, UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     artifact = {
         "format": FORMAT,
         "scenario": scenario.name,
-        "id": f"{datetime.fromtimestamp(finished, UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}",
+        "id": run_id,
         "what": scenario.what,
         "size": size,
         "changes": list(changes),
@@ -103,6 +105,7 @@ def run_scenario(
         "bars": [bar_document(bar) for bar in outcome.bars],
         "charts": [asdict(chart) for chart in outcome.charts],
         "notes": list(outcome.notes),
+        "files": write_files(output, f"{scenario.name}-{run_id}", outcome.files),
     }
     return Finished(scenario.name, tuple(outcome.bars), artifact, write_artifact(output, artifact))
 

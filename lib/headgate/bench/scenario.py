@@ -51,6 +51,7 @@ class Outcome:
         ratios: comparisons and other derived figures with their spread.
         charts: for the report.
         notes: what a reader must know to judge the figures, in sentences.
+        files: further documents by file name, kept in a folder beside the artifact.
     """
 
     bars: Sequence[Bar]
@@ -58,6 +59,7 @@ class Outcome:
     ratios: Mapping[str, Spread] = field(default_factory=dict)
     charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

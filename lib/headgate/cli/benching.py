@@ -125,6 +125,8 @@ def _print(finished: Finished) -> None:
     for note in finished.artifact["notes"]:
         out.print(note, highlight=False, markup=False)
     out.print(f"artifact: {finished.path}", highlight=False, markup=False)
+    for file in finished.artifact["files"]:
+        out.print(f"file: {finished.path.parent / file}", highlight=False, markup=False)
 
 
 def _figure(value: float | str) -> str:
