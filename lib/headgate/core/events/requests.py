@@ -17,6 +17,11 @@ class RequestFinished(Event):
     status: int | None
     prompt_tokens: int
     completion_tokens: int
+    request_id: str = ""
+    attempt: int = 0
+    lease_id: str = ""
+    task_id: str = ""
+    trace_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +32,218 @@ class RequestDelayed(Event):
     outcome: str
     wait_s: float
     attempt: int
+    request_id: str = ""
+    task_id: str = ""
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEvent(Event):
+    """What befell one attempt of a request on its way to a provider."""
+
+    provider: str
+    model: str
+    domain: str
+    group: str
+    request_id: str
+    attempt: int
+    task_id: str
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWaitStarted(AttemptEvent):
+    """A request was not admitted at once and waits its turn; told only when requests are traced."""
+
+    reason: str
+    waiters: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWaitCompleted(AttemptEvent):
+    """A waiting request was handed its lease; told only when requests are traced."""
+
+    lease_id: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWaitTimedOut(AttemptEvent):
+    """A request was not admitted before its deadline."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWaitCancelled(AttemptEvent):
+    """Whoever waited for a lease went away; told only when requests are traced."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDenied(AttemptEvent):
+    """A request was refused admission."""
+
+    reason: str
+    retry_after_s: float | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLeaseAcquired(AttemptEvent):
+    """A request holds a lease and may be sent; told only when requests are traced."""
+
+    lease_id: str
+    limit: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStarted(AttemptEvent):
+    """An attempt was sent to its provider; told only when requests are traced."""
+
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLeaseReleased(AttemptEvent):
+    """A request gave its lease back; told only when requests are traced."""
+
+    lease_id: str
+    outcome: str
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRateLimited(AttemptEvent):
+    """A provider refused an attempt for its rate; `blocked_s` is how long the model is left alone now."""
+
+    lease_id: str
+    retry_after_s: float | None
+    blocked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReleaseRefused(AttemptEvent):
+    """A lease was given back that is not held (twice, unknown, of another life); nothing changed."""
+
+    lease_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResourceRegistered(Event):
+    """A model at a provider may be asked from now on, under an alias and its cap."""
+
+    provider: str
+    model: str
+    alias: str
+    cap: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCapChanged(Event):
+    """The cap on requests in flight of a model at a provider changed; 0 means that it was withdrawn."""
+
+    provider: str
+    model: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCapsDiffer(Event):
+    """Aliases of one model at one provider ask for different caps; the smallest is used."""
+
+    provider: str
+    model: str
+    caps: dict[str, int]
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSlotsChanged(Event):
+    """The slots that this process may use at a provider changed; empty means that no slot bank bounds it."""
+
+    provider: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitEvent(Event):
+    """What befell the adaptive limit of one model and domain."""
+
+    provider: str
+    model: str
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQueueFormed(LimitEvent):
+    """The first request began to wait for a model; `reason` is what holds it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQueueDrained(LimitEvent):
+    """No request waits for a model any more."""
+
+    queued_for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimitDecreased(LimitEvent):
+    """An adaptive limit was cut."""
+
+    before: int
+    after: int
+    reason: str
+    ceiling: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimitIncreased(LimitEvent):
+    """An adaptive limit grew, by successes or by its start-up ramp."""
+
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCeilingRecovered(LimitEvent):
+    """An adaptive limit is above the limit at which the provider last said no."""
+
+    before: int
+    after: int
+    ceiling: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFullyRecovered(LimitEvent):
+    """An adaptive limit is back at its static cap."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerOpened(Event):
+    """A model refused every request even one at a time: nothing is sent for `retry_in_s`, then one probe."""
+
+    provider: str
+    model: str
+    retry_in_s: float
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerClosed(Event):
+    """A probe succeeded: requests of a model are admitted again."""
+
+    provider: str
+    model: str
+    open_for_s: float
