@@ -59,7 +59,8 @@ def test_pauses_double_while_the_service_stays_down_and_reset_with_an_answer(wor
 
 @pytest.mark.parametrize("kind", [ErrorKind.RATE_LIMITED, ErrorKind.BAD_REQUEST, ErrorKind.BAD_ANSWER])
 def test_what_is_no_service_error_pauses_nobody(world: World, kind: ErrorKind) -> None:
-    world.run(models(1), RATES, duration_s=600, script=failing("m000", kind, 1e9), settings=STEADY)
+    settings = STEADY | {"early_stop": False}
+    world.run(models(1), RATES, duration_s=600, script=failing("m000", kind, 1e9), settings=settings)
     assert world.of(ModelPaused) == []
     assert len(world.store.samples) >= 59
 

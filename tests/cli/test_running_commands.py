@@ -56,6 +56,19 @@ def test_run_prints_one_document_of_what_it_did(sampled) -> None:
     assert sampled["status"]["state"] == "stopped"
 
 
+def test_a_run_whose_samples_keep_failing_stops_early_with_a_status_of_its_own(
+    headgate: Command, tmp_path: Path, endpoint: str
+) -> None:
+    entry = f"{{name: nobody, base_url: '{endpoint}', model: no-such-model}}"
+    (tmp_path / "roster.yaml").write_text(f"models:\n  - {entry}\n")
+    said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "40", "--json")
+    assert said.status == 4
+    assert said.document["stopped_early"] is True
+    assert "of the last 10 samples failed, 1 of 1 models keep failing" in said.document["stopped_by"]
+    assert said.document["samples"] < 40
+    assert said.document["samples"] + said.document["open_tasks"] == 40
+
+
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
     said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
     assert said.document["samples"] == 4

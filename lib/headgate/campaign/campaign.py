@@ -9,10 +9,12 @@ from typing import Final
 
 from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.demand import DemandSide
+from headgate.campaign.early_stop import EarlyStop
 from headgate.campaign.health import Health
 from headgate.campaign.membership import Membership
 from headgate.campaign.parts import Parts
 from headgate.campaign.plan import CampaignPlan
+from headgate.campaign.samples import health_of
 from headgate.campaign.starting import restored
 from headgate.campaign.status import campaign_status
 from headgate.campaign.workforce import Workforce
@@ -46,6 +48,7 @@ class CampaignResult:
         spooled: left in the journal, of all processes.
         open_tasks: given out and without a sample, of all processes; the next campaign runs them.
         stopped_by: why it ended.
+        stopped_early: whether it gave up because its samples kept failing.
     """
 
     status: CampaignStatus
@@ -54,6 +57,7 @@ class CampaignResult:
     spooled: int
     open_tasks: int
     stopped_by: str
+    stopped_early: bool = False
 
 
 class Campaign:
@@ -118,6 +122,10 @@ class Campaign:
         self._journal.unblocked = self._parts.wake.set
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
+        self._early_stop = (
+            EarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
+        )
+        self._stopped_early = False
         self._started_at = self.now()
         self._state = "starting"
         self._stop_reason = ""
@@ -176,6 +184,7 @@ class Campaign:
             spooled=spooled,
             open_tasks=self._left_open,
             stopped_by=self._stop_reason,
+            stopped_early=self._stopped_early,
         )
         self._emit(
             CampaignStopped(
@@ -255,8 +264,20 @@ class Campaign:
             if sampler is not None and sample.is_scored:
                 sampler.scored(sample.environment, now)
             self._emit(SampleAccepted(sample))
+            self._look_at(sample)
         self._sink.note_accepted(len(accepted))
         self._workforce.fill()
+
+    def _look_at(self, sample: Sample) -> None:
+        """Stop when samples keep failing for good."""
+        if self._early_stop is None:
+            return
+        if self.plan.provider is None and health_of(sample.error_kind) == "service_error":
+            return  # sampling by rates goes on for ever, and a service that is down pauses its model
+        reason = self._early_stop.ended(sample.model, has_failed=not sample.is_scored, models=self.samplers)
+        if reason is not None and not self._parts.stopping.is_set():
+            self._stopped_early = True
+            self.stop(reason)
 
     async def _report(self) -> None:
         """Say how it goes, and look after what other processes left, every status interval."""

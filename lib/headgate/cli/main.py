@@ -18,7 +18,7 @@ EXIT_CODES: Final = {
     1: "an error of Headgate itself, with its traceback",
     2: "input that cannot be used: a setting, a roster, an option",
     3: "something that is needed is not there: a store, a server, a package",
-    4: "a check did not hold: capacity, a bar of a benchmark, a corrupt part",
+    4: "a check did not hold: capacity, a bar of a benchmark, a corrupt part, samples that keep failing",
     130: "interrupted; what was sampled is safe",
 }
 """Exit status of every command."""

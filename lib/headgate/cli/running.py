@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from rich.live import Live
@@ -19,6 +19,9 @@ from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.reports import live_view, status_lines
 from headgate.telemetry import setup_logging, status_document
+
+STOPPED_EARLY: Final = 4
+"""Exit status of a campaign that gave up because its samples kept failing."""
 
 
 def run(
@@ -39,14 +42,17 @@ def run(
 
     Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
     the episodes in progress back at once; their tasks run again next time.
+
+    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`).
     """
     loaded = (choices or Choices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port)
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = asyncio.run(_run(loaded.settings, duration, instances, is_live=is_live))
+    status = STOPPED_EARLY if result.stopped_early else 0
     if as_json:
         print_json(result_document(result))
-        return 0
+        return status
     if is_live:
         console().print(live_view(result.status))
     else:
@@ -56,7 +62,7 @@ def run(
         f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
     )
-    return 0
+    return status
 
 
 async def _run(settings: Settings, duration: float | None, instances: int | None, *, is_live: bool) -> CampaignResult:
@@ -102,5 +108,6 @@ def result_document(result: CampaignResult) -> dict[str, Any]:
         "spooled": result.spooled,
         "open_tasks": result.open_tasks,
         "stopped_by": result.stopped_by,
+        "stopped_early": result.stopped_early,
         "status": status_document(result.status),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
 
 from headgate.campaign import CampaignResult, run_campaign, sampled_environments
 from headgate.core.status import CampaignStatus
@@ -96,6 +97,8 @@ async def _run(
         finally:
             store.close()
         run_logger().info("%s: %s", subject, message)
+        if result.stopped_early and stop.reason is None:
+            return Failed(message=f"Stopped early: {result.stopped_by}. {message}", data=result_data(result))
         return await ended(stop, message, result_data(result))
 
 
@@ -109,6 +112,7 @@ def result_data(result: CampaignResult) -> dict[str, Any]:
         "spooled": result.spooled,
         "open_tasks": result.open_tasks,
         "stopped_by": result.stopped_by,
+        "stopped_early": result.stopped_early,
     }
 
 

@@ -1,0 +1,85 @@
+"""Early stop: whether samples fail so steadily that going on would only spend time and money."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Recent:
+    """The last ended samples of one model, or of all: how many there were and how many failed."""
+
+    window: int
+    ended: deque[bool] = field(default_factory=deque)
+    failed: int = 0
+
+    def add(self, has_failed: bool) -> None:
+        self.ended.append(has_failed)
+        self.failed += has_failed
+        if len(self.ended) > self.window:
+            self.failed -= self.ended.popleft()
+
+    @property
+    def share(self) -> float:
+        return self.failed / len(self.ended) if self.ended else 0.0
+
+
+class EarlyStop:
+    """Watches how samples end and says when to stop. Pure; owned by the campaign.
+
+    Two conditions must hold at once: among the last `window` ended samples of the campaign the share of failed ones
+    is at least `rate`, and so is the share of failing models in the roster, two of them at least unless there is only
+    one. The second is there because samples that fail end sooner than samples that work: one dead model among many
+    fills the window with its failures, and must not stop the others. A model fails while `rate` of its own last
+    samples did.
+
+    Failed is a sample without a score, after every retry. An answer that is wrong or unusable has one.
+    """
+
+    def __init__(self, rate: float, window: int) -> None:
+        """Prepare an early stop.
+
+        Args:
+            rate: share of failures that is too much, in (0, 1].
+            window: ended samples over which it is taken, >= 1.
+        """
+        if not 0 < rate <= 1:
+            raise ValueError(f"rate must be > 0 and <= 1 (got {rate!r})")
+        if window < 1:
+            raise ValueError(f"window must be >= 1 (got {window})")
+        self._rate = rate
+        self._window = window
+        self._all = _Recent(window)
+        self._models: dict[str, _Recent] = {}
+        self._failing: set[str] = set()
+
+    def ended(self, model: str, *, has_failed: bool, models: Collection[str]) -> str | None:
+        """Note how a sample ended; return why to stop, or None.
+
+        Args:
+            model: key of its model.
+            has_failed: whether it has no score for good.
+            models: keys of the roster's models.
+        """
+        self._all.add(has_failed)
+        own = self._models.get(model)
+        if own is None:
+            own = self._models[model] = _Recent(self._window)
+        own.add(has_failed)
+        if own.share >= self._rate:
+            self._failing.add(model)
+        else:
+            self._failing.discard(model)
+        if not has_failed or len(self._all.ended) < self._window or self._all.share < self._rate:
+            return None
+        failing = sum(key in models for key in self._failing)
+        needed = 1 if len(models) <= 1 else max(2, math.ceil(self._rate * len(models)))
+        if failing < needed:
+            return None
+        return (
+            f"{self._all.failed} of the last {self._window} samples failed, {failing} of {len(models)} models keep "
+            f"failing (shutdown_error_rate {self._rate:g})"
+        )
