@@ -1,0 +1,92 @@
+"""What happened in one run of a case: the facts that every figure is computed from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class Step(StrEnum):
+    """What a fact says.
+
+    A task is READY (it entered the queue), LEASED, at work in a WORKER, and RELEASED. Its request is WAITING, ADMITTED
+    and DONE. A task may be SKIPPED since its provider is pressed. The frontier has a new TARGET. BEGUN and ENDED frame
+    the run.
+    """
+
+    BEGUN = "begun"
+    READY = "ready"
+    SKIPPED = "skipped"
+    LEASED = "leased"
+    WORKER = "worker"
+    WAITING = "waiting"
+    ADMITTED = "admitted"
+    DONE = "done"
+    RELEASED = "released"
+    OPENED = "opened"
+    CLOSED = "closed"
+    TARGET = "target"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One instant of a run.
+
+    Attributes:
+        at: seconds on the run's clock.
+        step: what happened.
+        task: to which task; the row group for OPENED and CLOSED.
+        stage: of which stage the task is, e.g. `heavy_0`.
+        resources: scheduler resources that the task takes (READY, LEASED, RELEASED).
+        provider: whose request slot it is about (WAITING, ADMITTED, DONE).
+        value: the target (TARGET).
+    """
+
+    at: float
+    step: Step
+    task: str = ""
+    stage: str = ""
+    resources: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    provider: str = ""
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a case.
+
+    Attributes:
+        facts: in the order in which they happened.
+        limits: units of each scheduler resource.
+        slots: request slots of each provider; empty where the case makes no request.
+        leases_left: task leases that were not given back.
+        requests_left: request leases that were not given back.
+        waiters_left: requests that still waited at the end.
+        cpu_s: CPU time; not a figure of the simulation, and never in a summary.
+    """
+
+    facts: Sequence[Fact]
+    limits: Mapping[str, int]
+    slots: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    leases_left: int = 0
+    requests_left: int = 0
+    waiters_left: int = 0
+    cpu_s: float = 0.0
+
+    @property
+    def wall_s(self) -> float:
+        """From the first fact to the last."""
+        return self.facts[-1].at - self.facts[0].at if self.facts else 0.0
+
+    def fingerprint(self) -> str:
+        """Return a digest of every fact in order, for comparing two runs."""
+        digest = hashlib.sha256()
+        for fact in self.facts:
+            digest.update(f"{fact.at!r} {fact.step} {fact.task} {fact.stage} {fact.provider} {fact.value}\n".encode())
+        return digest.hexdigest()[:16]
