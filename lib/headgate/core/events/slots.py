@@ -1,1 +1,88 @@
 """What happens to the slots that a process leases from a Prefect global concurrency limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.core.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsLeased(Event):
+    """A block of slots was leased from a limit; `held` counts the slots of this process after it."""
+
+    limit: str
+    slots: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsReturned(Event):
+    """A block of slots was given back to its limit before its lease ended."""
+
+    limit: str
+    slots: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsDenied(Event):
+    """A limit had no slots left for this process; told once until the next block is leased."""
+
+    limit: str
+    held: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsLost(Event):
+    """A block ended without being given back; `reason` is `expired`, `revoked`, `limit_deleted` or `unreachable`."""
+
+    limit: str
+    slots: int
+    held: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLimitChanged(Event):
+    """A limit is seen for the first time (`before` is None) or was changed; None also stands for one turned off."""
+
+    limit: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLimitMissing(Event):
+    """A limit does not exist (any more): nothing is admitted under it until it is made again."""
+
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotServiceAway(Event):
+    """The Prefect API does not answer; `policy` says what happens to the slots that are held."""
+
+    limit: str
+    policy: str
+    held: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotServiceBack(Event):
+    """The Prefect API answers again."""
+
+    limit: str
+    held: int
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsDisagree(Event):
+    """A limit counts other slots as taken than the known leases hold, at two readings in a row."""
+
+    limit: str
+    active_slots: int
+    known_slots: int
