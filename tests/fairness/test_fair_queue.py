@@ -376,7 +376,7 @@ def test_what_was_discarded_leaves_nothing_behind_in_a_lane_that_stays_closed() 
         queue.enqueue([task(f"t{number}", "a"), task(f"u{number}", f"c{number % 9}", model="b")])
         queue.discard(f"t{number}")  # type: ignore[arg-type]
         queue.discard(f"u{number}")  # type: ignore[arg-type]
-    sizes = [len(queue._top), len(queue._last_tag), *(len(lane.heap) for lane in queue._lanes.values())]
+    sizes = [len(queue._tops[0]), len(queue._last_tag), *(len(lane.heap) for lane in queue._lanes.values())]
     assert max(sizes) < 200
     assert len(queue) == 1
 

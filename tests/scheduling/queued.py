@@ -75,8 +75,10 @@ class Reference:
     def move(self, group: Group) -> None:
         lane = self.lane_of(group.tasks[0])
         if lane != group.lane:
-            ahead = max(0.0, group.tag - self.clock(group.lane))
-            group.tag, group.lane = self.clock(lane) + ahead, lane
+            told_at, heard_at = self.clock(group.lane), self.clock(lane)
+            if told_at != heard_at:
+                group.tag = heard_at + max(0.0, group.tag - told_at)
+            group.lane = lane
 
     def candidates(self) -> dict[str, float]:
         return {name: g.tag for name, g in self.groups.items() if g.lane not in self.closed}

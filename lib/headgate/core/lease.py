@@ -66,13 +66,15 @@ class LeaseBook:
     """Counts units of named capacities out and in, exactly once each. Pure: `now` is given, nothing is awaited.
 
     Owned by one decision maker. Invariants (`validate`): for every capacity 0 <= in use, and in use equals the sum
-    over live leases; in use exceeds the limit only after the limit was lowered under its holders.
+    over live leases that are not parked; in use exceeds the limit only after the limit was lowered under its holders,
+    or parked leases came back.
     """
 
     limits: dict[str, int]
     generation: int = 1
     in_use: dict[str, int] = field(default_factory=dict)
     live: dict[LeaseId, Lease] = field(default_factory=dict)
+    parked: set[LeaseId] = field(default_factory=set)
     _released: OrderedDict[LeaseId, None] = field(default_factory=OrderedDict)
     _next: int = 1
 
@@ -131,9 +133,30 @@ class LeaseBook:
         self._released[lease.lease_id] = None
         if len(self._released) > _REMEMBERED_RELEASES:
             self._released.popitem(last=False)
+        if held.lease_id in self.parked:
+            self.parked.remove(held.lease_id)
+            return ReleaseOutcome.RELEASED
         for capacity, units in held.units.items():
             self.in_use[capacity] -= units
         return ReleaseOutcome.RELEASED
+
+    def park(self, lease: Lease) -> bool:
+        """Lend out the units of a lease whose holder waits for something else; return whether that changed anything."""
+        if self.live.get(lease.lease_id) is not lease or lease.lease_id in self.parked:
+            return False
+        self.parked.add(lease.lease_id)
+        for capacity, units in lease.units.items():
+            self.in_use[capacity] -= units
+        return True
+
+    def unpark(self, lease: Lease) -> bool:
+        """Give a parked lease its units back, even above the limit; return whether that changed anything."""
+        if lease.lease_id not in self.parked:
+            return False
+        self.parked.remove(lease.lease_id)
+        for capacity, units in lease.units.items():
+            self.in_use[capacity] += units
+        return True
 
     def set_limit(self, capacity: str, limit: int) -> None:
         """Change a limit. Lowered under its holders, it denies until enough of them have released."""
@@ -144,8 +167,9 @@ class LeaseBook:
     def validate(self) -> None:
         """Assert the invariants of the class."""
         sums: dict[str, int] = {}
+        assert self.parked <= self.live.keys(), "a lease that is not live is parked"
         for lease in self.live.values():
-            for capacity, units in lease.units.items():
+            for capacity, units in lease.units.items() if lease.lease_id not in self.parked else ():
                 sums[capacity] = sums.get(capacity, 0) + units
         for capacity, used in self.in_use.items():
             assert used == sums.get(capacity, 0), f"{capacity}: in use {used}, leased {sums.get(capacity, 0)}"

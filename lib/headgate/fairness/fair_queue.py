@@ -55,6 +55,7 @@ class Selection(Generic[T]):
     item: T
     lane: str
     version: int
+    tag: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class _Lane:
 
     name: str
     is_open: bool = True
+    rank: int = 0
     offset: float = 0.0
     closed_at: float = 0.0
     heap: list[tuple[float, int, str]] = field(default_factory=list)
@@ -103,7 +105,7 @@ class FairQueue(Generic[T]):
         self._items: dict[str, T] = {}
         self._groups: dict[str, _Group[T]] = {}
         self._lanes: dict[str, _Lane] = {}
-        self._top: list[tuple[float, int, str, int]] = []
+        self._tops: list[list[tuple[float, int, str, int]]] = [[]]
         self._last_tag: dict[str, float] = {}
         self._virtual = 0.0
         self._order = 0
@@ -143,21 +145,28 @@ class FairQueue(Generic[T]):
             added.append(item)
         return added
 
+    def first(self, rank: int) -> Selection[T] | None:
+        """Return the item to run next among the open lanes of one rank; None when they have none. Changes nothing."""
+        lane = self._first_lane(rank)
+        group = self._first_group(lane) if lane is not None else None
+        if lane is None or group is None:
+            return None
+        return Selection(group.heap[0][2], lane.name, group.version, group.tag + lane.offset)
+
     def select_next(self, eligible: Callable[[T], bool] | None = None) -> Selection[T] | None:
         """Return the item that is to run next, or None when no group in an open lane can run. Changes nothing.
+
+        Lanes of a lower rank go before those of a higher one.
 
         Args:
             eligible: a further condition on a group's head, which must not change the queue. It is asked in the order
                 of service, and each group that it refuses costs O(log groups); what refuses whole lanes belongs into
                 `close_lane`, which costs nothing here.
         """
+        ranks = range(len(self._tops))
         if eligible is None:
-            lane = self._first_lane()
-            if lane is None:
-                return None
-            group = self._first_group(lane)
-            return Selection(group.heap[0][2], lane.name, group.version) if group else None
-        return next((s for s in self._in_order() if eligible(s.item)), None)
+            return next((s for rank in ranks if (s := self.first(rank)) is not None), None)
+        return next((s for rank in ranks for s in self._in_order(rank) if eligible(s.item)), None)
 
     def commit(self, selection: Selection[T]) -> T | StaleSelection:
         """Take the selected item out and advance virtual time; refuses a selection that is out of date."""
@@ -201,6 +210,29 @@ class FairQueue(Generic[T]):
         entry.offset += self._virtual - self._clock(entry)
         entry.is_open = True
         self._list_lane(entry)
+
+    def set_rank(self, lane: str, rank: int) -> None:
+        """Serve the groups of `lane` only while no open lane of a lower rank has any. O(log lanes).
+
+        A group that is passed over for its rank keeps its tag: it is first when its rank is served, and goes on from
+        virtual time.
+        """
+        entry = self._lane(lane)
+        if entry.rank == rank:
+            return
+        entry.rank = rank
+        self._tops.extend([] for _ in range(len(self._tops), rank + 1))
+        self._list_lane(entry)
+
+    def relist(self, group: str) -> None:
+        """List a group again when the lane of its head may have changed. O(log groups)."""
+        entry = self._groups.get(group)
+        if entry is not None and self._lane_of(entry.heap[0][2]) != entry.lane:
+            self._list_group(entry, self._tag_of(entry))
+
+    def advance(self, virtual_time: float) -> None:
+        """Move virtual time forward to `virtual_time`, for what was served elsewhere; never back."""
+        self._virtual = max(self._virtual, virtual_time)
 
     def is_open(self, lane: str) -> bool:
         """Return whether the lane's groups may run."""
@@ -295,10 +327,11 @@ class FairQueue(Generic[T]):
         if not lane.is_open or self._first_group(lane) is None:
             return
         tag, order, _ = lane.heap[0]
-        heapq.heappush(self._top, (tag + lane.offset, order, lane.name, lane.version))
-        if len(self._top) > 2 * len(self._lanes) + 64:
-            self._top = [entry for entry in self._top if self._is_current(entry)]
-            heapq.heapify(self._top)
+        top = self._tops[lane.rank]
+        heapq.heappush(top, (tag + lane.offset, order, lane.name, lane.version))
+        if len(top) > 2 * len(self._lanes) + 64:
+            top[:] = [entry for entry in top if self._is_current(entry)]
+            heapq.heapify(top)
 
     def _first_group(self, lane: _Lane) -> _Group[T] | None:
         while lane.heap:
@@ -307,24 +340,26 @@ class FairQueue(Generic[T]):
             heapq.heappop(lane.heap)
         return None
 
-    def _first_lane(self) -> _Lane | None:
-        while self._top:
-            if self._is_current(self._top[0]):
-                return self._lanes[self._top[0][2]]
-            heapq.heappop(self._top)
+    def _first_lane(self, rank: int) -> _Lane | None:
+        top = self._tops[rank] if rank < len(self._tops) else ()
+        while top:
+            if self._is_current(top[0]):
+                return self._lanes[top[0][2]]
+            heapq.heappop(top)
         return None
 
-    def _in_order(self) -> Iterator[Selection[T]]:
-        """Yield the head of every group in an open lane, in the order in which they would be served.
+    def _in_order(self, rank: int) -> Iterator[Selection[T]]:
+        """Yield the head of every group in an open lane of a rank, in the order in which they would be served.
 
         Walks the heaps best first and takes nothing out: an entry is looked at after its parent, so what is yielded
         costs O(log groups) each, and what is not asked for costs nothing.
         """
         frontier: list[tuple[float, int, str, int]] = []
+        top = self._tops[rank]
 
         def reach(lane_name: str, place: int) -> None:
             lane = self._lanes[lane_name] if lane_name else None
-            heap: Sequence[tuple[float, int, *tuple[object, ...]]] = lane.heap if lane else self._top
+            heap: Sequence[tuple[float, int, *tuple[object, ...]]] = lane.heap if lane else top
             if place < len(heap):
                 tag = heap[place][0] + (lane.offset if lane else 0.0)
                 heapq.heappush(frontier, (tag, heap[place][1], lane_name, place))
@@ -335,11 +370,11 @@ class FairQueue(Generic[T]):
             reach(lane_name, 2 * place + 1)
             reach(lane_name, 2 * place + 2)
             if not lane_name:
-                if self._is_current(self._top[place]):
-                    reach(self._top[place][2], 0)
+                if self._is_current(top[place]):
+                    reach(top[place][2], 0)
             elif self._is_listed(entry := self._lanes[lane_name].heap[place], self._lanes[lane_name]):
                 group = self._groups[entry[2]]
-                yield Selection(group.heap[0][2], group.lane, group.version)
+                yield Selection(group.heap[0][2], group.lane, group.version, self._tag_of(group))
 
     def _discard_from(self, group: _Group[T], condition: Callable[[T], bool]) -> list[T]:
         gone = [entry[2] for entry in group.heap if condition(entry[2])]
@@ -366,8 +401,9 @@ class FairQueue(Generic[T]):
             assert group.heap, f"empty group {group.name} is kept"
             assert (group.name, group.version) in listed, f"group {group.name} is in no lane"
             assert group.lane == self._lane_of(group.heap[0][2]), f"group {group.name} is in the wrong lane"
-        top = {(name, version): tag for tag, _, name, version in self._top}
+        top = {(name, version): (rank, tag) for rank, t in enumerate(self._tops) for tag, _, name, version in t}
         for lane in self._lanes.values():
             first = self._first_group(lane)
             if lane.is_open and first is not None:
-                assert top.get((lane.name, lane.version)) == first.tag + lane.offset, f"lane {lane.name} is not listed"
+                listing = (lane.rank, first.tag + lane.offset)
+                assert top.get((lane.name, lane.version)) == listing, f"lane {lane.name} is not listed"
