@@ -12,6 +12,7 @@ from headgate.telemetry.log import LogSink, key_values
 from headgate.telemetry.log_setup import setup_logging
 from headgate.telemetry.memory import MemorySink
 from headgate.telemetry.metrics import METRICS, SPECS, Metric
+from headgate.telemetry.perfetto import TraceSummary, convert_events
 from headgate.telemetry.prometheus import PrometheusSink, StatusCollector, new_registry
 from headgate.telemetry.stream import EventStream, Handler, LossySink, Recorded, Sink
 
@@ -35,6 +36,8 @@ __all__ = [
     "Recorded",
     "Sink",
     "StatusCollector",
+    "TraceSummary",
+    "convert_events",
     "event_fields",
     "event_name",
     "json_safe",

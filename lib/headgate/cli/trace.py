@@ -1,0 +1,38 @@
+"""`headgate trace`: from a file of events to a trace that Perfetto opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, console, print_json
+from headgate.telemetry import convert_events
+
+
+def trace(
+    events: Path,
+    *,
+    output: Annotated[
+        Path, Parameter(name=("--output", "-o"), help="File to write; a name that ends in .gz is compressed.")
+    ] = Path("trace.json"),
+    as_json: AsJson = False,
+) -> int:
+    """Write the trace of a file of events, for https://ui.perfetto.dev or chrome://tracing.
+
+    Files that the named one followed by rotation are read first.
+    """
+    made = convert_events(events, output)
+    if as_json:
+        print_json({
+            "path": str(output.resolve()), "events": made.events, "unreadable": made.unreadable, "runs": made.runs,
+            "seconds": made.seconds, "written": made.written,
+        })  # fmt: skip
+    else:
+        console().print(
+            f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {output.resolve()}",
+            highlight=False,
+            markup=False,
+        )
+    return 0

@@ -1,0 +1,145 @@
+"""Reads files of events line by line and writes the trace that they make."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from headgate.core import errors
+from headgate.telemetry.perfetto.run_trace import RunTrace
+from headgate.telemetry.perfetto.writer import TraceWriter
+
+_log = logging.getLogger("headgate.telemetry")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """What a conversion read and wrote.
+
+    Attributes:
+        events: lines that were read.
+        unreadable: lines that are no event; they are left out.
+        runs: campaigns in the file.
+        seconds: from the first event to the last.
+        written: events of the trace.
+    """
+
+    events: int
+    unreadable: int
+    runs: int
+    seconds: float
+    written: int
+
+
+def convert_events(source: Path, output: Path) -> TraceSummary:
+    """Write the trace of a file of events, of its rotated predecessors first, and return what was found.
+
+    Memory is bounded by what was in flight at once, not by the length of the file. A file that is being written can be
+    converted; what is still in flight then ends with the last event. A name that ends in `.gz` compresses the trace.
+
+    Raises:
+        InvalidInputError: if the source cannot be read, holds no event, or the output cannot be written.
+    """
+    files = event_files(source)
+    try:
+        with TraceWriter(output) as writer:
+            summary = _convert(files, writer)
+    except (OSError, EOFError) as error:
+        raise errors.InvalidInputError(f"trace {output} of {source} cannot be written: {error}") from error
+    if not summary.events:
+        output.unlink()
+        raise errors.InvalidInputError(
+            f"{source} holds no event of Headgate",
+            next_step="`headgate run --set events_file=events.jsonl` writes such a file.",
+        )
+    return summary
+
+
+def event_files(source: Path) -> list[Path]:
+    """Return a file of events and those that it followed by rotation, the oldest first.
+
+    Raises:
+        InvalidInputError: if there is none.
+    """
+    if not source.is_file():
+        raise errors.InvalidInputError(
+            f"there is no file of events {source}",
+            next_step="`headgate run --set events_file=events.jsonl` writes one.",
+        )
+    older: list[Path] = []
+    while (rotated := source.with_name(f"{source.name}.{len(older) + 1}")).is_file():
+        older.append(rotated)
+    return [*reversed(older), source]
+
+
+def _convert(files: list[Path], writer: TraceWriter) -> TraceSummary:
+    runs = _Runs(writer)
+    lines, unreadable, last = 0, 0, 0.0
+    for line in _lines(files):
+        read = _read(line)
+        if read is None:
+            unreadable += 1
+            continue
+        lines += 1
+        last = max(last, runs.take(read))
+    runs.close()
+    if unreadable:
+        _log.warning("%d lines are no events and were left out of the trace", unreadable)
+    return TraceSummary(lines, unreadable, runs.count, last, writer.written)
+
+
+class _Runs:
+    """The traces of the runs in a file: one after the other, or beside each other when they wrote into one file."""
+
+    def __init__(self, writer: TraceWriter) -> None:
+        self._writer = writer
+        self._traces: dict[str, RunTrace] = {}
+        self._origin: float | None = None
+        self.count = 0
+
+    def take(self, read: dict[str, Any]) -> float:
+        run, wall, monotonic = str(read.get("run", "")), float(read["wall"]), read.get("monotonic")
+        if self._origin is None:
+            self._origin = wall
+        trace = self._traces.get(run)
+        if trace is not None and not run and read["event"] == "campaign_started":
+            trace.close()  # lines without a run: each campaign begins another
+            trace = None
+        if trace is None:
+            self.count += 1
+            trace = self._traces[run] = RunTrace(
+                self._writer, run, begins_at=max(0.0, wall - self._origin), monotonic=monotonic
+            )
+        return trace.take(read["event"], read["fields"], monotonic, wall - self._origin)
+
+    def close(self) -> None:
+        for trace in self._traces.values():
+            trace.close()
+
+
+def _lines(files: list[Path]) -> Iterator[bytes]:
+    for file in files:
+        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as opened:
+            yield from opened
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    """Return the event on a line; None when there is none, as after a cut."""
+    try:
+        read = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    is_event = (
+        isinstance(read, dict)
+        and isinstance(read.get("event"), str)
+        and isinstance(read.get("fields"), dict)
+        and isinstance(read.get("wall"), int | float)
+        and isinstance(read.get("monotonic", 0.0), int | float)
+    )
+    return read if is_event else None

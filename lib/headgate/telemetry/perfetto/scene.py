@@ -1,0 +1,137 @@
+"""What the tracks of one run share: the writer, its groups of tracks, and who runs where."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headgate.telemetry.perfetto.lanes import Lanes
+from headgate.telemetry.perfetto.writer import TraceWriter
+
+Fields = Mapping[str, Any]
+
+MAX_OPEN: Final = 200_000
+"""Tasks and waits remembered at once. Beyond it the oldest ends: its end was lost with events that were dropped."""
+
+PARALLEL_TRACKS: Final = 1_000
+"""Tracks of one slot are numbered this far apart: requests of one task that overlap lie on tracks beside it."""
+
+
+@dataclass(slots=True)
+class Group:
+    """The tracks of one model: a track per task in progress."""
+
+    pid: int
+    lanes: Lanes = field(default_factory=Lanes)
+    named: set[int] = field(default_factory=set)
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class Running:
+    """A task in progress, and where it is drawn; `ends` is when the last slice on each of its tracks ended."""
+
+    task_id: str
+    model: str
+    lane: int
+    start: float
+    args: dict[str, Any]
+    ends: dict[int, float] = field(default_factory=dict)
+
+
+class Scene:
+    """Knows the groups of tracks of one run. Owned by its `RunTrace`. Times are microseconds of the trace."""
+
+    def __init__(self, writer: TraceWriter, run: str) -> None:
+        self.writer = writer
+        self._run = run
+        self.campaign = writer.process(f"campaign {run}".strip(), 0)
+        self._named_tracks: dict[str, int] = {}
+        self._groups: dict[str, Group] = {}
+        self._keys: dict[str, int] = {}
+        self.running: OrderedDict[str, Running] = OrderedDict()
+        self.workers_busy = 0
+
+    def track(self, name: str) -> int:
+        """Return the track of the campaign's own group that is called `name`."""
+        known = self._named_tracks.get(name)
+        if known is None:
+            known = self._named_tracks[name] = len(self._named_tracks) + 1
+            self.writer.track(self.campaign, known, name)
+        return known
+
+    def group(self, model: str) -> Group:
+        """Return the group of a model's tracks."""
+        group = self._groups.get(model)
+        if group is None:
+            group = self._groups[model] = Group(self.writer.process(f"model {model}", 100 + len(self._groups)))
+        return group
+
+    def key(self, name: str) -> int:
+        """Return the group of a request key's tracks."""
+        pid = self._keys.get(name)
+        if pid is None:
+            pid = self._keys[name] = self.writer.process(f"requests {name}", 10 + min(len(self._keys), 80))
+            self.writer.track(pid, 1, "limit")
+        return pid
+
+    def begin(self, task_id: str, model: str, at: float, args: dict[str, Any]) -> None:
+        """Give a task its track; one that was drawn already goes on."""
+        if task_id in self.running:
+            return
+        if len(self.running) >= MAX_OPEN:
+            self.end(next(iter(self.running)), at, {"outcome": "its end is not in the file"})
+        group = self.group(model)
+        lane = group.lanes.take()
+        self.running[task_id] = Running(task_id, model, lane, at, args)
+        group.in_flight += 1
+        self.workers_busy += 1
+        self._count(group, at)
+
+    def end(self, task_id: str, at: float, args: Mapping[str, Any], name: str = "task") -> None:
+        """Draw a task that has ended and free its track; one that did not begin in the file is left out."""
+        task = self.running.pop(task_id, None)
+        if task is None:
+            return
+        group = self.group(task.model)
+        at = max(at, task.start, *task.ends.values())
+        self.writer.slice(group.pid, self._tid(group, task.lane), name, task.start, at, task.args | dict(args))
+        group.lanes.give_back(task.lane)
+        group.in_flight -= 1
+        self.workers_busy -= 1
+        self._count(group, at)
+
+    def within(self, task_id: str, name: str, start: float, end: float, args: Fields) -> tuple[int, int] | None:
+        """Draw something within a task, beside it when it overlaps what is there; return its place."""
+        task = self.running.get(task_id)
+        if task is None:
+            return None
+        group = self.group(task.model)
+        start = max(start, task.start)
+        for parallel in range(PARALLEL_TRACKS):
+            last = task.ends.get(parallel, start)
+            if start >= last - 1_000.0:  # a millisecond of overlap is the delay of telling, not work in parallel
+                start = max(start, last)
+                break
+        task.ends[parallel] = max(start, end)
+        tid = self._tid(group, task.lane, parallel)
+        self.writer.slice(group.pid, tid, name, start, max(start, end), args)
+        return group.pid, tid
+
+    def place_of(self, task_id: str) -> tuple[int, int] | None:
+        """Return the track of a task in progress."""
+        task = self.running.get(task_id)
+        return None if task is None else (self.group(task.model).pid, self._tid(self.group(task.model), task.lane))
+
+    def _tid(self, group: Group, lane: int, parallel: int = 0) -> int:
+        tid = (lane + 1) * PARALLEL_TRACKS + parallel
+        if tid not in group.named:
+            group.named.add(tid)
+            self.writer.track(group.pid, tid, f"slot {lane + 1}" + (f" beside {parallel}" if parallel else ""))
+        return tid
+
+    def _count(self, group: Group, at: float) -> None:
+        self.writer.counter(group.pid, "tasks in progress", at, {"tasks": group.in_flight})
+        self.writer.counter(self.campaign, "workers busy", at, {"workers": self.workers_busy})
