@@ -157,3 +157,28 @@ class NotFoundError(HeadgateError):
     code = "not_found"
     http_status = 404
     next_step = "Ask the listing endpoint for what there is."
+
+
+class AdmissionDeniedError(HeadgateError):
+    """A request to a provider was not admitted: it waited too long, its model was withdrawn, or the run ends.
+
+    Attributes:
+        reason: stable identifier of the rule that refused it.
+        retry_at: monotonic seconds at which asking again can help; None where it cannot.
+    """
+
+    code = "admission_denied"
+    http_status = 503
+    next_step = "`headgate why TASK` says what holds requests of a model; raise its cap or its longest wait."
+
+    def __init__(self, message: str, *, reason: str, retry_at: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_at = retry_at
+
+
+class BlocksEventLoopError(HeadgateError, RuntimeError):
+    """A call that blocks its thread was made from inside a running event loop, which would stand still."""
+
+    code = "blocks_event_loop"
+    next_step = "Await the asynchronous form instead, or call it from a thread of its own."

@@ -1,0 +1,530 @@
+"""The admission controller: which request may be sent now, which one waits, and who is next. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from headgate.admission.accounts import Account, Accounts, KeyState, Provider
+from headgate.admission.agenda import Agenda
+from headgate.admission.breaker import BreakerRule
+from headgate.admission.items import (
+    AccountSnapshot,
+    Denied,
+    DenyReason,
+    KeySnapshot,
+    Pressure,
+    PressureChanged,
+    PressureReason,
+    RequestItem,
+)
+from headgate.admission.keys import ProviderModel, RequestKey
+from headgate.admission.laws import Admitted, LimitChange, LimitLaw
+from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.outcomes import OutcomeKind, RequestOutcome
+from headgate.admission.snapshots import pressing_on, slots_of, snapshot_of_account, snapshot_of_key
+from headgate.admission.telling import Effects
+from headgate.core import ReleaseOutcome
+from headgate.core.errors import InvalidSettingError
+
+_CANCELLED: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
+_LEAST_TICK_S: Final = 0.001
+"""A law that says `now` again and again must not keep the timer busy."""
+_DENIED_FOR: Final = {
+    PressureReason.AGGREGATE_CAP: DenyReason.NO_CAPACITY,
+    PressureReason.COOLDOWN: DenyReason.COOLDOWN,
+    PressureReason.BREAKER_OPEN: DenyReason.BREAKER_OPEN,
+    PressureReason.WAITERS: DenyReason.QUEUED_WAITERS_AHEAD,
+    PressureReason.RESOURCE_LIMIT: DenyReason.NO_CAPACITY,
+    PressureReason.NO_SLOTS: DenyReason.NO_SLOTS,
+}
+
+
+class AdmissionController:
+    """Admits requests within every limit that holds for them.
+
+    The adaptive limit of a key (provider, model, domain) <= the cap of its provider-model over domains and aliases <=
+    the slots of its provider. Nothing here reads a clock, sleeps, logs or calls back: what follows from a decision is
+    collected in `effects`, in order, and whoever owns the controller carries it out. `changes_at` is when time alone
+    changes something that somebody waits for; `tick` is to be called then.
+
+    Owned by one `RequestAdmission`, which calls it under a lock. Invariants (`validate`): counts of what is in flight
+    equal the live leases; a ticket waits exactly while it is in one flow; nobody waits who could be admitted; a limit
+    is exceeded only after it was lowered under its holders.
+    """
+
+    def __init__(
+        self,
+        make_law: Callable[[int], LimitLaw],
+        *,
+        breaker: BreakerRule | None = None,
+        generation: int = 1,
+        trace_requests: bool = False,
+    ) -> None:
+        self.effects = Effects(trace_requests=trace_requests)
+        self.generation = generation
+        self.changes_at = math.inf
+        self.closed: str | None = None
+        self.is_watched = False
+        """Whether changes of pressure are to be told."""
+        self._accounts = Accounts(make_law, breaker or BreakerRule())
+        self._keys = self._accounts.keys
+        self._agenda = Agenda()
+        self._live: dict[int, RequestLease] = {}
+        self._leases = 0
+        self._tickets = 0
+
+    # Requests.
+
+    def request(self, item: RequestItem, now: float, ticket: Ticket | None = None) -> RequestLease | Ticket | Denied:
+        """Return a lease, or a ticket that waits for one, or why neither.
+
+        Args:
+            item: what wants to be sent.
+            now: monotonic seconds.
+            ticket: one that the caller made, so that it can `cancel` it whatever interrupts this call; it records a
+                lease that is granted at once, too.
+
+        Raises:
+            InvalidSettingError: if it has to wait and its weight is not above 0.
+        """
+        key = self._key_for(item, now)
+        if isinstance(key, Denied):
+            self.effects.denied(item, key, now)
+            return key
+        if key.admits(now) and not key.account.provider.is_full:
+            lease = self._grant(key, item, now)
+            if ticket is not None:
+                ticket.lease = lease
+            return lease
+        return self._enqueue(ticket or Ticket(item), key, now)
+
+    def try_acquire(self, item: RequestItem, now: float) -> RequestLease | Denied:
+        """Return a lease if there is one that nobody else is to have first, or what stands in its way. Never waits."""
+        key = self._key_for(item, now)
+        if isinstance(key, Denied):
+            self.effects.denied(item, key, now)
+            return key
+        pressure = key.pressure(now)
+        if pressure is None:
+            return self._grant(key, item, now)
+        denied = Denied(_DENIED_FOR[pressure.reason], pressure.until)
+        if self.effects.trace_requests:
+            self.effects.denied(item, denied, now)
+        return denied
+
+    def cancel(self, ticket: Ticket, now: float) -> bool:
+        """Give a ticket up, whatever became of it: it waits no more, its lease is released. Return if it had either."""
+        if ticket.flow is not None:
+            self._leave(ticket, now)
+            ticket.denied = Denied(DenyReason.CANCELLATION)
+            self.effects.cancelled(ticket, now)
+            return True
+        return ticket.lease is not None and self.release(ticket.lease, _CANCELLED, now) is ReleaseOutcome.RELEASED
+
+    def release(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
+        """Take a lease back with how its attempt ended, and hand its slot over. Only the first release counts."""
+        held = self._live.get(lease.number)
+        if held is not lease:
+            refusal = self._release_refusal(lease, held)
+            if refusal is not None:
+                self.effects.release_refused(lease, refusal.value)
+                return refusal
+            assert held is not None
+        del self._live[held.number]
+        if held.admitted is not None:
+            self._observe(held, outcome, now)
+        key = held.key
+        account = key.account
+        provider = account.provider
+        key.in_flight -= 1
+        account.in_flight -= 1
+        provider.in_flight -= 1
+        if self.effects.trace_requests:
+            self.effects.released(held, outcome.kind.value, now)
+        self._after(account, now)
+        if not (account.in_flight or account.caps):
+            self._accounts.forget(account)
+        return ReleaseOutcome.RELEASED
+
+    def report(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
+        """Take the outcome of an attempt whose slot is kept for the next one (`readmit`)."""
+        held = self._live.get(lease.number)
+        refusal = self._release_refusal(lease, held)
+        if refusal is None and held is not None and held.admitted is None:
+            refusal = ReleaseOutcome.DUPLICATE
+        if refusal is not None or held is None:
+            refusal = refusal or ReleaseOutcome.UNKNOWN
+            self.effects.release_refused(lease, refusal.value)
+            return refusal
+        self._observe(held, outcome, now)
+        self._after(held.key.account, now)
+        return ReleaseOutcome.RELEASED
+
+    def readmit(self, lease: RequestLease, now: float) -> RequestLease | Denied:
+        """Admit the next attempt in a slot that was kept, unless its provider-model is to be left alone now.
+
+        A denial with `retry_at` leaves the slot held; one with `NOT_HELD` says that there is none.
+        """
+        held = self._live.get(lease.number)
+        if held is None or self._release_refusal(lease, held) is not None or held.admitted is not None:
+            return Denied(DenyReason.NOT_HELD, detail=f"{lease.lease_id} holds no slot without an attempt")
+        key = held.key
+        account = key.account
+        if account.blocked_until > now:
+            return Denied(DenyReason.COOLDOWN, account.blocked_until)
+        breaker = account.breaker
+        if not breaker.admits(now):
+            return Denied(DenyReason.BREAKER_OPEN, breaker.next_probe_at(now))
+        held.epoch += 1
+        held.law = key.law
+        held.admitted = key.law.admitted(key.in_flight, now)
+        breaker.admitted(held.number)
+        self._after(account, now)
+        return held
+
+    # What may change while requests are in flight.
+
+    def register(self, name: ProviderModel, cap: int, alias: str, now: float) -> None:
+        """Let a model be asked, under an alias that wants at most `cap` requests in flight; the smallest cap holds.
+
+        Raises:
+            InvalidSettingError: if `cap` is below 1.
+        """
+        if cap < 1:
+            raise InvalidSettingError(f"the cap of {alias} on requests in flight must be >= 1 (got {cap})")
+        known = self._accounts.by_name.get(name)
+        is_new = known is None or known.caps.get(alias) != cap
+        account = self._accounts.account(name)
+        account.caps[alias] = cap
+        if is_new:
+            self.effects.registered(account, alias)
+        self._recap(account, now)
+
+    def unregister(self, name: ProviderModel, alias: str, now: float) -> None:
+        """Withdraw an alias. Without any alias a model is not asked any more; what is in flight runs on."""
+        account = self._accounts.by_name.get(name)
+        if account is None or account.caps.pop(alias, None) is None:
+            return
+        self._recap(account, now)
+        if account.caps:
+            return
+        denied = Denied(DenyReason.UNREGISTERED, detail=f"{name} was withdrawn")
+        for key in account.keys.values():
+            self._refuse_all(key, denied, now)
+        if not account.in_flight:
+            self._accounts.forget(account)
+
+    def set_provider_cap(self, provider: str, slots: int | None, now: float) -> None:
+        """Bound what this process may have in flight at a provider; None takes the bound away, 0 admits nothing.
+
+        Raises:
+            InvalidSettingError: if `slots` is below 0.
+        """
+        if slots is not None and slots < 0:
+            raise InvalidSettingError(f"the slots of {provider} must be >= 0 (got {slots})")
+        state = self._accounts.provider(provider)
+        before = slots_of(state)
+        if before == slots:
+            return
+        state.slots = math.inf if slots is None else slots
+        self.effects.slots_changed(provider, before, slots)
+        self._pump(state, now)
+        if self.is_watched:
+            self._note_all(state, now)
+
+    def set_law(self, make_law: Callable[[int], LimitLaw], now: float) -> None:
+        """Learn the limits from now on by another law, or by another setting of it; they begin afresh."""
+        self._accounts.fresh_laws(make_law)
+        for account in self._accounts.by_name.values():
+            self._schedule(account, now)
+            self._after(account, now)
+
+    def shutdown(self, reason: str, now: float) -> None:
+        """Deny whoever waits and whoever will ask; releases still count."""
+        self.closed = reason
+        denied = Denied(DenyReason.SHUTDOWN, detail=reason)
+        for key in self._keys.values():
+            self._refuse_all(key, denied, now)
+
+    def watch(self, now: float) -> None:
+        """Tell changes of pressure from now on, beginning with every key that is under pressure."""
+        self.is_watched = True
+        for provider in self._accounts.providers.values():
+            self._note_all(provider, now)
+            for account in provider.accounts.values():
+                self._schedule(account, now)
+
+    # Time.
+
+    def tick(self, now: float) -> None:
+        """Let time pass: deadlines, ends of cooldowns, limits that grow by themselves."""
+        while (ticket := self._agenda.pop_expired(now)) is not None:
+            self._leave(ticket, now)
+            denied = Denied(DenyReason.QUEUE_TIMEOUT, detail=f"waited {now - ticket.since:.1f} s")
+            self.effects.refused(ticket, denied, now, timed_out=True)
+        while (account := self._agenda.pop_due(now)) is not None:
+            for key in account.keys.values():
+                change = key.law.tick(now)
+                if change is not None:
+                    self.effects.limit_changed(key, change)
+            self._schedule(account, now)
+            self._after(account, now)
+        self.changes_at = self._agenda.next_at()
+
+    # Views.
+
+    def pressure(self, key: RequestKey, now: float) -> Pressure | None:
+        """Return what a request of `key` would have to wait for, or None if nothing (or its model is not known)."""
+        state = self._accounts.key(key)
+        return None if state is None else state.pressure(now)
+
+    def snapshot(self, key: RequestKey, now: float) -> KeySnapshot | None:
+        """Return one key as it is now; None when no request of it was ever made."""
+        state = self._keys.get(key)
+        return None if state is None else snapshot_of_key(state, now)
+
+    def snapshots(self, now: float) -> list[KeySnapshot]:
+        """Return every key that was ever asked for."""
+        return [snapshot_of_key(key, now) for key in self._keys.values()]
+
+    def account_snapshot(self, name: ProviderModel, now: float) -> AccountSnapshot | None:
+        """Return a model at a provider as it is now; None when it is not registered."""
+        account = self._accounts.by_name.get(name)
+        return None if account is None else snapshot_of_account(account, now)
+
+    def account_snapshots(self, now: float) -> list[AccountSnapshot]:
+        """Return every registered model."""
+        return [snapshot_of_account(account, now) for account in self._accounts.by_name.values()]
+
+    def pressing(self, provider: str, now: float) -> int:
+        """Return how many waiters more slots of a provider would let go at once."""
+        state = self._accounts.providers.get(provider)
+        return 0 if state is None else pressing_on(state, now)
+
+    def in_flight(self, provider: str) -> int:
+        """Return how many requests are in flight at a provider."""
+        state = self._accounts.providers.get(provider)
+        return 0 if state is None else state.in_flight
+
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return sum(provider.waiters.count for provider in self._accounts.providers.values())
+
+    # Decisions.
+
+    def _key_for(self, item: RequestItem, now: float) -> KeyState | Denied:
+        """Return the state that an item is admitted under, with everything done that time has brought about."""
+        if self.changes_at <= now:
+            self.tick(now)
+        if self.closed is not None:
+            return Denied(DenyReason.SHUTDOWN, detail=self.closed)
+        key = self._keys.get(item.key)
+        if key is None or not key.account.caps:
+            key = self._accounts.key(item.key)
+            if key is None:
+                return Denied(DenyReason.UNREGISTERED, detail=f"{item.key.account} is not registered")
+        if key.in_flight >= key.law.limit:
+            change = key.law.tick(now)
+            if change is not None:
+                self.effects.limit_changed(key, change)
+                self._after(key.account, now)
+        return key
+
+    def _grant(self, key: KeyState, item: RequestItem, now: float) -> RequestLease:
+        account = key.account
+        key.in_flight += 1
+        account.in_flight += 1
+        account.provider.in_flight += 1
+        key.peak_in_flight = max(key.peak_in_flight, key.in_flight)
+        self._leases = number = self._leases + 1
+        lease = RequestLease(number, self.generation, item, now, key.law.admitted(key.in_flight, now), key)
+        self._live[number] = lease
+        if not account.breaker.is_closed:
+            account.breaker.admitted(number)
+        if self.effects.trace_requests:
+            self.effects.granted(lease, key.in_flight)
+        if self.is_watched:
+            self._note(account, now)
+        return lease
+
+    def _enqueue(self, ticket: Ticket, key: KeyState, now: float) -> Ticket | Denied:
+        item = ticket.item
+        if not item.weight > 0:
+            raise InvalidSettingError(f"the weight of group {item.group!r} must be > 0 (got {item.weight})")
+        if item.deadline is not None and item.deadline <= now:
+            ticket.denied = Denied(DenyReason.QUEUE_TIMEOUT, detail="its deadline leaves no time to wait")
+            self.effects.denied(item, ticket.denied, now)
+            return ticket.denied
+        pressure = key.pressure(now)
+        self._tickets += 1
+        ticket.number, ticket.since = self._tickets, now
+        key.account.provider.waiters.add(ticket, key)
+        key.peak_waiting = max(key.peak_waiting, key.waiting)
+        if item.deadline is not None:
+            self._agenda.add_deadline(ticket, item.deadline)
+            self.changes_at = min(self.changes_at, item.deadline)
+        if key.waiting == 1:
+            key.queued_since = now
+            self._schedule(key.account, now)
+        self.effects.waiting(ticket, key, pressure.reason.value if pressure else "")
+        if self.is_watched:
+            self._note(key.account, now)
+        return ticket
+
+    def _leave(self, ticket: Ticket, now: float) -> None:
+        """Take a ticket out of the queue without having served it."""
+        flow = ticket.flow
+        assert flow is not None
+        flow.key.account.provider.waiters.remove(ticket)
+        if not flow.key.waiting:
+            self.effects.drained(flow.key, now)
+        if self.is_watched:
+            self._note(flow.key.account, now)
+
+    def _refuse_all(self, key: KeyState, denied: Denied, now: float) -> None:
+        for ticket in [ticket for flow in key.flows.values() for ticket in flow.tickets.values()]:
+            self._leave(ticket, now)
+            self.effects.refused(ticket, denied, now)
+
+    def _release_refusal(self, lease: RequestLease, held: RequestLease | None) -> ReleaseOutcome | None:
+        """Return why a lease cannot be given back; None if it can. Numbers count up: a smaller one was released."""
+        if lease.generation != self.generation:
+            return ReleaseOutcome.WRONG_GENERATION
+        if held is None:
+            return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
+        return None if held.epoch == lease.epoch else ReleaseOutcome.STALE
+
+    def _observe(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> None:
+        """Let limit and breaker learn from the end of an attempt."""
+        admitted, lease.admitted = lease.admitted, None
+        assert admitted is not None
+        key = lease.key
+        key.last_outcome = outcome.kind.value
+        law = lease.law
+        changes = law.observe(admitted, outcome, key.in_flight, now) if law is key.law else []
+        account = key.account
+        if outcome.kind is OutcomeKind.SUCCESS:
+            key.rate_limits = 0
+            if not changes and account.breaker.is_calm:
+                return
+        self._learnt(lease, admitted, outcome, changes, now)
+
+    def _learnt(
+        self,
+        lease: RequestLease,
+        admitted: Admitted,
+        outcome: RequestOutcome,
+        changes: list[LimitChange],
+        now: float,
+    ) -> None:
+        key = lease.key
+        account = key.account
+        account.blocked_until = max(account.blocked_until, key.law.blocked_until)
+        move = account.breaker.observe(lease.number, admitted, outcome, now)
+        if outcome.kind is OutcomeKind.RATE_LIMITED:
+            key.rate_limits += 1
+            until = account.blocked_until if account.breaker.is_closed else account.breaker.until
+            self.effects.rate_limited(lease, outcome.retry_after_s, until - now)
+        for change in changes:
+            self.effects.limit_changed(key, change)
+        if move is not None:
+            self.effects.breaker_moved(account, move, now)
+        self._schedule(account, now)
+
+    def _after(self, account: Account, now: float) -> None:
+        """Hand over what became free in an account, and tell whose pressure changed."""
+        if self.changes_at <= now:
+            self.tick(now)
+        provider = account.provider
+        waiters = provider.waiters
+        if waiters.count:
+            for key in account.keys.values():
+                if key.waiting and key.admits(now):
+                    waiters.open(key)
+            self._pump(provider, now)
+        if self.is_watched:
+            self._note(account, now)
+
+    def _pump(self, provider: Provider, now: float) -> None:
+        """Serve waiters of a provider in their order for as long as one can be admitted."""
+        waiters = provider.waiters
+        while waiters.count and not provider.is_full and (selection := waiters.select()) is not None:
+            key = selection.item.key
+            if not key.admits(now):
+                waiters.close(key)
+                continue
+            ticket = waiters.take(selection)
+            self.effects.served(ticket, self._grant(key, ticket.item, now), now)
+            if not key.waiting:
+                self.effects.drained(key, now)
+
+    def _recap(self, account: Account, now: float) -> None:
+        """Take the smallest cap of an account's aliases into force."""
+        before, account.cap = account.cap, min(account.caps.values(), default=0)
+        differ = len(set(account.caps.values())) > 1
+        if differ and not account.caps_differ:
+            self.effects.caps_differ(account)
+        account.caps_differ = differ
+        if before == account.cap:
+            return
+        if before:
+            self.effects.cap_changed(account, before)
+        for key in account.keys.values() if account.cap else ():
+            change = key.law.set_max(account.cap, now)
+            if change is not None:
+                self.effects.limit_changed(key, change)
+        self._schedule(account, now)
+        self._after(account, now)
+
+    def _schedule(self, account: Account, now: float) -> None:
+        """Have an account looked at when time alone changes it, if anybody would know the difference."""
+        keys = [key for key in account.keys.values() if key.waiting or self.is_watched]
+        due_at = math.inf
+        if keys:
+            ends = (account.blocked_until, math.inf if account.breaker.is_closed else account.breaker.until)
+            due_at = min((end for end in ends if end > now), default=math.inf)
+            for key in keys:
+                at = key.law.next_change_at(now)
+                if at is not None:
+                    due_at = min(due_at, max(at, now + _LEAST_TICK_S))
+        self._agenda.set_due(account, due_at)
+        self.changes_at = min(self.changes_at, due_at)
+
+    # Pressure.
+
+    def _note(self, account: Account, now: float) -> None:
+        provider = account.provider
+        if provider.is_full is not provider.was_full:
+            self._note_all(provider, now)
+            return
+        for key in account.keys.values():
+            self._note_key(key, now)
+
+    def _note_all(self, provider: Provider, now: float) -> None:
+        provider.was_full = provider.is_full
+        for account in provider.accounts.values():
+            for key in account.keys.values():
+                self._note_key(key, now)
+
+    def _note_key(self, key: KeyState, now: float) -> None:
+        pressure = key.pressure(now)
+        if pressure != key.told:
+            key.told = pressure
+            self.effects.pending.append(PressureChanged(key.key, pressure))
+
+    def validate(self, now: float) -> None:
+        """Assert the invariants of the class, of its accounts, and of its waiters."""
+        self._accounts.validate()
+        by_key: dict[int, int] = {}
+        for lease in self._live.values():
+            by_key[id(lease.key)] = by_key.get(id(lease.key), 0) + 1
+        for key in self._keys.values():
+            assert key.in_flight == by_key.pop(id(key), 0), f"{key.key}: in flight is not what is leased"
+            if key.waiting and self.changes_at > now:
+                free = key.admits(now) and not key.account.provider.is_full
+                assert not free, f"{key.key}: a request waits that could be admitted"
+            assert self.closed is None or not key.waiting, "somebody waits after the end"
+        assert not by_key, "a lease belongs to a key that is not known"
+        assert self.changes_at <= self._agenda.next_at(), "the next change would be missed"

@@ -1,0 +1,354 @@
+"""The way of every request to its provider: admission for coroutines and for threads, around one controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+from headgate.admission.alarms import LoopAlarm
+from headgate.admission.blocking import Sleepers, refuse_inside_a_loop
+from headgate.admission.controller import AdmissionController
+from headgate.admission.items import AccountSnapshot, Denied, KeySnapshot, Pressure, PressureChanged, RequestItem
+from headgate.admission.keys import ProviderModel, RequestKey
+from headgate.admission.laws import LimitLaw
+from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
+from headgate.core import Clock, ReleaseOutcome
+from headgate.core.errors import AdmissionDeniedError
+from headgate.core.events import Emit
+
+Listener = Callable[[RequestKey, Pressure | None], None]
+"""Told a key whose pressure changed, and the pressure now; returns at once. Runs where the change was made."""
+
+_log = logging.getLogger("headgate.admission")
+_CANCELLED: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
+_FAILED: Final = RequestOutcome(OutcomeKind.UNEXPECTED_EXCEPTION)
+
+
+def outcome_of(error: BaseException) -> RequestOutcome:
+    """Return the outcome of an attempt that ended with an exception nobody classified."""
+    is_ours = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
+    return _CANCELLED if is_ours else _FAILED
+
+
+class AdmittedRequest:
+    """A request that is admitted for as long as its `with` block runs.
+
+    Attributes:
+        lease: what it holds.
+        outcome: what to say at the end of the block; by default success, or what `classify` makes of the exception.
+    """
+
+    __slots__ = ("lease", "outcome")
+
+    def __init__(self, lease: RequestLease) -> None:
+        self.lease = lease
+        self.outcome: RequestOutcome | None = None
+
+
+class RequestAdmission:
+    """Admits requests of coroutines, on any number of event loops, and of threads.
+
+    Owned by a campaign or a program; lives as long as it. `_lock` protects the controller and is held for decisions
+    only: events, listeners and wake-ups come after it. A slot that is given back completes the waiter's future before
+    `release` returns, so that it runs in the same turn of the loop. What time alone changes wakes one timer per loop;
+    nothing is polled, and nothing runs while nothing changes.
+    """
+
+    def __init__(self, controller: AdmissionController, clock: Clock, emit: Emit) -> None:
+        self._controller = controller
+        self._now = clock.monotonic
+        self._clock = clock
+        self._emit = emit
+        self._lock = threading.Lock()
+        self._listeners: list[Listener] = []
+        self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
+        self._sleepers = Sleepers(self._lock, controller, clock)
+
+    # Requests.
+
+    async def acquire(self, item: RequestItem) -> RequestLease:
+        """Return a lease, after waiting for it until the item's deadline. Cancelled at any moment, nothing is held.
+
+        Raises:
+            AdmissionDeniedError: if the deadline came first, the model is not registered, or admission was shut down.
+        """
+        controller = self._controller
+        with self._lock:
+            answer = controller.request(item, self._now())
+            if type(answer) is Ticket:
+                answer.waker = asyncio.get_running_loop().create_future()
+        if type(answer) is RequestLease:
+            if controller.effects.pending:
+                self._carry_out()
+            return answer
+        if type(answer) is Ticket:
+            return await self._granted(answer)
+        self._carry_out()
+        assert isinstance(answer, Denied)
+        raise denied_error(item, answer)
+
+    def try_acquire(self, item: RequestItem) -> RequestLease | Denied:
+        """Return a lease, or why there is none now. Never waits and never goes before those who do."""
+        with self._lock:
+            answer = self._controller.try_acquire(item, self._now())
+        if self._controller.effects.pending:
+            self._carry_out()
+        return answer
+
+    def acquire_blocking(self, item: RequestItem) -> RequestLease:
+        """Return a lease, blocking the calling thread for as long as `acquire` would wait.
+
+        Raises:
+            AdmissionDeniedError: as `acquire` does.
+            BlocksEventLoopError: if the thread runs an event loop.
+        """
+        refuse_inside_a_loop("acquire_blocking", "acquire")
+        ticket = Ticket(item)
+        try:
+            self._sleepers.wait(ticket, self._carry_out)
+        except BaseException:
+            self._give_up(ticket)
+            raise
+        if ticket.lease is None:
+            assert ticket.denied is not None
+            raise denied_error(item, ticket.denied)
+        return ticket.lease
+
+    def release(self, lease: RequestLease, outcome: RequestOutcome) -> ReleaseOutcome:
+        """Give a lease back with how its attempt ended. Whoever is next is woken; only the first release counts."""
+        controller = self._controller
+        with self._lock:
+            done = controller.release(lease, outcome, self._now())
+        if controller.effects.pending or controller.changes_at < math.inf:
+            self._carry_out()
+        return done
+
+    def report(self, lease: RequestLease, outcome: RequestOutcome) -> ReleaseOutcome:
+        """Tell how an attempt ended and keep its slot for the next one (`readmit`)."""
+        with self._lock:
+            done = self._controller.report(lease, outcome, self._now())
+        self._carry_out()
+        return done
+
+    def readmit(self, lease: RequestLease) -> RequestLease | Denied:
+        """Admit the next attempt in a slot that was kept; a denial with `retry_at` leaves the slot held."""
+        with self._lock:
+            answer = self._controller.readmit(lease, self._now())
+        self._carry_out()
+        return answer
+
+    @asynccontextmanager
+    async def admit(
+        self, item: RequestItem, classify: Callable[[BaseException], RequestOutcome] = outcome_of
+    ) -> AsyncIterator[AdmittedRequest]:
+        """Hold a lease for the block and give it back with the outcome, whatever ends the block."""
+        admitted = AdmittedRequest(await self.acquire(item))
+        with self._held(admitted, classify):
+            yield admitted
+
+    @contextmanager
+    def admit_blocking(
+        self, item: RequestItem, classify: Callable[[BaseException], RequestOutcome] = outcome_of
+    ) -> Iterator[AdmittedRequest]:
+        """Do what `admit` does, blocking the calling thread."""
+        admitted = AdmittedRequest(self.acquire_blocking(item))
+        with self._held(admitted, classify):
+            yield admitted
+
+    # What may change while requests are in flight.
+
+    def register(self, name: ProviderModel, cap: int, alias: str) -> None:
+        """Let a model be asked; see `AdmissionController.register`."""
+        with self._lock:
+            self._controller.register(name, cap, alias, self._now())
+        self._carry_out()
+
+    def unregister(self, name: ProviderModel, alias: str) -> None:
+        """Withdraw an alias of a model; see `AdmissionController.unregister`."""
+        with self._lock:
+            self._controller.unregister(name, alias, self._now())
+        self._carry_out()
+
+    def set_provider_cap(self, provider: str, slots: int | None) -> None:
+        """Bound what may be in flight at a provider; see `AdmissionController.set_provider_cap`."""
+        with self._lock:
+            self._controller.set_provider_cap(provider, slots, self._now())
+        self._carry_out()
+
+    def set_law(self, make_law: Callable[[int], LimitLaw]) -> None:
+        """Learn limits by another law or setting; see `AdmissionController.set_law`."""
+        with self._lock:
+            self._controller.set_law(make_law, self._now())
+        self._carry_out()
+
+    def shutdown(self, reason: str) -> None:
+        """Deny whoever waits and whoever will ask; releases still count."""
+        with self._lock:
+            self._controller.shutdown(reason, self._now())
+        self._carry_out()
+
+    def on_change(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` whenever the pressure on a key changes; return what ends that.
+
+        Called from inside the event loop whose timer is to tell of changes that time alone brings about.
+        """
+        with self._lock:
+            self._listeners.append(listener)
+            self._controller.watch(self._now())
+        self._alarm(asyncio.get_running_loop())
+        self._carry_out()
+        return lambda: self._listeners.remove(listener)
+
+    # Views.
+
+    def pressure(self, key: RequestKey) -> Pressure | None:
+        """Return what a request of `key` would have to wait for now; None if nothing."""
+        with self._lock:
+            return self._controller.pressure(key, self._now())
+
+    def pressing(self, provider: str) -> int:
+        """Return how many waiters more slots of a provider would let go at once."""
+        with self._lock:
+            return self._controller.pressing(provider, self._now())
+
+    def in_flight(self, provider: str) -> int:
+        """Return how many requests are in flight at a provider."""
+        with self._lock:
+            return self._controller.in_flight(provider)
+
+    def waiting(self) -> int:
+        """Return how many requests wait for admission."""
+        with self._lock:
+            return self._controller.waiting()
+
+    def snapshot(self, key: RequestKey) -> KeySnapshot | None:
+        """Return one key as it is now; None when no request of it was ever made."""
+        with self._lock:
+            return self._controller.snapshot(key, self._now())
+
+    def snapshots(self) -> list[KeySnapshot]:
+        """Return every key that was ever asked for."""
+        with self._lock:
+            return self._controller.snapshots(self._now())
+
+    def account_snapshot(self, name: ProviderModel) -> AccountSnapshot | None:
+        """Return a model at a provider as it is now; None when it is not registered."""
+        with self._lock:
+            return self._controller.account_snapshot(name, self._now())
+
+    def account_snapshots(self) -> list[AccountSnapshot]:
+        """Return every registered model."""
+        with self._lock:
+            return self._controller.account_snapshots(self._now())
+
+    def validate(self) -> None:
+        """Assert the invariants of the controller."""
+        with self._lock:
+            self._controller.validate(self._now())
+
+    # Inside.
+
+    async def _granted(self, ticket: Ticket) -> RequestLease:
+        """Return the lease that a waiting ticket is answered with."""
+        waker = ticket.waker
+        assert isinstance(waker, asyncio.Future)
+        try:
+            self._alarm(waker.get_loop())
+            self._carry_out()
+            await waker
+        except BaseException:
+            self._give_up(ticket)
+            raise
+        if ticket.lease is None:
+            assert ticket.denied is not None
+            raise denied_error(ticket.item, ticket.denied)
+        return ticket.lease
+
+    def _give_up(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._controller.cancel(ticket, self._now())
+        self._carry_out()
+
+    @contextmanager
+    def _held(self, admitted: AdmittedRequest, classify: Callable[[BaseException], RequestOutcome]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.release(admitted.lease, admitted.outcome or classify(error))
+            raise
+        self.release(admitted.lease, admitted.outcome or SUCCESS)
+
+    def _carry_out(self) -> None:
+        """Do what the decisions so far entail: wake who was answered, tell what happened, set the timers."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        controller = self._controller
+        while controller.effects.pending:
+            with self._lock:
+                effects = controller.effects.drain()
+            for effect in effects:
+                if type(effect) is Ticket:
+                    self._wake(effect, running)
+                elif type(effect) is PressureChanged:
+                    self._tell(effect)
+                else:
+                    self._emit(effect)  # type: ignore[arg-type]
+        at = controller.changes_at
+        if at < math.inf:
+            for alarm in list(self._alarms.values()):
+                alarm.set(at, running=running)
+            self._sleepers.hurry(at)
+
+    def _wake(self, ticket: Ticket, running: asyncio.AbstractEventLoop | None) -> None:
+        waker = ticket.waker
+        if not isinstance(waker, asyncio.Future):
+            self._sleepers.wake(ticket)
+        elif waker.get_loop() is running:
+            _complete(waker)
+        else:
+            try:
+                waker.get_loop().call_soon_threadsafe(_complete, waker)
+            except RuntimeError:
+                # Its loop is closed: nobody will ever ask for the answer.
+                self._give_up(ticket)
+
+    def _tell(self, change: PressureChanged) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(change.key, change.pressure)
+            except Exception:  # noqa: BLE001 - the boundary around listeners: reported, the others go on
+                _log.exception("a listener failed on a change of pressure on %s; the others go on", change.key)
+
+    def _alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a timer on `loop`; forget those of loops that are closed."""
+        if loop in self._alarms:
+            return
+        self._alarms = {known: alarm for known, alarm in self._alarms.items() if alarm.is_usable}
+        self._alarms[loop] = LoopAlarm(loop, self._clock, self._ring)
+
+    def _ring(self, now: float) -> float:
+        """Let the controller know the time; return when it wants to know it next."""
+        with self._lock:
+            self._controller.tick(now)
+        self._carry_out()
+        return self._controller.changes_at
+
+
+def denied_error(item: RequestItem, denied: Denied) -> AdmissionDeniedError:
+    """Return the error that says why a request was not admitted."""
+    detail = f" ({denied.detail})" if denied.detail else ""
+    message = f"a request of {item.group or 'no group'} to {item.key} was not admitted: {denied.reason.value}{detail}"
+    return AdmissionDeniedError(message, reason=denied.reason.value, retry_at=denied.retry_at)
+
+
+def _complete(waker: asyncio.Future[None]) -> None:
+    if not waker.done():
+        waker.set_result(None)

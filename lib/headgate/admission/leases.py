@@ -1,0 +1,96 @@
+"""The right to have one request in flight, and a place in the queue for it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from headgate.admission.items import Denied, RequestItem
+from headgate.admission.laws import Admitted, LimitLaw
+
+if TYPE_CHECKING:
+    from headgate.admission.accounts import KeyState
+
+
+class RequestLease:
+    """The right to send one attempt. Made and changed by the controller alone; everybody else reads.
+
+    A plain slotted class because one is made per request: a frozen dataclass takes three times as long.
+
+    Attributes:
+        number: unique in its generation; counts up, so that any smaller number was granted before.
+        generation: which life of the controller granted it.
+        epoch: 1 for the first attempt; grows with each attempt in a slot that was kept through back-off.
+        item: what was admitted.
+        acquired_at: monotonic seconds.
+        admitted: what the limit law remembers of the attempt; None while the slot is kept and no attempt runs.
+        law: the law that remembers it.
+        key: the controller's own record of the request key.
+    """
+
+    __slots__ = ("acquired_at", "admitted", "epoch", "generation", "item", "key", "law", "number")
+
+    def __init__(
+        self, number: int, generation: int, item: RequestItem, now: float, admitted: Admitted, key: KeyState
+    ) -> None:
+        self.number = number
+        self.generation = generation
+        self.epoch = 1
+        self.item = item
+        self.acquired_at = now
+        self.admitted: Admitted | None = admitted
+        self.law: LimitLaw = key.law
+        self.key = key
+
+    @property
+    def lease_id(self) -> str:
+        """Its name in events and logs."""
+        return f"r-{self.generation}-{self.number}"
+
+    def __repr__(self) -> str:
+        return f"RequestLease({self.lease_id}, epoch={self.epoch}, key={self.item.key})"
+
+
+class Ticket:
+    """A place in the queue. Made by whoever waits or by the controller; changed by the controller alone.
+
+    It waits while `flow` is set; then either `lease` or `denied` is, and never both.
+
+    Attributes:
+        item: what waits.
+        number: order of arrival.
+        since: monotonic seconds of arrival.
+        flow: where it waits.
+        lease: what it was granted.
+        denied: why it was not.
+        waker: what the owner of the waiter put here to be told by; the controller never looks at it.
+    """
+
+    __slots__ = ("denied", "flow", "item", "lease", "number", "since", "waker")
+
+    def __init__(self, item: RequestItem) -> None:
+        self.item = item
+        self.number = 0
+        self.since = 0.0
+        self.flow: Flow | None = None
+        self.lease: RequestLease | None = None
+        self.denied: Denied | None = None
+        self.waker: object = None
+
+
+class Flow:
+    """The requests of one group that wait for one key: what the fair queue sees as one item of one group.
+
+    The fair queue holds the flow once, however many requests wait in it; so a waiter joins and leaves in O(1).
+    """
+
+    __slots__ = ("group", "key", "lane", "name", "priority", "tickets", "weight")
+
+    def __init__(self, name: str, key: KeyState, weight: float) -> None:
+        self.name = name
+        self.group = name
+        self.lane = key.lane
+        self.key = key
+        self.weight = weight
+        self.priority = 0
+        self.tickets: OrderedDict[int, Ticket] = OrderedDict()

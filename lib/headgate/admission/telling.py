@@ -1,0 +1,155 @@
+"""What the controller has to say after a decision: who was answered, what happened, whose pressure changed."""
+
+from __future__ import annotations
+
+from headgate.admission.accounts import Account, KeyState
+from headgate.admission.breaker import BreakerMove
+from headgate.admission.items import Denied, PressureChanged, RequestItem
+from headgate.admission.laws import LimitChange
+from headgate.admission.leases import RequestLease, Ticket
+from headgate.core import events
+
+Effect = Ticket | events.Event | PressureChanged
+"""A ticket that was answered, an event, or a changed pressure; to be carried out in order."""
+
+
+class Effects:
+    """Collects what is to be carried out after a decision. Pure; owned by the controller, emptied by its owner.
+
+    Events of single requests (a lease acquired, a wait begun) are made only when `trace_requests` is set; what changes
+    the state of a limit, a cap or a breaker is always told.
+    """
+
+    __slots__ = ("pending", "trace_requests")
+
+    def __init__(self, *, trace_requests: bool) -> None:
+        self.pending: list[Effect] = []
+        self.trace_requests = trace_requests
+
+    def drain(self) -> list[Effect]:
+        """Return what has to be carried out, and forget it."""
+        drained, self.pending = self.pending, []
+        return drained
+
+    # Single requests.
+
+    def waiting(self, ticket: Ticket, key: KeyState, reason: str) -> None:
+        """Tell that a ticket began to wait."""
+        if key.waiting == 1:
+            self.pending.append(events.RequestQueueFormed(*_limit(key), reason))
+        if self.trace_requests:
+            self.pending.append(events.RequestWaitStarted(*_attempt(ticket.item), reason, key.waiting))
+
+    def granted(self, lease: RequestLease, in_flight: int) -> None:
+        """Tell that a lease was acquired; called only when requests are traced."""
+        assert lease.admitted is not None
+        self.pending.append(
+            events.RequestLeaseAcquired(*_attempt(lease.item), lease.lease_id, lease.admitted.limit, in_flight)
+        )
+
+    def served(self, ticket: Ticket, lease: RequestLease, now: float) -> None:
+        """Answer a ticket with a lease."""
+        ticket.lease = lease
+        self.pending.append(ticket)
+        if self.trace_requests:
+            waited = now - ticket.since
+            self.pending.append(events.RequestWaitCompleted(*_attempt(ticket.item), lease.lease_id, waited))
+
+    def refused(self, ticket: Ticket, denied: Denied, now: float, *, timed_out: bool = False) -> None:
+        """Answer a waiting ticket with a denial."""
+        ticket.denied = denied
+        self.pending.append(ticket)
+        if timed_out:
+            self.pending.append(events.RequestWaitTimedOut(*_attempt(ticket.item), now - ticket.since))
+        self.denied(ticket.item, denied, now)
+
+    def denied(self, item: RequestItem, denied: Denied, now: float) -> None:
+        """Tell that a request was refused."""
+        retry_after_s = None if denied.retry_at is None else max(0.0, denied.retry_at - now)
+        self.pending.append(events.RequestDenied(*_attempt(item), denied.reason.value, retry_after_s, denied.detail))
+
+    def cancelled(self, ticket: Ticket, now: float) -> None:
+        """Tell that a ticket was given up."""
+        if self.trace_requests:
+            self.pending.append(events.RequestWaitCancelled(*_attempt(ticket.item), now - ticket.since))
+
+    def released(self, lease: RequestLease, outcome: str, now: float) -> None:
+        """Tell that a lease was released; called only when requests are traced."""
+        held_s = now - lease.acquired_at
+        self.pending.append(events.RequestLeaseReleased(*_attempt(lease.item), lease.lease_id, outcome, held_s))
+
+    def release_refused(self, lease: RequestLease, reason: str) -> None:
+        """Tell that a lease was given back that is not held."""
+        self.pending.append(events.RequestReleaseRefused(*_attempt(lease.item), lease.lease_id, reason))
+
+    def rate_limited(self, lease: RequestLease, retry_after_s: float | None, blocked_s: float) -> None:
+        """Tell that a provider refused an attempt."""
+        self.pending.append(
+            events.RequestRateLimited(*_attempt(lease.item), lease.lease_id, retry_after_s, max(0.0, blocked_s))
+        )
+
+    # Keys and accounts.
+
+    def drained(self, key: KeyState, now: float) -> None:
+        """Tell that nobody waits for a key any more."""
+        self.pending.append(events.RequestQueueDrained(*_limit(key), now - key.queued_since))
+
+    def limit_changed(self, key: KeyState, change: LimitChange) -> None:
+        """Tell how a law moved its limit."""
+        where, before, after = _limit(key), change.before, change.after
+        if change.reason == "soft_ceiling_recovered":
+            self.pending.append(events.RequestCeilingRecovered(*where, before, after, key.law.ceiling))
+        elif change.reason == "fully_recovered":
+            self.pending.append(events.RequestFullyRecovered(*where, before, after))
+        elif after < before:
+            self.pending.append(events.RequestLimitDecreased(*where, before, after, change.reason, key.law.ceiling))
+        elif after > before:
+            self.pending.append(events.RequestLimitIncreased(*where, before, after, change.reason))
+
+    def breaker_moved(self, account: Account, move: BreakerMove, now: float) -> None:
+        """Tell that a breaker opened or closed."""
+        name, breaker = account.name, account.breaker
+        if move is BreakerMove.OPENED:
+            wait_s = breaker.until - now
+            self.pending.append(events.BreakerOpened(name.provider, name.model, wait_s, breaker.rule.refusals))
+        else:
+            self.pending.append(events.BreakerClosed(name.provider, name.model, now - breaker.opened_at))
+
+    def cap_changed(self, account: Account, before: int) -> None:
+        """Tell that the cap of an account changed."""
+        name = account.name
+        self.pending.append(events.RequestCapChanged(name.provider, name.model, before, account.cap))
+
+    def registered(self, account: Account, alias: str) -> None:
+        """Tell that a model may be asked."""
+        name = account.name
+        self.pending.append(events.RequestResourceRegistered(name.provider, name.model, alias, account.caps[alias]))
+
+    def caps_differ(self, account: Account) -> None:
+        """Tell that aliases disagree about the cap."""
+        name = account.name
+        self.pending.append(events.RequestCapsDiffer(name.provider, name.model, dict(account.caps), account.cap))
+
+    def slots_changed(self, provider: str, before: int | None, after: int | None) -> None:
+        """Tell that the slots of a provider changed."""
+        self.pending.append(events.ProviderSlotsChanged(provider, before, after))
+
+
+def _attempt(item: RequestItem) -> tuple[str, str, str, str, str, int, str, str]:
+    """Return the fields that every event about one attempt begins with."""
+    key, told = item.key, item.correlation
+    return (
+        key.account.provider,
+        key.account.model,
+        key.domain.value,
+        item.group,
+        told.request_id,
+        told.attempt,
+        told.task_id,
+        told.trace_id,
+    )
+
+
+def _limit(key: KeyState) -> tuple[str, str, str]:
+    """Return the fields that every event about one limit begins with."""
+    return key.key.account.provider, key.key.account.model, key.key.domain.value

@@ -1,0 +1,94 @@
+"""Whoever waits for a provider: weighted fair between groups, first come first served inside one, never polled."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from headgate.admission.leases import Flow, Ticket
+from headgate.fairness import FairQueue, Selection
+
+if TYPE_CHECKING:
+    from headgate.admission.accounts import KeyState
+
+
+class Waiters:
+    """The waiters of one provider. Pure; owned by the controller.
+
+    One fair queue, whose lanes are the request keys and whose items are flows (a group in a key): groups share a
+    provider's slots, and a model's cap over its domains, by weight, and a key that admits nothing holds up no other.
+
+    Invariants (`validate`): a flow is in the queue exactly while somebody waits in it; `count` is the sum over flows.
+    """
+
+    __slots__ = ("_queue", "count")
+
+    def __init__(self) -> None:
+        self._queue: FairQueue[Flow] = FairQueue(id_of=attrgetter("name"), lane_of=attrgetter("lane"))
+        self.count = 0
+
+    def add(self, ticket: Ticket, key: KeyState) -> None:
+        """Let a ticket wait. O(log flows) when it is the first of its flow, else O(1)."""
+        group = ticket.item.group
+        flow = key.flows.get(group)
+        if flow is None:
+            flow = key.flows[group] = Flow(f"{group}\n{key.lane}", key, ticket.item.weight)
+            self._queue.enqueue((flow,))
+        else:
+            flow.weight = ticket.item.weight
+        flow.tickets[ticket.number] = ticket
+        ticket.flow = flow
+        key.waiting += 1
+        self.count += 1
+
+    def remove(self, ticket: Ticket) -> None:
+        """Let a ticket wait no longer, without having been served. O(log flows)."""
+        flow = ticket.flow
+        if flow is None:
+            return
+        del flow.tickets[ticket.number]
+        self._left(ticket, flow)
+        if not flow.tickets:
+            self._queue.discard(flow.name)
+            del flow.key.flows[ticket.item.group]
+
+    def select(self) -> Selection[Flow] | None:
+        """Return the flow whose turn it is among those in open lanes; changes nothing."""
+        return self._queue.select_next()
+
+    def take(self, selection: Selection[Flow]) -> Ticket:
+        """Serve the first ticket of the selected flow and let the flow wait for its next turn."""
+        flow = selection.item
+        self._queue.commit(selection)
+        _, ticket = flow.tickets.popitem(last=False)
+        self._left(ticket, flow)
+        if flow.tickets:
+            self._queue.enqueue((flow,))
+        else:
+            del flow.key.flows[ticket.item.group]
+        return ticket
+
+    def close(self, key: KeyState) -> None:
+        """Pass over all waiters of a key until it is opened."""
+        self._queue.close_lane(key.lane)
+
+    def open(self, key: KeyState) -> None:
+        """Let the waiters of a key have their turn again."""
+        self._queue.open_lane(key.lane)
+
+    def _left(self, ticket: Ticket, flow: Flow) -> None:
+        ticket.flow = None
+        flow.key.waiting -= 1
+        self.count -= 1
+
+    def validate(self, keys: list[KeyState]) -> None:
+        """Assert the invariants of the class; `keys` are all keys of the provider."""
+        self._queue.validate()
+        flows = [flow for key in keys for flow in key.flows.values()]
+        assert {flow.name for flow in flows} == {flow.name for flow in self._queue.items()}, "a flow is not queued"
+        assert self.count == sum(len(flow.tickets) for flow in flows) == sum(key.waiting for key in keys)
+        for key in keys:
+            assert key.waiting == sum(len(flow.tickets) for flow in key.flows.values())
+            for flow in key.flows.values():
+                assert flow.tickets, f"flow {flow.name!r} is empty"
+                assert all(t.flow is flow and t.lease is None and t.denied is None for t in flow.tickets.values())
