@@ -65,6 +65,8 @@ class KeyState:
     lane: str
     in_flight: int = 0
     waiting: int = 0
+    is_open: bool = False
+    """Whether its waiters may be selected; only ever while it has some."""
     queued_since: float = 0.0
     flows: dict[str, Flow] = field(default_factory=dict)
     last_outcome: str = ""

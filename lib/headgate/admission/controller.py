@@ -360,7 +360,10 @@ class AdmissionController:
         pressure = key.pressure(now)
         self._tickets += 1
         ticket.number, ticket.since = self._tickets, now
-        key.account.provider.waiters.add(ticket, key)
+        waiters = key.account.provider.waiters
+        waiters.add(ticket, key)
+        if key.admits(now):
+            waiters.open(key)
         key.peak_waiting = max(key.peak_waiting, key.waiting)
         if item.deadline is not None:
             self._agenda.add_deadline(ticket, item.deadline)
@@ -450,15 +453,17 @@ class AdmissionController:
     def _pump(self, provider: Provider, now: float) -> None:
         """Serve waiters of a provider in their order for as long as one can be admitted."""
         waiters = provider.waiters
-        while waiters.count and not provider.is_full and (selection := waiters.select()) is not None:
+        while waiters.ready and provider.in_flight < provider.slots:
+            selection = waiters.select()
+            assert selection is not None, "an open key has nobody waiting"
             key = selection.item.key
-            if not key.admits(now):
+            if key.admits(now):
+                ticket = waiters.take(selection)
+                self.effects.served(ticket, self._grant(key, ticket.item, now), now)
+                if not key.waiting:
+                    self.effects.drained(key, now)
+            if key.is_open and not key.admits(now):
                 waiters.close(key)
-                continue
-            ticket = waiters.take(selection)
-            self.effects.served(ticket, self._grant(key, ticket.item, now), now)
-            if not key.waiting:
-                self.effects.drained(key, now)
 
     def _recap(self, account: Account, now: float) -> None:
         """Take the smallest cap of an account's aliases into force."""

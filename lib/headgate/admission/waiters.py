@@ -18,17 +18,21 @@ class Waiters:
     One fair queue, whose lanes are the request keys and whose items are flows (a group in a key): groups share a
     provider's slots, and a model's cap over its domains, by weight, and a key that admits nothing holds up no other.
 
-    Invariants (`validate`): a flow is in the queue exactly while somebody waits in it; `count` is the sum over flows.
+    Invariants (`validate`): a flow is in the queue exactly while somebody waits in it; `count` is the sum over flows;
+    `ready` is how many keys are open, each of them with waiters.
     """
 
-    __slots__ = ("_queue", "count")
+    __slots__ = ("_queue", "count", "ready")
 
     def __init__(self) -> None:
         self._queue: FairQueue[Flow] = FairQueue(id_of=attrgetter("name"), lane_of=attrgetter("lane"))
         self.count = 0
+        self.ready = 0
 
     def add(self, ticket: Ticket, key: KeyState) -> None:
-        """Let a ticket wait. O(log flows) when it is the first of its flow, else O(1)."""
+        """Let a ticket wait; a key that gets its first waiter is closed. O(log flows), O(1) behind others of its flow."""
+        if not key.waiting:
+            self._queue.close_lane(key.lane)
         group = ticket.item.group
         flow = key.flows.get(group)
         if flow is None:
@@ -47,39 +51,47 @@ class Waiters:
         if flow is None:
             return
         del flow.tickets[ticket.number]
-        self._left(ticket, flow)
         if not flow.tickets:
             self._queue.discard(flow.name)
             del flow.key.flows[ticket.item.group]
+        self._left(ticket, flow)
 
     def select(self) -> Selection[Flow] | None:
-        """Return the flow whose turn it is among those in open lanes; changes nothing."""
-        return self._queue.select_next()
+        """Return the flow whose turn it is among those of open keys; changes nothing."""
+        return self._queue.first(0)
 
     def take(self, selection: Selection[Flow]) -> Ticket:
         """Serve the first ticket of the selected flow and let the flow wait for its next turn."""
         flow = selection.item
         self._queue.commit(selection)
         _, ticket = flow.tickets.popitem(last=False)
-        self._left(ticket, flow)
         if flow.tickets:
             self._queue.enqueue((flow,))
         else:
             del flow.key.flows[ticket.item.group]
+        self._left(ticket, flow)
         return ticket
 
     def close(self, key: KeyState) -> None:
         """Pass over all waiters of a key until it is opened."""
-        self._queue.close_lane(key.lane)
+        if key.is_open:
+            key.is_open = False
+            self.ready -= 1
+            self._queue.close_lane(key.lane)
 
     def open(self, key: KeyState) -> None:
-        """Let the waiters of a key have their turn again."""
-        self._queue.open_lane(key.lane)
+        """Let the waiters of a key, which has some, have their turn."""
+        if not key.is_open:
+            key.is_open = True
+            self.ready += 1
+            self._queue.open_lane(key.lane)
 
     def _left(self, ticket: Ticket, flow: Flow) -> None:
         ticket.flow = None
         flow.key.waiting -= 1
         self.count -= 1
+        if not flow.key.waiting:
+            self.close(flow.key)
 
     def validate(self, keys: list[KeyState]) -> None:
         """Assert the invariants of the class; `keys` are all keys of the provider."""
@@ -87,7 +99,10 @@ class Waiters:
         flows = [flow for key in keys for flow in key.flows.values()]
         assert {flow.name for flow in flows} == {flow.name for flow in self._queue.items()}, "a flow is not queued"
         assert self.count == sum(len(flow.tickets) for flow in flows) == sum(key.waiting for key in keys)
+        assert self.ready == sum(key.is_open for key in keys), "open keys are miscounted"
         for key in keys:
+            assert key.waiting or not key.is_open, f"{key.key} is open for nobody"
+            assert not key.waiting or self._queue.is_open(key.lane) is key.is_open
             assert key.waiting == sum(len(flow.tickets) for flow in key.flows.values())
             for flow in key.flows.values():
                 assert flow.tickets, f"flow {flow.name!r} is empty"
