@@ -1,7 +1,22 @@
 """Request admission: adaptive limits, request leases, and the executor around one model call."""
 
+from headgate.admission.bank import SlotBank
+from headgate.admission.bank_terms import (
+    BankCall,
+    BankRules,
+    LeaseBlock,
+    LimitSeen,
+    LookAtLimit,
+    Outage,
+    Peer,
+    RenewBlock,
+    ReturnBlock,
+)
 from headgate.admission.breaker import BreakerRule, BreakerState
+from headgate.admission.budget import RetryBudget
+from headgate.admission.classify import classify, error_kind
 from headgate.admission.controller import AdmissionController
+from headgate.admission.executor import IDLE_AFTER_S, CallWatch, RequestExecutor
 from headgate.admission.gate import AdmittedRequest, RequestAdmission, denied_error, outcome_of
 from headgate.admission.items import (
     NO_CORRELATION,
@@ -19,36 +34,57 @@ from headgate.admission.keys import Domain, ProviderModel, RequestKey, provider_
 from headgate.admission.laws import Admitted, LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
+from headgate.admission.shares import fair_shares, split_slots
+from headgate.admission.slot_source import SlotSource
 
 __all__ = [
+    "IDLE_AFTER_S",
     "NO_CORRELATION",
     "SUCCESS",
     "AccountSnapshot",
     "AdmissionController",
     "Admitted",
     "AdmittedRequest",
+    "BankCall",
+    "BankRules",
     "BreakerRule",
     "BreakerState",
+    "CallWatch",
     "Correlation",
     "Denied",
     "DenyReason",
     "Domain",
     "KeySnapshot",
+    "LeaseBlock",
     "LimitChange",
     "LimitLaw",
+    "LimitSeen",
+    "LookAtLimit",
+    "Outage",
     "OutcomeKind",
+    "Peer",
     "Pressure",
     "PressureChanged",
     "PressureReason",
     "ProviderModel",
+    "RenewBlock",
     "RequestAdmission",
+    "RequestExecutor",
     "RequestItem",
     "RequestKey",
     "RequestLease",
     "RequestOutcome",
+    "RetryBudget",
+    "ReturnBlock",
+    "SlotBank",
+    "SlotSource",
     "Ticket",
+    "classify",
     "denied_error",
+    "error_kind",
+    "fair_shares",
     "outcome_of",
     "provider_of",
     "request_key",
+    "split_slots",
 ]

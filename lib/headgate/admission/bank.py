@@ -37,6 +37,9 @@ RENEWALS_PER_LEASE: Final = 3
 _BUSY_PAUSE_S: Final = 0.5
 _FIRST_RETRY_S: Final = 1.0
 
+_DRAIN_LOOK_S: Final = 1.0
+"""How often a block that leaves is looked at: the end of a request is no event that a bank is told of."""
+
 
 class SlotBank:
     """Decides for one process and one limit. Pure: told the time and what happened; owned by the slot broker.
@@ -231,6 +234,8 @@ class SlotBank:
                 calls.append(self._ask_at)
         if max(self._peaks) > self._need:
             ends.append(self._peak_from + self.rules.idle_s)
+        if self._blocks.has_leaving:
+            calls.append(now + _DRAIN_LOOK_S)
         if calls:
             ends.append(max(min(calls), self._retry_at))
         return max(now, min(ends)) if ends else None

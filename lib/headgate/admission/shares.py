@@ -19,3 +19,23 @@ def fair_shares(total: int, wants: Mapping[str, int]) -> dict[str, int]:
         shares[name] = min(max(0, wants[name]), left // (len(order) - position))
         left -= shares[name]
     return shares
+
+
+def split_slots(held: int, uses: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Return how `held` slots of one limit are split between the providers that share it.
+
+    Args:
+        held: slots of this process.
+        uses: requests in flight and waiting, by provider.
+
+    What is in flight keeps its slots first, then waiters get theirs, and the rest is dealt out evenly, so that a
+    provider without requests can start one without asking. The parts never add up to more than `held`.
+    """
+    in_flight = {name: used for name, (used, _) in uses.items()}
+    spare = held - sum(in_flight.values())
+    if spare < 0:
+        return fair_shares(held, in_flight)
+    more = fair_shares(spare, {name: waiting for name, (_, waiting) in uses.items()})
+    rest = spare - sum(more.values())
+    even = fair_shares(rest, dict.fromkeys(uses, rest))
+    return {name: in_flight[name] + more[name] + even[name] for name in uses}

@@ -1,0 +1,90 @@
+"""Which global concurrency limit bounds which provider: names, patterns, and what a process may take of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+from headgate.core import errors
+
+NAME_PREFIX: Final = "headgate:"
+"""Limits that nobody named are called by this and the host of their endpoint."""
+
+_BANNED: Final = frozenset("/%&<>#?")
+"""Characters that Prefect refuses in names, or that cannot stand in an address."""
+
+_NO_CAPS: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRule:
+    """A limit and what it bounds.
+
+    Attributes:
+        name: of the global concurrency limit.
+        endpoint: host, host:port or address of the providers below it; `*` and `?` stand for anything.
+        slots: of all processes together; 0 admits nothing.
+        most: of one process; None for all of them.
+        model_caps: requests in flight of a model in one process, by the name that the provider knows it by.
+    """
+
+    name: str
+    endpoint: str
+    slots: int
+    most: int | None = None
+    model_caps: Mapping[str, int] = field(default_factory=lambda: _NO_CAPS)
+
+    def covers(self, provider: str) -> bool:
+        """Return whether a provider (`headgate.admission.provider_of`) is bounded by this limit."""
+        address = provider.partition("#")[0]
+        pattern = self.endpoint.lower().rstrip("/")
+        if "://" not in pattern:
+            return fnmatchcase(urlsplit(address).netloc, pattern)
+        return fnmatchcase(address, pattern) or address.startswith(f"{pattern}/")
+
+
+def limit_rule(
+    endpoint: str,
+    slots: int,
+    *,
+    name: str = "",
+    most: int | None = None,
+    model_caps: Mapping[str, int] = _NO_CAPS,
+) -> LimitRule:
+    """Return the rule of a limit; without a name it is `headgate:` and the host of the endpoint.
+
+    Raises:
+        InvalidInputError: if the endpoint has no host, a pattern has no name, or a number is out of its bounds.
+    """
+    if slots < 0:
+        raise errors.InvalidInputError(f"slots of {endpoint!r} must be >= 0 (got {slots})")
+    bounds = {"slots of one process": most} | {f"cap of {model!r}": cap for model, cap in model_caps.items()}
+    for what, number in bounds.items():
+        if number is not None and number < 1:
+            raise errors.InvalidInputError(f"{what} at {endpoint!r} must be >= 1 (got {number})")
+    name = name or _name_of(endpoint)
+    if bad := sorted(_BANNED & set(name)):
+        raise errors.InvalidInputError(
+            f"limit name {name!r} has {bad[0]!r}", next_step=f"Leave out {' '.join(sorted(_BANNED))}."
+        )
+    return LimitRule(name, endpoint, slots, most, MappingProxyType(dict(model_caps)))
+
+
+def rule_for(provider: str, rules: Sequence[LimitRule]) -> LimitRule | None:
+    """Return the first rule that covers a provider."""
+    return next((rule for rule in rules if rule.covers(provider)), None)
+
+
+def _name_of(endpoint: str) -> str:
+    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").netloc.lower()
+    if not host or re.search(r"[*?\[]", endpoint):
+        raise errors.InvalidInputError(
+            f"the limit of endpoint {endpoint!r} has no name",
+            next_step="Give it one: only an endpoint without * and ? names its limit.",
+        )
+    return f"{NAME_PREFIX}{host}"

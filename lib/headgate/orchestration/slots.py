@@ -1,0 +1,249 @@
+"""The slot broker: one per process, it carries out what the slot banks decide and drives the caps of the providers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+from headgate.admission import (
+    BankCall,
+    BankRules,
+    LeaseBlock,
+    LookAtLimit,
+    ProviderModel,
+    RenewBlock,
+    RequestAdmission,
+    ReturnBlock,
+    SlotBank,
+    split_slots,
+)
+from headgate.core import Clock, SystemClock, errors
+from headgate.core.events import Emit, SlotsDisagree
+from headgate.orchestration.slot_audit import Disagreements
+from headgate.orchestration.slot_limits import LimitRule, rule_for
+from headgate.orchestration.slot_notices import Notices
+from headgate.orchestration.slot_register import known_slots, peers_at
+from headgate.orchestration.slot_service import NoSlots, SlotService, SlotServiceBusyError, slot_service
+
+_PRESS_S: Final = 0.01
+"""Pressure is looked at this long after it is told of, so that a storm of requests costs one look."""
+
+_CLOSE_S: Final = 10.0
+"""Slots may take so long to be given back; what is left then ends with its lease."""
+
+
+class SlotBroker:
+    """Leases slots from global concurrency limits for the providers of one campaign. Implements `SlotSource`.
+
+    Lives as long as its campaign; everything happens on the loop of `serving`. No request makes a call of the API: a
+    block of slots is leased when waiters press on what is held, and renewed from then on.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[LimitRule],
+        bank: BankRules | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._rules = tuple(rules)
+        self._bank_rules = bank or BankRules()
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self.holder = uuid.uuid4().hex[:12]
+        self._banks: dict[str, SlotBank] = {}
+        self._caps: dict[str, dict[str, int | None]] = {}
+        self._notices = Notices(self.holder, f"{socket.gethostname()} {os.getpid()}", self._bank_rules)
+        self._disagreements = Disagreements(self._bank_rules.lease_s / 3)
+        self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._admission: RequestAdmission | None = None
+        self._is_pressed = False
+        self._is_closing = False
+
+    def follow(self, name: ProviderModel, cap: int) -> int:
+        """Return the cap of a model here, and bound its provider from now on if a limit covers it."""
+        rule = rule_for(name.provider, self._rules)
+        if rule is None:
+            return cap
+        if rule.name not in self._banks:
+            bank = replace(self._bank_rules, most=rule.most)
+            self._banks[rule.name] = SlotBank(rule.name, self.holder, bank, self._rng)
+            self._caps[rule.name] = {}
+        if name.provider not in self._caps[rule.name]:
+            self._caps[rule.name][name.provider] = 0
+            if self._admission is not None:
+                self._admission.set_provider_cap(name.provider, 0)
+        return min(cap, rule.model_caps.get(name.model, cap))
+
+    @asynccontextmanager
+    async def serving(self, admission: RequestAdmission, emit: Emit) -> AsyncIterator[None]:
+        """Give a context in which the caps of providers follow the slots; everything is given back when it ends."""
+        self._loop, self._admission = asyncio.get_running_loop(), admission
+        for caps in self._caps.values():
+            for provider in caps:
+                admission.set_provider_cap(provider, 0)
+        stop_listening = admission.on_change(lambda _key, _pressure: self._press())
+        async with asyncio.TaskGroup() as group:
+            # A task of its own, so that the settings of its client are its own, too.
+            server = group.create_task(self._serve(admission, emit))
+            try:
+                yield
+            finally:
+                self._is_closing = True
+                stop_listening()
+                self._woken.set()
+                await asyncio.wait([server], timeout=2 * _CLOSE_S)
+                server.cancel()
+                self._loop = self._admission = None
+
+    def _press(self) -> None:
+        """Take that the pressure on a key has changed; threads tell of it, too, and requests by the thousand."""
+        if not self._is_pressed and self._loop is not None:
+            self._is_pressed = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, _PRESS_S, self._woken.set)
+
+    async def _serve(self, admission: RequestAdmission, emit: Emit) -> None:
+        async with slot_service() as service:
+            async with asyncio.TaskGroup() as calls:
+                while not self._is_closing:
+                    await self._rest(self._turn(service, admission, emit, calls))
+                for bank in self._banks.values():
+                    bank.close()
+                deadline = self._clock.monotonic() + _CLOSE_S
+                while not self._is_closed(deadline):
+                    delay_s = self._turn(service, admission, emit, calls)
+                    await self._rest(min(1.0 if delay_s is None else delay_s, 1.0))
+            await self._notices.withdraw(service)
+
+    def _is_closed(self, deadline: float) -> bool:
+        return all(bank.is_done for bank in self._banks.values()) or self._clock.monotonic() > deadline
+
+    async def _rest(self, delay_s: float | None) -> None:
+        """Return when something happens, or after a time."""
+        timer = None if delay_s is None else asyncio.get_running_loop().call_later(delay_s, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            self._woken.clear()
+            if timer is not None:
+                timer.cancel()
+
+    def _turn(
+        self, service: SlotService, admission: RequestAdmission, emit: Emit, calls: asyncio.TaskGroup
+    ) -> float | None:
+        """Do what is to be done now; return the seconds until something is to be done by itself."""
+        self._is_pressed = False
+        now = self._clock.monotonic()
+        looking = []
+        for name, bank in self._banks.items():
+            self._balance(name, bank, admission, now)
+            for call in bank.decide(now):
+                if isinstance(call, LookAtLimit):
+                    looking.append(bank)
+                else:
+                    calls.create_task(self._make(service, bank, call))
+            # Before the calls are made: a block is not given back while it can still be admitted on.
+            self._balance(name, bank, admission, now)
+        if looking:
+            calls.create_task(self._look(service, looking, emit))
+        notice_at = self._notices.next_at(self._banks, now)
+        if notice_at is not None and notice_at <= now and not self._is_closing:
+            calls.create_task(self._notify(service, now))
+        for bank in self._banks.values():
+            for event in bank.take_events():
+                emit(event)
+        times = [bank.next_at(now) for bank in self._banks.values()]
+        times += [notice_at if notice_at is not None and notice_at > now else None]
+        return min((max(0.0, at - now) for at in times if at is not None), default=None)
+
+    def _balance(self, name: str, bank: SlotBank, admission: RequestAdmission, now: float) -> None:
+        """Give the slots that are held to the providers, and tell the bank what they need."""
+        caps = self._caps[name]
+        uses = {provider: (admission.in_flight(provider), admission.pressing(provider)) for provider in caps}
+        held = bank.slots_held(now)
+        split: dict[str, int | None] = dict.fromkeys(caps) if held is None else {**split_slots(held, uses)}
+        # The lowered ones first: together the caps never stand above what is held.
+        for provider in sorted(caps, key=lambda p: _above(split[p]) - _above(caps[p])):
+            if split[provider] != caps[provider]:
+                caps[provider] = split[provider]
+                admission.set_provider_cap(provider, split[provider])
+        if not self._is_closing:
+            in_flight = sum(admission.in_flight(provider) for provider in caps)
+            bank.demand(in_flight, sum(admission.pressing(provider) for provider in caps), now)
+
+    async def _look(self, service: SlotService, banks: Sequence[SlotBank], emit: Emit) -> None:
+        """Read limits and register for banks that want to know, and tell of slots that nobody is known to hold."""
+        try:
+            holders = [holder for holder in await service.holders() if holder.name != self.holder]
+        except errors.OrchestratorUnreachableError as error:
+            self._fail(banks, LookAtLimit(), error)
+            return
+        for bank in banks:
+            try:
+                seen = await service.limit(bank.limit)
+            except errors.OrchestratorUnreachableError as error:
+                self._fail([bank], LookAtLimit(), error)
+                continue
+            now = self._clock.monotonic()
+            if seen is None:
+                bank.missing(now)
+                continue
+            known = known_slots(bank.limit, holders) + sum(bank.leases(now).values())
+            if self._disagreements.note(bank.limit, seen.active_slots, known, now):
+                emit(SlotsDisagree(bank.limit, seen.active_slots, known))
+            bank.looked(seen, peers_at(bank.limit, holders), now)
+        self._woken.set()
+
+    async def _make(self, service: SlotService, bank: SlotBank, call: BankCall) -> None:
+        """Carry a call out and tell the bank what came of it."""
+        try:
+            match call:
+                case LeaseBlock(slots):
+                    await self._lease(service, bank, slots)
+                case RenewBlock(lease_id):
+                    sent_at = self._clock.monotonic()
+                    if await service.renew(lease_id, bank.rules.lease_s):
+                        bank.renewed(lease_id, sent_at, self._clock.monotonic())
+                    else:
+                        bank.lost(lease_id, self._clock.monotonic())
+                case ReturnBlock(lease_id):
+                    await service.give_back(lease_id)
+                    bank.returned(lease_id, self._clock.monotonic())
+        except errors.OrchestratorUnreachableError as error:
+            self._fail([bank], call, error)
+        self._woken.set()
+
+    async def _lease(self, service: SlotService, bank: SlotBank, slots: int) -> None:
+        sent_at = self._clock.monotonic()
+        answer = await service.lease(bank.limit, slots, bank.rules.lease_s)
+        now = self._clock.monotonic()
+        match answer:
+            case None:
+                bank.missing(now)
+            case NoSlots(retry_after_s):
+                bank.denied(retry_after_s, now)
+            case str(lease_id):
+                bank.leased(lease_id, slots, sent_at, now)
+
+    def _fail(self, banks: Sequence[SlotBank], call: BankCall, error: errors.OrchestratorUnreachableError) -> None:
+        now = self._clock.monotonic()
+        for bank in banks:
+            bank.failed(call, now, reason=error.message, is_busy=isinstance(error, SlotServiceBusyError))
+        self._woken.set()
+
+    async def _notify(self, service: SlotService, now: float) -> None:
+        await self._notices.write(service, self._banks, now)
+        self._woken.set()
+
+
+def _above(slots: int | None) -> float:
+    return float("inf") if slots is None else slots
