@@ -153,7 +153,8 @@ def test_names_follow_the_conventions(name):
     spec = SPECS[name]
     assert name.endswith("_total") == (spec.kind == "counter")
     assert name.endswith("_seconds") or spec.kind != "histogram"
-    assert set(spec.labels) <= {"environment", "outcome", "model", "kind"}
+    known = {"environment", "outcome", "model", "kind", "reason", "direction", "provider", "domain"}
+    assert set(spec.labels) <= known
     assert spec.help.endswith(".")
 
 

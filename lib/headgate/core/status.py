@@ -90,6 +90,44 @@ class WorkerStatus:
     utilization_last_minute: float
     """Busy share of the workers over the last minute, in [0, 1]."""
     mean_task_s: float | None
+    parked: int = 0
+    """Episodes that wait for their provider and have given their worker to another task meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """What one model at one provider is asked for, and how much of it is admitted at once."""
+
+    provider: str
+    """Its address, and a fingerprint of the account where a key is used."""
+    model: str
+    """The name that the provider knows it by."""
+    domain: str
+    """`chat`, `embedding`, `image` or `healthcheck`."""
+    models: tuple[str, ...]
+    """Keys of the roster's models that are answered by it."""
+    cap: int
+    """Requests in flight at most, over all domains."""
+    limit: int
+    """The adaptive limit in force."""
+    in_flight: int
+    waiters: int
+    ceiling: int | None
+    """The limit at which the provider last said no; None when it never did."""
+    cooldown_s: float
+    """How much longer it is left alone; 0 when it is not."""
+    breaker: str
+    """`closed`, `open` or `half_open`."""
+    pressure: str | None
+    """What a request would wait for now; None when it would be admitted at once."""
+    consecutive_rate_limits: int
+    last_outcome: str
+    retries_denied: int
+    """Retries that the retry budget did not allow."""
+    peak_in_flight: int = 0
+    """The most that were in flight at once."""
+    peak_waiters: int = 0
+    """The most that waited at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +148,5 @@ class CampaignStatus:
     stored: int
     samples: int
     open_tasks: int
+    requests: tuple[RequestStatus, ...] = ()
+    """Every request key that was asked or may be; empty where requests are not admitted, as in simulations."""

@@ -19,6 +19,9 @@ class Metric:
     labels: tuple[str, ...] = ()
 
 
+ENDPOINT_LABELS: Final = ("provider", "model", "domain")
+"""What tells one request key from another."""
+
 _EVENT_METRICS: Final = (
     Metric(
         "headgate_samples_total",
@@ -50,6 +53,23 @@ _EVENT_METRICS: Final = (
     Metric("headgate_requests_total", "counter", "Attempts of chat requests; outcome as above.", ("outcome",)),
     Metric("headgate_request_latency_seconds", "histogram", "Duration of one attempt of a chat request.", ("outcome",)),
     Metric("headgate_request_delays_total", "counter", "Back-offs before another attempt.", ("outcome",)),
+    Metric("headgate_rate_limits_total", "counter", "Attempts that a provider refused for their rate (429)."),
+    Metric(
+        "headgate_request_denials_total",
+        "counter",
+        "Requests that were refused admission; reason as in the event request_denied.",
+        ("reason",),
+    ),
+    Metric(
+        "headgate_request_limit_changes_total",
+        "counter",
+        "Times that an adaptive limit moved; direction is up or down.",
+        ("direction",),
+    ),
+    Metric("headgate_request_cap_changes_total", "counter", "Times that a static cap on requests changed."),
+    Metric("headgate_breaker_opens_total", "counter", "Times that the circuit breaker of a model opened."),
+    Metric("headgate_retries_denied_total", "counter", "Retries that the retry budget of an endpoint did not allow."),
+    Metric("headgate_tasks_deferred_total", "counter", "Tasks that went back into the queue to wait for a provider."),
     Metric("headgate_tokens_total", "counter", "Tokens of answered requests; kind is prompt or completion.", ("kind",)),
     Metric("headgate_tasks_enqueued_total", "counter", "Tasks that entered the ready queue."),
     Metric("headgate_tasks_started_total", "counter", "Tasks that got their worker.", ("environment",)),
@@ -78,10 +98,32 @@ _STATUS_METRICS: Final = (
     Metric("headgate_queue_paused", "gauge", "1 while the ready queue holds samplers back, else 0."),
     Metric("headgate_workers", "gauge", "Workers: the limit on concurrent episodes."),
     Metric("headgate_workers_busy", "gauge", "Workers busy now."),
+    Metric("headgate_workers_parked", "gauge", "Episodes that wait for a provider and lent their worker away."),
     Metric("headgate_worker_busy_seconds_total", "counter", "Worker seconds spent on episodes since the start."),
     Metric("headgate_spooled_samples", "gauge", "Samples durable in the journal and not yet visible in the store."),
     Metric("headgate_open_tasks", "gauge", "Tasks generated and not yet ended."),
     Metric("headgate_lag_seconds", "gauge", "Age of the oldest task that is overdue; 0 when none.", ("environment",)),
+    Metric(
+        "headgate_request_limit",
+        "gauge",
+        "Adaptive limit of requests in flight; endpoints above the label cap share the label (other), as a sum.",
+        ENDPOINT_LABELS,
+    ),
+    Metric("headgate_request_cap", "gauge", "Static cap of requests in flight, as above.", ENDPOINT_LABELS),
+    Metric("headgate_requests_in_flight", "gauge", "Requests in flight now, as above.", ENDPOINT_LABELS),
+    Metric("headgate_request_waiters", "gauge", "Requests that wait for admission, as above.", ENDPOINT_LABELS),
+    Metric(
+        "headgate_request_cooldown_seconds",
+        "gauge",
+        "How much longer an endpoint is left alone; the longest under (other).",
+        ENDPOINT_LABELS,
+    ),
+    Metric(
+        "headgate_request_breaker_open",
+        "gauge",
+        "1 while the circuit breaker of an endpoint is not closed, else 0; a count under (other).",
+        ENDPOINT_LABELS,
+    ),
 )
 SPECS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*_EVENT_METRICS, *_STATUS_METRICS)}
 """Name -> what is known of it."""

@@ -36,6 +36,7 @@ ROUTES: Final = {
     "/status/miners/{uid}": "one model, by uid or by NAME@REVISION",
     "/status/queue": "the ready queue",
     "/status/workers": "the workers",
+    "/status/requests": "the admission of requests: limits, in flight, waiters, cooldowns",
     "/status/env/{env_name}": "one environment",
     "/metrics": "Prometheus metrics",
 }
@@ -170,6 +171,10 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
     @app.get("/status/workers")
     async def workers() -> dict[str, Any]:
         return views.workers(status())
+
+    @app.get("/status/requests")
+    async def requests() -> dict[str, Any]:
+        return views.requests(status())
 
     @app.get("/status/env/{env_name:path}")
     async def environment(env_name: str) -> dict[str, Any]:

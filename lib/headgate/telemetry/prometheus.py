@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from headgate.core import events
 from headgate.core import status as campaign_status
 from headgate.telemetry.metrics import SPECS, STATUS_NAMES
+from headgate.telemetry.request_gauges import request_values
 from headgate.telemetry.stream import Handler, Recorded
 
 OTHER_MODELS: Final = "(other)"
@@ -74,6 +75,16 @@ class PrometheusSink:
             events.DuesForgiven: self._dues_forgiven,
             events.RequestFinished: self._request_finished,
             events.RequestDelayed: self._request_delayed,
+            events.RequestRateLimited: lambda _: self._count("headgate_rate_limits_total"),
+            events.RequestDenied: self._request_denied,
+            events.RequestLimitIncreased: lambda _: self._count("headgate_request_limit_changes_total", "up"),
+            events.RequestCeilingRecovered: lambda _: self._count("headgate_request_limit_changes_total", "up"),
+            events.RequestFullyRecovered: lambda _: self._count("headgate_request_limit_changes_total", "up"),
+            events.RequestLimitDecreased: lambda _: self._count("headgate_request_limit_changes_total", "down"),
+            events.RequestCapChanged: lambda _: self._count("headgate_request_cap_changes_total"),
+            events.BreakerOpened: lambda _: self._count("headgate_breaker_opens_total"),
+            events.RetryDenied: lambda _: self._count("headgate_retries_denied_total"),
+            events.TaskDeferred: lambda _: self._count("headgate_tasks_deferred_total"),
             events.ModelPaused: lambda _: self._count("headgate_model_pauses_total"),
             events.QueueWarned: lambda _: self._count("headgate_queue_warnings_total"),
             events.QueuePaused: lambda _: self._count("headgate_queue_pauses_total"),
@@ -145,6 +156,9 @@ class PrometheusSink:
     def _request_delayed(self, recorded: Recorded[events.RequestDelayed]) -> None:
         self._count("headgate_request_delays_total", recorded.event.outcome)
 
+    def _request_denied(self, recorded: Recorded[events.RequestDenied]) -> None:
+        self._count("headgate_request_denials_total", recorded.event.reason)
+
     def _batch_stored(self, recorded: Recorded[events.BatchStored]) -> None:
         self._count("headgate_batches_stored_total")
         self._count("headgate_rows_stored_total", by=recorded.event.rows)
@@ -182,8 +196,9 @@ class _WithoutCreated(Collector):
 class StatusCollector(Collector):
     """The gauges of a running campaign, read from its status at each scrape: nothing is counted twice or goes stale."""
 
-    def __init__(self, status: Callable[[], campaign_status.CampaignStatus]) -> None:
+    def __init__(self, status: Callable[[], campaign_status.CampaignStatus], *, endpoint_label_cap: int = 100) -> None:
         self._status = status
+        self._endpoint_label_cap = endpoint_label_cap
 
     def describe(self) -> Iterable[Family]:
         """Yield the families without their values, so that registering does not ask for a status."""
@@ -200,6 +215,11 @@ class StatusCollector(Collector):
             family = _family(name)
             for environment, value in values.items():
                 family.add_metric((environment,), value)
+            yield family
+        for name, series in request_values(status.requests, self._endpoint_label_cap).items():
+            family = _family(name)
+            for labels, value in series.items():
+                family.add_metric(labels, value)
             yield family
 
 
@@ -219,6 +239,7 @@ def _plain_values(status: campaign_status.CampaignStatus) -> dict[str, float]:
         "headgate_queue_paused": status.queue.is_paused,
         "headgate_workers": status.workers.total,
         "headgate_workers_busy": status.workers.active,
+        "headgate_workers_parked": status.workers.parked,
         "headgate_worker_busy_seconds_total": status.workers.busy_s,
         "headgate_spooled_samples": status.spooled,
         "headgate_open_tasks": status.open_tasks,

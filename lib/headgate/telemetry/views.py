@@ -139,6 +139,17 @@ def workers(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     }
 
 
+def requests(status: campaign_status.CampaignStatus) -> dict[str, Any]:
+    """Return the body of `/status/requests`: every request key with its limits."""
+    return {
+        "timestamp": status.captured_at,
+        "in_flight": sum(request.in_flight for request in status.requests),
+        "waiters": sum(request.waiters for request in status.requests),
+        "under_pressure": sum(request.pressure is not None for request in status.requests),
+        "requests": json_safe(status.requests),
+    }
+
+
 def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, Any]:
     """Return the body of `/status/env/{env_name}`.
 

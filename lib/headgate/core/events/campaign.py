@@ -188,6 +188,17 @@ class TaskReturned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskDeferred(Event):
+    """A task's episode ended because its provider admits nothing now; it runs again, its attempt is not charged."""
+
+    task_id: str
+    model: str
+    environment: str
+    reason: str
+    deferrals: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchStored(Event):
     """A batch of samples is visible in the store."""
 

@@ -38,6 +38,18 @@ class RequestDelayed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RetryDenied(Event):
+    """A failed request was not sent again: the retry budget of its endpoint is spent."""
+
+    model: str
+    outcome: str
+    attempt: int
+    request_id: str = ""
+    task_id: str = ""
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEvent(Event):
     """What befell one attempt of a request on its way to a provider."""
 

@@ -1,0 +1,244 @@
+"""The executor: the one way of a model call to its provider, admitted and tried again by one policy."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import replace
+from typing import Any, Final, TypeVar, cast
+
+from headgate.admission.budget import RetryBudget
+from headgate.admission.classify import classify, error_kind
+from headgate.admission.gate import RequestAdmission, denied_error
+from headgate.admission.items import Denied, DenyReason, RequestItem
+from headgate.admission.leases import RequestLease
+from headgate.admission.outcomes import OutcomeKind, RequestOutcome
+from headgate.core import ChatReply, Clock, ErrorKind
+from headgate.core.events import Emit, RequestDelayed, RetryDenied
+from headgate.models import GiveUp, RetryPolicy
+
+T = TypeVar("T")
+
+IDLE_AFTER_S: Final = 1.0
+"""A call that waits for longer has nothing to do: whoever lent it something is told."""
+
+_FINAL: Final = frozenset({DenyReason.UNREGISTERED, DenyReason.SHUTDOWN})
+"""Denials that waiting does not change."""
+
+_Step = RequestItem | float | None
+"""What a driver does next: have an item admitted, wait for so many seconds, or (None) send an attempt."""
+
+
+class CallWatch:
+    """What one call has cost so far. One per call; a subclass may act when the call begins and ends to idle.
+
+    Attributes:
+        attempts: attempts that were sent.
+        wait_s: time spent on admission and back-off.
+        is_idle: whether the call waits for longer than `IDLE_AFTER_S`; stays True when it ends while it waits.
+    """
+
+    __slots__ = ("attempts", "is_idle", "wait_s")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.wait_s = 0.0
+        self.is_idle = False
+
+    def idle(self) -> None:
+        """The call waits for admission or in back-off, for longer than `IDLE_AFTER_S`."""
+        self.is_idle = True
+
+    def busy(self) -> None:
+        """The call is about to be sent again."""
+        self.is_idle = False
+
+
+class RequestExecutor:
+    """Runs model calls. One per campaign, or one per program; nothing reaches a provider past it.
+
+    Every attempt is admitted anew and gives its lease back before any back-off, so that a call that waits holds
+    nothing. What an attempt came to is decided once, in `classify`; whether it is tried again is the `RetryPolicy`'s
+    decision, and for failures the `RetryBudget`'s. One generator makes these decisions for the async and the blocking
+    form, which only do what it says: so both end alike.
+    """
+
+    def __init__(
+        self,
+        admission: RequestAdmission,
+        policy: RetryPolicy | None = None,
+        budget: RetryBudget | None = None,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        emit: Emit,
+        queue_wait_s: float | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Prepare an executor.
+
+        Args:
+            admission: who may send.
+            policy: of the retries.
+            budget: of the retries, per provider-model.
+            clock: of durations and back-off.
+            rng: jitter.
+            emit: where events go.
+            queue_wait_s: an attempt that waited this long for admission is denied; None waits for as long as it takes.
+            sleep: how the blocking form waits.
+        """
+        self._admission = admission
+        self._policy = policy or RetryPolicy()
+        self.budget = budget or RetryBudget()
+        self._clock = clock
+        self._rng = rng
+        self._emit = emit
+        self._queue_wait_s = queue_wait_s
+        self._sleep = sleep
+
+    async def call(self, item: RequestItem, attempt: Callable[[], Awaitable[T]], watch: CallWatch | None = None) -> T:
+        """Return what an attempt returned, after as many attempts as the policy allows.
+
+        Args:
+            item: what is to be admitted; its correlation is that of the first attempt.
+            attempt: sends the request once; called for each attempt.
+            watch: what the call cost, readable while it runs and after it ended in whatever way.
+
+        Raises:
+            AdmissionDeniedError: if it was not admitted before its deadline, or never will be.
+            BaseException: what the last attempt raised, unchanged.
+        """
+        watch = watch or CallWatch()
+        steps = self._steps(item, watch)
+        step = next(steps)
+        while True:
+            try:
+                if step is None:
+                    came: object = await attempt()
+                elif isinstance(step, RequestItem):
+                    came = self._admission.try_acquire(step)
+                    if type(came) is Denied:
+                        came = await self._waited(step, came, watch)
+                else:
+                    await self._clock.sleep(step)
+                    came = None
+            except BaseException as error:  # noqa: BLE001 - the generator raises it again, or knows what to do
+                step = steps.throw(error)
+                continue
+            try:
+                step = steps.send(came)
+            except StopIteration as end:
+                return cast("T", end.value)
+
+    def call_blocking(self, item: RequestItem, attempt: Callable[[], T], watch: CallWatch | None = None) -> T:
+        """Return what an attempt returned, as `call` does, blocking the calling thread meanwhile.
+
+        Raises:
+            RuntimeError: if called from inside a running event loop, which it would block.
+            AdmissionDeniedError: as `call` does.
+            BaseException: what the last attempt raised, unchanged.
+        """
+        watch = watch or CallWatch()
+        steps = self._steps(item, watch)
+        step = next(steps)
+        while True:
+            try:
+                if step is None:
+                    came: object = attempt()
+                elif isinstance(step, RequestItem):
+                    came = self._admission.acquire_blocking(step)
+                else:
+                    self._sleep(step)
+                    came = None
+            except BaseException as error:  # noqa: BLE001 - the generator raises it again, or knows what to do
+                step = steps.throw(error)
+                continue
+            try:
+                step = steps.send(came)
+            except StopIteration as end:
+                return cast("T", end.value)
+
+    async def _waited(self, item: RequestItem, denied: Denied, watch: CallWatch) -> RequestLease:
+        """Return a lease after waiting for it; `watch` is told when that takes long."""
+        if denied.reason in _FINAL:
+            raise denied_error(item, denied)
+        timer = asyncio.get_running_loop().call_later(IDLE_AFTER_S, watch.idle)
+        try:
+            return await self._admission.acquire(item)
+        finally:
+            timer.cancel()
+
+    def _steps(self, item: RequestItem, watch: CallWatch) -> Generator[_Step, Any, Any]:
+        """Say what to do next, be told what came of it, and return the result of the call.
+
+        An item asks for a lease, None for an attempt, a number for a wait of so many seconds. What a step raised is
+        thrown in here; what is raised from here ends the call.
+        """
+        now = self._clock.monotonic
+        account = item.key.account
+        self.budget.requested(account, now())
+        counts: dict[ErrorKind, int] | None = None
+        asking = item
+        while True:
+            asked = now()
+            try:
+                if self._queue_wait_s is not None:
+                    asking = replace(asking, deadline=asked + self._queue_wait_s)
+                lease: RequestLease = yield asking
+            finally:
+                began = now()
+                watch.wait_s += began - asked
+            try:
+                if watch.is_idle:
+                    watch.busy()
+                watch.attempts += 1
+                result = yield None
+            except BaseException as error:
+                self._admission.release(lease, classify(error, wall=self._clock.wall()))
+                if counts is None:
+                    counts = {}
+                pause_s = self._pause_after(error, item, counts)
+                if pause_s is None:
+                    raise
+            else:
+                self._admission.release(lease, _success(result, now() - began))
+                return result
+            asked = now()
+            if pause_s > IDLE_AFTER_S:
+                watch.idle()
+            try:
+                yield pause_s
+            finally:
+                watch.wait_s += now() - asked
+            asking = replace(item, correlation=replace(item.correlation, attempt=watch.attempts + 1))
+
+    def _pause_after(self, error: BaseException, item: RequestItem, counts: dict[ErrorKind, int]) -> float | None:
+        """Return how long to wait before the next attempt; None when `error` ends the call."""
+        kind = error_kind(error)
+        if kind is None:
+            return None
+        # One count for refusals, one for all failures: a request does not live longer by failing in turns.
+        count = ErrorKind.RATE_LIMITED if kind is ErrorKind.RATE_LIMITED else ErrorKind.PROVIDER_FAILURE
+        counts[count] = attempt = counts.get(count, 0) + 1
+        asked_s = classify(error, wall=self._clock.wall()).retry_after_s
+        decision = self._policy.decide(attempt, kind, asked_s, self._rng)
+        if isinstance(decision, GiveUp):
+            return None
+        told, sent = item.correlation, sum(counts.values())
+        about = (told.request_id, told.task_id, told.trace_id)
+        if kind is not ErrorKind.RATE_LIMITED and not self.budget.may_retry(item.key.account, self._clock.monotonic()):
+            self._emit(RetryDenied(item.group, kind.value, sent, *about))
+            return None
+        self._emit(RequestDelayed(item.group, kind.value, decision.after_s, sent, *about))
+        return decision.after_s
+
+
+def _success(result: object, seconds: float) -> RequestOutcome:
+    """Return the outcome of an attempt that was answered."""
+    if isinstance(result, ChatReply):
+        return RequestOutcome(
+            OutcomeKind.SUCCESS, None, result.latency_s, result.first_token_s, result.completion_tokens
+        )
+    return RequestOutcome(OutcomeKind.SUCCESS, latency_s=seconds)

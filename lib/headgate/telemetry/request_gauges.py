@@ -1,0 +1,40 @@
+"""The admission of requests as gauges: one series per request key, as many as the label cap allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headgate.core.status import RequestStatus
+
+OTHER: Final = "(other)"
+"""Label of the endpoints above the cap; no address and no model has such a name."""
+
+Labels = tuple[str, str, str]
+
+_VALUES: Final[Mapping[str, tuple[Callable[[RequestStatus], float], Callable[[float, float], float]]]] = {
+    "headgate_request_limit": (lambda r: r.limit, float.__add__),
+    "headgate_request_cap": (lambda r: r.cap, float.__add__),
+    "headgate_requests_in_flight": (lambda r: r.in_flight, float.__add__),
+    "headgate_request_waiters": (lambda r: r.waiters, float.__add__),
+    "headgate_request_cooldown_seconds": (lambda r: r.cooldown_s, max),
+    "headgate_request_breaker_open": (lambda r: r.breaker != "closed", float.__add__),
+}
+"""Metric -> its value, and how the values of the endpoints above the cap are put together."""
+
+
+def request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, dict[Labels, float]]:
+    """Return the values of every gauge by its labels.
+
+    The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
+    roster stays the same: no series changes its meaning between two scrapes.
+    """
+    found: dict[str, dict[Labels, float]] = {name: {} for name in _VALUES}
+    for position, request in enumerate(requests):
+        is_own = position < label_cap
+        labels = (request.provider, request.model, request.domain) if is_own else (OTHER, OTHER, OTHER)
+        for name, (value_of, joined) in _VALUES.items():
+            value = float(value_of(request))
+            before = found[name].get(labels)
+            found[name][labels] = value if before is None else joined(before, value)
+    return found
