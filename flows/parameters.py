@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,11 @@ Hours = Annotated[float, Field(gt=0, le=87_600)]
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 
 Rounds = Annotated[int, Field(ge=1, le=1_000)]
+
+Size = Literal["quick", "full"]
+"""Of the parameters of a benchmark."""
+
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 Settings = dict[str, Any]
 """Any setting of `headgate.config.Settings` by its name."""

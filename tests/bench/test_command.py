@@ -61,6 +61,8 @@ def test_the_report_is_one_page_of_the_newest_artifacts_that_needs_nothing_else(
     assert told["scenarios"] == ["environments", "queue"]
     page = Path(told["path"]).read_text()
     assert page.count("<svg") == 3
+    assert all(Path(figure["path"]).read_text().startswith("<svg") for figure in told["figures"])
+    assert len({figure["title"] for figure in told["figures"]}) == 3
     assert "missed" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL), "the older artifact is not shown"
     assert "P3.cycle" in page
     assert "<script" not in page

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from prefect import Flow
 
+from flows.benchmark import benchmark
 from flows.evaluation import evaluate
 from flows.sampling import keep_sampling, sample_environment
 from flows.upkeep import compact_samples, report
 
-FLOWS = [sample_environment, keep_sampling, evaluate, report, compact_samples]
+FLOWS = [sample_environment, keep_sampling, evaluate, report, compact_samples, benchmark]
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
@@ -37,4 +38,5 @@ def test_flows_have_the_names_of_the_documentation() -> None:
         "evaluate",
         "report",
         "compact-samples",
+        "benchmark",
     ]

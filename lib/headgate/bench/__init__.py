@@ -3,7 +3,7 @@
 from headgate.bench.artifact import FORMAT, newest_artifacts
 from headgate.bench.bars import Bar, at_least, at_most
 from headgate.bench.fleet import LOGGER
-from headgate.bench.page import bench_page
+from headgate.bench.page import bench_figures, bench_page
 from headgate.bench.registry import scenario, scenario_names
 from headgate.bench.running import Finished, run_scenario
 from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Size
@@ -23,6 +23,7 @@ __all__ = [
     "Spread",
     "at_least",
     "at_most",
+    "bench_figures",
     "bench_page",
     "newest_artifacts",
     "run_scenario",

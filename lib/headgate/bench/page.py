@@ -34,6 +34,17 @@ def bench_page(artifacts: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def bench_figures(artifacts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Return the figures of `artifacts` by file name, each as its title and an SVG document."""
+    from headgate.bench.charts import chart_svg  # noqa: PLC0415 - as above
+
+    return {
+        f"{artifact['scenario']}-{number}.svg": (chart["title"], chart_svg(chart, f"{artifact['scenario']}-{number}"))
+        for artifact in artifacts
+        for number, chart in enumerate(artifact["charts"])
+    }
+
+
 def number(value: object) -> str:
     """Return a figure with four significant digits, in plain notation; texts as they are."""
     if not isinstance(value, int | float) or isinstance(value, bool):

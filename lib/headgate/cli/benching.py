@@ -16,6 +16,7 @@ from headgate.bench import (
     LOGGER,
     Finished,
     Size,
+    bench_figures,
     bench_page,
     newest_artifacts,
     run_scenario,
@@ -47,7 +48,8 @@ def bench(
 ) -> int:
     """Run a benchmark scenario, beside its rivals where it has some, and hold the figures to their bars.
 
-    `headgate bench list` names the scenarios; `headgate bench report` makes one HTML page of the newest artifacts.
+    `headgate bench list` names the scenarios; `headgate bench report` makes one HTML page of the newest artifacts, and
+    files of its figures.
     Exit status 0 when every bar is met, 4 when one is missed.
     """
     if name == "list":
@@ -93,13 +95,19 @@ def _list(*, as_json: bool) -> int:
 
 def _report(output: Path, *, as_json: bool) -> int:
     artifacts = newest_artifacts(output)
-    path = output / "report.html"
+    path, folder = output / "report.html", output / "figures"
+    figures = bench_figures(artifacts)
     try:
         path.write_text(bench_page(artifacts), encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        for name, (_, svg) in figures.items():
+            (folder / name).write_text(svg, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"report {path} cannot be written: {error.strerror}") from None
     if as_json:
-        print_json({"path": str(path.resolve()), "scenarios": [artifact["scenario"] for artifact in artifacts]})
+        drawn = [{"title": title, "path": str((folder / name).resolve())} for name, (title, _) in figures.items()]
+        scenarios = [artifact["scenario"] for artifact in artifacts]
+        print_json({"path": str(path.resolve()), "scenarios": scenarios, "figures": drawn})
     else:
         console().print(f"{len(artifacts)} scenarios: {path.resolve()}", highlight=False, markup=False)
     return 0

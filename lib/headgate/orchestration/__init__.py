@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from headgate.orchestration.artifact_keys import artifact_key
+    from headgate.orchestration.benchmarking import BenchOrder, run_benchmark
     from headgate.orchestration.children import ChildProcess, child_process
     from headgate.orchestration.demo import run_demo
     from headgate.orchestration.demo_plan import DemoChoices
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "POOL",
     "QUEUES",
+    "BenchOrder",
     "ChildProcess",
     "ChosenModels",
     "DemoChoices",
@@ -54,6 +56,7 @@ __all__ = [
     "private_server",
     "read_deployment_file",
     "read_runs",
+    "run_benchmark",
     "run_compaction",
     "run_demo",
     "run_evaluation",
@@ -67,6 +70,7 @@ __all__ = [
 
 _WHERE: Final = {
     "artifact_keys": ("artifact_key",),
+    "benchmarking": ("BenchOrder", "run_benchmark"),
     "children": ("ChildProcess", "child_process"),
     "demo": ("run_demo",),
     "demo_plan": ("DemoChoices",),

@@ -66,7 +66,7 @@ async def _publish(report: Report, published: PublishedReport, title: str) -> No
     if link := published.links.get(_PAGE):
         await publish_link("report-page", link, "Open the report", f"{title}: one page with all figures.")
     else:
-        await publish_markdown("report-page", _how_to_open(published.places[_PAGE]), f"{title}: where the page is.")
+        await publish_markdown("report-page", how_to_open(published.places[_PAGE]), f"{title}: where the page is.")
 
 
 def figures_markdown(figures: Mapping[str, str]) -> str:
@@ -85,7 +85,7 @@ def figures_markdown(figures: Mapping[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _how_to_open(place: str) -> str:
+def how_to_open(place: str) -> str:
     """Return what a reader does with a page that has no address: browsers refuse file:// links on http pages."""
     if place.startswith("s3://"):
         how = "Download it, or set the public address of the Report Store block, and open it in a browser."

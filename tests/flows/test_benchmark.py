@@ -1,0 +1,106 @@
+"""The benchmark flow, run in this process against a real server; its scenarios are quick ones."""
+
+# ruff: noqa: ASYNC240 - a test has nothing else to run meanwhile
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.states import Cancelling
+
+from blocks import ReportStore
+from flows.benchmark import benchmark
+from headgate.core import errors
+from tests.flows.api import artifacts_of, newest_run, states_of
+
+pytestmark = pytest.mark.slow
+NAME = "benchmark, quick"
+TINY = ["groups=1,32", "tasks=300", "backlog=100", "iterations=1", "rival_cpu_s=0.02", "bar_us=0", "bar_flat=1e9"]
+"""One bar of three is missed."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The worker's folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def test_a_run_publishes_bars_figures_and_a_page_with_everything(prefect: object, place: Path) -> None:
+    await ReportStore(url=str(place / "reports")).asave("benchmarks", overwrite=True)
+    done = await benchmark(["queue"], changes={"queue": TINY}, reports="benchmarks", fail_on_missed=False)
+    assert (done["scenarios"], done["bars"], done["missed"]) == (["queue"], 3, ["P3.cycle"])
+    page = Path(done["places"]["report.html"])
+    assert "2 of 3 bars met" in page.read_text("utf-8")
+    artifact = json.loads(Path(done["places"]["queue.json"]).read_text())
+    published = await artifacts_of((await newest_run(NAME)).id)
+    assert {row["id"]: row["met"] for row in published["benchmark-bars"]} == {
+        bar["id"]: "met" if bar["met"] else "missed" for bar in artifact["bars"]
+    }
+    assert published["benchmark-bars"][0]["met"] == "missed", "what is missed stands first"
+    assert "2 of 3 bars met in 1 scenarios; missed: P3.cycle" in published["benchmark"]
+    assert f"xdg-open {page}" in published["benchmark"]
+    assert "data:image/svg+xml;base64," in published["benchmark-figures"]
+    assert published["benchmark-progress"] == 100.0
+    assert list((place / ".headgate/bench").iterdir()) == [], "working files are gone"
+
+
+async def test_a_missed_bar_fails_the_run_unless_it_is_told_not_to(prefect: object, place: Path) -> None:
+    state = await benchmark(["queue"], changes={"queue": TINY}, return_state=True)
+    assert state.is_failed()
+    assert state.message == "2 of 3 bars met in 1 scenarios; missed: P3.cycle"
+    assert list((place / ".headgate/reports").glob("*/report.html")), "its figures are published all the same"
+
+
+async def test_a_scenario_that_cannot_run_fails_the_run_and_the_others_are_published(
+    prefect: object, place: Path
+) -> None:
+    changes = {"environments": ["episode=1"], "queue": TINY}
+    state = await benchmark(["environments", "queue"], changes=changes, fail_on_missed=False, return_state=True)
+    assert state.is_failed()
+    assert "failed: environments" in state.message
+    published = await artifacts_of((await newest_run(NAME)).id)
+    assert "did you mean 'episodes'" in published["benchmark"]
+    assert {row["scenario"] for row in published["benchmark-bars"]} == {"queue"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"scenarios": ["queu"]}, "there is no benchmark 'queu'"),
+        ({"changes": {"queu": ["tasks=1"]}}, "there is no benchmark 'queu'"),
+        ({"scenarios": ["queue"], "baseline": "absent.json"}, "baseline absent.json is no file on this worker"),
+        ({"reports": "nowhere"}, "headgate-report-store/nowhere"),
+    ],
+)
+async def test_what_cannot_be_used_is_said_before_anything_is_measured(
+    prefect: object, place: Path, parameters: dict[str, object], said: str
+) -> None:
+    with pytest.raises(errors.InvalidInputError, match=said):
+        await benchmark(**parameters)
+    assert (await newest_run(NAME)).state.is_failed()
+
+
+async def test_a_cancelled_run_ends_its_scenario_and_publishes_what_was_done(prefect: object, place: Path) -> None:
+    endless = ["models=4", "environments=2", "cap=8", "mean_s=0.05", "window_s=3600"]
+    changes = {"queue": TINY, "utilisation": endless}
+    running = asyncio.create_task(
+        benchmark(["queue", "utilisation"], changes=changes, fail_on_missed=False, return_state=True)
+    )
+    while not list(place.rglob("utilisation.log")):
+        assert not running.done(), running.result()
+        await asyncio.sleep(0.1)
+    run = await newest_run(NAME)
+    async with get_client() as client:
+        await client.set_flow_run_state(run.id, Cancelling(), force=True)
+    await asyncio.wait([running], timeout=40)
+    assert (await states_of(run.id))[-1].name == "Cancelled"
+    published = await artifacts_of(run.id)
+    assert "not run: utilisation" in published["benchmark"]
+    assert {row["scenario"] for row in published["benchmark-bars"]} == {"queue"}
+    assert list((place / ".headgate/bench").iterdir()) == []
