@@ -73,7 +73,8 @@ class Place:
     def _open_numbers(self, model: str) -> set[int]:
         """What the last process had given out when its window ended: open in the journal, not lost."""
         with sqlite3.connect(next(self.folder.glob("journal/*/journal.db"))) as journal:
-            rows = journal.execute("SELECT sequence FROM open_tasks JOIN pairs USING (pair) WHERE model = ?", (model,)).fetchall()
+            query = "SELECT sequence FROM open_tasks JOIN pairs USING (pair) WHERE model = ?"
+            rows = journal.execute(query, (model,)).fetchall()
         journal.close()
         return {row[0] for row in rows}
 

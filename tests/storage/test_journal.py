@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core import sample_task
 from headgate.core.errors import JournalError
-from headgate.storage import AlreadyTaken, Journal
+from headgate.storage import AlreadyTaken, Journal, TaskState
 from tests.storage.journals import NOW, SAT, SMALL, opened, opening, sample, spool
 
 
@@ -193,7 +193,7 @@ def test_a_batch_survives_its_process_with_its_id(journal: Journal, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "name",
-    ["spool_state", "assigned_batch", "free_chunks", "batch_chunks", "remove_batch", "holders", "abandon_samples"],
+    ["spool_state", "assigned_batch", "free_chunks", "batch_positions", "remove_batch", "holders", "abandon_samples"],
 )
 def test_a_spool_of_days_is_not_read_through_for_one_batch(journal: Journal, name: str) -> None:
     values = {"holder": "h"} if ":holder" in journal._sql[name] else ["h"] * journal._sql[name].count("?")
@@ -401,3 +401,11 @@ def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "main" / "journal.db").mkdir(parents=True)
     with pytest.raises(JournalError, match="unable to open"):
         Journal(tmp_path, "main")
+
+
+def test_where_a_task_is_can_be_asked_whoever_holds_it(journal: Journal, other: Journal) -> None:
+    waiting, running, done = opened(journal, opening(0), opening(1), opening(2))
+    journal.accept([sample(done)], NOW, started=[running.task_id])
+    states = [other.state_of(task.task_id) for task in (waiting, running, done)]
+    assert states == [TaskState.OPEN, TaskState.STARTED, TaskState.SPOOLED]
+    assert other.state_of("t-nobody") is TaskState.UNKNOWN

@@ -2,6 +2,7 @@
 
 from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sample_store, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
+from headgate.campaign.collecting import rare_collections
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.matrix import MatrixTaskProvider
 from headgate.campaign.plan import CampaignPlan, CampaignStore, ChatSource, rates_of
@@ -15,6 +16,7 @@ __all__ = [
     "EndpointChats",
     "MatrixTaskProvider",
     "OnStatus",
+    "rare_collections",
     "rates_of",
     "roster_of",
     "run_campaign",

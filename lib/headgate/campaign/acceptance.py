@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from headgate.core import Sample
+from headgate.core import Clock, Sample
 from headgate.storage import JournalThread
+
+GATHER_S: Final = 0.02
+"""How long a finished sample waits for others: one transaction costs as much as fifty samples in it."""
 
 
 class Acceptance:
     """Writes finished samples into the journal. Owned by the campaign; `run` lives as long as it.
 
-    All samples that finish while one write is under way go into the next, so a disk that takes 5 ms to confirm never
-    holds back a worker. While the journal cannot be written (a full disk) samples wait in memory.
+    Samples that finish within `GATHER_S`, or while one write is under way, go into the next; no worker waits for it.
+    While the journal cannot be written (a full disk) samples wait in memory.
     """
 
     def __init__(
         self,
         journal: JournalThread,
         *,
+        clock: Clock,
         now: Callable[[], float],
         accepted: Callable[[Sequence[Sample], set[str]], None],
     ) -> None:
         self._journal = journal
+        self._clock = clock
         self._now = now
         self._accepted = accepted
         self._waiting: list[Sample] = []
@@ -53,6 +59,7 @@ class Acceptance:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            await self._clock.sleep(GATHER_S)
             while self._waiting or self._started:
                 await self._write(self._waiting[:], self._started[:])
             self._idle.set()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.campaign.acceptance import Acceptance
+from headgate.campaign.collecting import rare_collections
 from headgate.campaign.demand import DemandSide
 from headgate.campaign.early_stop import EarlyStop
 from headgate.campaign.health import Health
@@ -112,7 +113,7 @@ class Campaign:
             local=local,
             provider=plan.provider if plan.provider is not None else local,
         )
-        self._acceptance = Acceptance(self._journal, now=self.now, accepted=self._samples_accepted)
+        self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._samples_accepted)
         self._health = Health(self._parts)
         self._demand = DemandSide(self._parts, self._health)
         self._membership = Membership(self._parts, plan.roster, plan.sampling_rules(), rates, self._health)
@@ -157,6 +158,10 @@ class Campaign:
             InvalidRosterError: if the first roster cannot be read.
             StoreError: if the journal is new and the store's history cannot be read.
         """
+        with rare_collections():
+            return await self._run()
+
+    async def _run(self) -> CampaignResult:
         try:
             await self._start()
             async with asyncio.TaskGroup() as group:

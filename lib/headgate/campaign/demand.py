@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
+from typing import Final
 
 from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
@@ -12,6 +14,9 @@ from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskProviderFailed, TasksEnqueued
 from headgate.sampling import Demand
 from headgate.storage import AlreadyTaken, Opening
+
+GATHER_S: Final = 0.05
+"""Dues of this long are opened together: one write of the journal for all, and none is late by more."""
 
 
 class DemandSide:
@@ -24,6 +29,7 @@ class DemandSide:
     def __init__(self, parts: Parts, health: Health) -> None:
         self._parts = parts
         self._health = health
+        self._ask_at = -math.inf
 
     async def run(self) -> None:
         """Turn due times into queued tasks until the campaign stops."""
@@ -32,7 +38,7 @@ class DemandSide:
             parts.wake.clear()
             now = parts.now()
             await self._health.end_pauses(now)
-            if self._may_ask():
+            if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
             self._flush(parts.now())
             parts.fill_workers()
@@ -75,6 +81,7 @@ class DemandSide:
         next_at = parts.provider.next_at(now)
         if next_at is None or next_at > now:
             return
+        self._ask_at = now + GATHER_S
         try:
             demand, happened = await parts.provider.take(now)
         except HeadgateError as error:
@@ -157,5 +164,6 @@ class DemandSide:
         now = parts.now()
         times = [self._health.next_at(), parts.batches.next_at() if self._room() else None]
         if self._may_ask():
-            times.append(parts.provider.next_at(now))
+            next_at = parts.provider.next_at(now)
+            times.append(None if next_at is None else max(next_at, self._ask_at))
         return min((max(0.0, at - now) for at in times if at is not None), default=None)

@@ -357,6 +357,7 @@ class Journal:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             self._pairs.forget()
+            self._spool.forget()
             raise
         finally:
             if durable:

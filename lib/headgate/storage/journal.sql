@@ -147,8 +147,8 @@ UPDATE spool SET rows = ? WHERE position = ?;
 -- name: replace_chunk_samples
 UPDATE spooled_samples SET samples = ? WHERE position = ?;
 
--- name: batch_chunks
-SELECT samples FROM spool JOIN spooled_samples USING (position) WHERE batch_id = ? ORDER BY position;
+-- name: batch_positions
+SELECT position FROM spool WHERE batch_id = ? ORDER BY position;
 
 -- name: all_chunks
 SELECT samples FROM spool JOIN spooled_samples USING (position) ORDER BY position;

@@ -12,6 +12,7 @@ import orjson
 
 from headgate.core import BatchId, HolderId, Sample
 from headgate.storage.journal_records import SpooledBatch, SpoolState
+from headgate.storage.recent_chunks import RecentChunks
 from headgate.storage.statements import statements
 
 _LARGEST_CHUNK: Final = 256
@@ -31,12 +32,14 @@ class Spool:
         self._db = db
         self._holder = holder
         self._sql = statements()
+        self._recent = RecentChunks()
 
     def add(self, samples: Sequence[Sample], now: float) -> None:
         """Keep samples, accepted at `now` (wall seconds)."""
         for start in range(0, len(samples), _LARGEST_CHUNK):
             chunk = samples[start : start + _LARGEST_CHUNK]
-            self._add_chunk(orjson.dumps(chunk), len(chunk), now)
+            written = orjson.dumps(chunk)
+            self._recent.add(self._add_chunk(written, len(chunk), now), chunk, len(written))
 
     def state(self) -> SpoolState:
         """Return the state of this holder's spool."""
@@ -71,8 +74,8 @@ class Spool:
 
     def batch(self, batch_id: BatchId) -> SpooledBatch:
         """Return the rows of a batch."""
-        chunks = self._db.execute(self._sql["batch_chunks"], (batch_id,))
-        return SpooledBatch(batch_id, tuple(sample for (chunk,) in chunks for sample in _samples(chunk)))
+        positions = self._db.execute(self._sql["batch_positions"], (batch_id,)).fetchall()
+        return SpooledBatch(batch_id, tuple(sample for (position,) in positions for sample in self._chunk(position)))
 
     def remove(self, batch_id: BatchId) -> None:
         """Forget a batch that the store has."""
@@ -82,6 +85,17 @@ class Spool:
     def samples(self) -> list[Sample]:
         """Return every spooled sample, of all holders, in the order in which they were accepted."""
         return [sample for (chunk,) in self._db.execute(self._sql["all_chunks"]) for sample in _samples(chunk)]
+
+    def forget(self) -> None:
+        """Forget what is kept in memory: a write of it was undone."""
+        self._recent = RecentChunks()
+
+    def _chunk(self, position: int) -> Sequence[Sample]:
+        known = self._recent.take(position)
+        if known is not None:
+            return known
+        (chunk,) = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()
+        return _samples(chunk)
 
     def _add_chunk(self, chunk: bytes, rows: int, accepted_at: float) -> int:
         position = self._db.execute(self._sql["add_chunk"], (self._holder, rows, accepted_at)).lastrowid
@@ -93,6 +107,7 @@ class Spool:
         """Move the first `rows` samples of a chunk into one of their own, and return where that is."""
         (chunk,) = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()
         samples = orjson.loads(chunk)
+        self._recent.take(position)
         self._db.execute(self._sql["shorten_chunk"], (len(samples) - rows, position))
         self._db.execute(self._sql["replace_chunk_samples"], (orjson.dumps(samples[rows:]), position))
         return self._add_chunk(orjson.dumps(samples[:rows]), rows, accepted_at)
