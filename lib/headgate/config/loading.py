@@ -69,9 +69,10 @@ def load_settings(
         else:
             origins[name] = "default"
     try:
-        return LoadedSettings(Settings.model_validate(values, by_name=True), origins)
+        settings = Settings.model_validate(values, by_name=True)
     except ValidationError as error:
         raise errors.InvalidSettingError("; ".join(_sentence(e, origins) for e in error.errors())) from None
+    return LoadedSettings(settings.with_origins(origins), origins)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -11,6 +12,7 @@ from pydantic import (
     AliasChoices,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     field_validator,
     model_validator,
@@ -20,6 +22,7 @@ from pydantic.fields import FieldInfo
 from headgate.config.admission_settings import AdmissionSettings
 from headgate.config.aliases import own_name, seed_names
 from headgate.config.scheduling_settings import SchedulingSettings
+from headgate.config.telemetry_settings import TelemetrySettings
 from headgate.core import checked_name
 from headgate.core.errors import InvalidNameError
 
@@ -41,10 +44,12 @@ def checked_rate(value: float) -> float:
 DailyRate = Annotated[float, AfterValidator(checked_rate)]
 
 
-class Settings(AdmissionSettings, SchedulingSettings):
+class Settings(AdmissionSettings, SchedulingSettings, TelemetrySettings):
     """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     # What is sampled, and where it goes.
     campaign: str = Field(
@@ -270,9 +275,6 @@ class Settings(AdmissionSettings, SchedulingSettings):
     monitor_token: SecretStr = Field(
         SecretStr(""), validation_alias=own_name("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
     )
-    events_file: str = Field(
-        "", validation_alias=own_name("EVENTS_FILE"), description="Write every event to this file as JSON lines."
-    )
 
     @field_validator("campaign")
     @classmethod
@@ -318,6 +320,19 @@ class Settings(AdmissionSettings, SchedulingSettings):
                 f"(got {self.chutes_error_pause_duration:g}, {self.max_pause_s:g})"
             )
         return self
+
+    def with_origins(self, origins: Mapping[str, str]) -> Self:
+        """Return these settings, knowing where their values came from."""
+        known = self.model_copy()
+        known._origins = dict(origins)  # noqa: SLF001 - a copy of this class
+        return known
+
+    def origin_of(self, name: str) -> str:
+        """Return where a value came from: `flag`, `env NAME`, `file PATH` or `default`.
+
+        Settings that a program made itself know only whether it gave the value.
+        """
+        return self._origins.get(name, "flag" if name in self.model_fields_set else "default")
 
 
 def setting_fields() -> dict[str, FieldInfo]:

@@ -63,6 +63,11 @@ def new_holder_id() -> HolderId:
     return HolderId("h-" + secrets.token_hex(8))
 
 
+def new_run_id() -> str:
+    """Return a fresh id for one run of a campaign: what its events have in common."""
+    return "r-" + secrets.token_hex(6)
+
+
 _trace_ids: Final = random.Random(secrets.randbits(256))
 
 

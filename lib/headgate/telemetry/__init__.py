@@ -12,6 +12,7 @@ from headgate.telemetry.log import LogSink, key_values
 from headgate.telemetry.log_setup import setup_logging
 from headgate.telemetry.memory import MemorySink
 from headgate.telemetry.metrics import METRICS, SPECS, Metric
+from headgate.telemetry.otel import OtelSink, has_collector, otel_sink
 from headgate.telemetry.perfetto import TraceSummary, convert_events
 from headgate.telemetry.prometheus import PrometheusSink, StatusCollector, new_registry
 from headgate.telemetry.stream import EventStream, Handler, LossySink, Recorded, Sink
@@ -32,6 +33,7 @@ __all__ = [
     "MemorySink",
     "Metric",
     "MonitorServer",
+    "OtelSink",
     "PrometheusSink",
     "Recorded",
     "Sink",
@@ -40,10 +42,12 @@ __all__ = [
     "convert_events",
     "event_fields",
     "event_name",
+    "has_collector",
     "json_safe",
     "key_values",
     "monitor_app",
     "new_registry",
+    "otel_sink",
     "printable",
     "safe_text",
     "serve_monitor",

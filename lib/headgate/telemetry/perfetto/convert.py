@@ -37,8 +37,10 @@ class TraceSummary:
     written: int
 
 
-def convert_events(source: Path, output: Path) -> TraceSummary:
+def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSummary:
     """Write the trace of a file of events, of its rotated predecessors first, and return what was found.
+
+    With a `run_id` only that run of the file is read.
 
     Memory is bounded by what was in flight at once, not by the length of the file. A file that is being written can be
     converted; what is still in flight then ends with the last event. A name that ends in `.gz` compresses the trace.
@@ -49,7 +51,7 @@ def convert_events(source: Path, output: Path) -> TraceSummary:
     files = event_files(source)
     try:
         with TraceWriter(output) as writer:
-            summary = _convert(files, writer)
+            summary = _convert(files, writer, run_id)
     except (OSError, EOFError) as error:
         raise errors.InvalidInputError(f"trace {output} of {source} cannot be written: {error}") from error
     if not summary.events:
@@ -78,13 +80,15 @@ def event_files(source: Path) -> list[Path]:
     return [*reversed(older), source]
 
 
-def _convert(files: list[Path], writer: TraceWriter) -> TraceSummary:
+def _convert(files: list[Path], writer: TraceWriter, run_id: str) -> TraceSummary:
     runs = _Runs(writer)
     lines, unreadable, last = 0, 0, 0.0
     for line in _lines(files):
         read = _read(line)
         if read is None:
             unreadable += 1
+            continue
+        if run_id and read.get("run") != run_id:
             continue
         lines += 1
         last = max(last, runs.take(read))

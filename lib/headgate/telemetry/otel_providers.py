@@ -1,0 +1,83 @@
+"""The providers of OpenTelemetry that send to a collector. Importing this needs the extra `otel`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+import headgate
+
+_TRACE_ID_LIMIT: Final = 2**128
+
+
+class ChosenTraceIds(RandomIdGenerator):
+    """Random ids, but for the trace that is about to begin: it gets the id of its sample."""
+
+    def __init__(self) -> None:
+        self.next_trace_id: int | None = None
+
+    def generate_trace_id(self) -> int:
+        """Return the chosen id, else a random one."""
+        return super().generate_trace_id() if self.next_trace_id is None else self.next_trace_id
+
+
+@contextlib.contextmanager
+def with_trace_id(tracers: TracerProvider, trace_id: str) -> Iterator[None]:
+    """Let a trace that begins meanwhile have this id (hex); any other id when it is not one."""
+    ids = tracers.id_generator
+    chosen = _number(trace_id)
+    if not isinstance(ids, ChosenTraceIds) or chosen is None:
+        yield
+        return
+    ids.next_trace_id = chosen
+    try:
+        yield
+    finally:
+        ids.next_trace_id = None
+
+
+def new_providers(
+    resource: Resource, processor: SpanProcessor, readers: Sequence[MetricReader]
+) -> tuple[TracerProvider, MeterProvider]:
+    """Return providers of their own: nothing global is set, for others in the process may use OpenTelemetry, too."""
+    tracers = TracerProvider(resource=resource, id_generator=ChosenTraceIds(), shutdown_on_exit=False)
+    tracers.add_span_processor(processor)
+    return tracers, MeterProvider(readers, resource=resource, shutdown_on_exit=False)
+
+
+def exporting_providers(
+    endpoint: str, campaign: str, run_id: str, *, timeout_s: float
+) -> tuple[TracerProvider, MeterProvider]:
+    """Return providers that send to the collector at `endpoint`; the SDK's variables say where it is when empty."""
+    base = endpoint.rstrip("/")
+    traces = OTLPSpanExporter(endpoint=f"{base}/v1/traces" if base else None, timeout=timeout_s)
+    metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics" if base else None, timeout=timeout_s)
+    return new_providers(
+        resource_of(campaign, run_id), BatchSpanProcessor(traces), [PeriodicExportingMetricReader(metrics)]
+    )
+
+
+def resource_of(campaign: str, run_id: str) -> Resource:
+    """Return what is told of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "headgate"}
+    attributes = {SERVICE_VERSION: headgate.__version__, "headgate.campaign": campaign, "headgate.run.id": run_id}
+    return Resource.create(named | attributes)
+
+
+def _number(trace_id: str) -> int | None:
+    try:
+        number = int(trace_id, 16)
+    except ValueError:
+        return None
+    return number if 0 < number < _TRACE_ID_LIMIT else None
