@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.own_server import PrivateServer, private_server
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
+    from headgate.orchestration.slot_audit import LimitReport, audit_limits, limit_reports
+    from headgate.orchestration.slot_limits import LimitRule, limit_rule
+    from headgate.orchestration.slot_service import SlotService, open_slot_service
+    from headgate.orchestration.slots import SlotBroker
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
     from headgate.orchestration.upkeep import run_compaction, run_report
     from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
@@ -40,11 +44,16 @@ __all__ = [
     "DemoChoices",
     "Deployment",
     "DeploymentFile",
+    "LimitReport",
+    "LimitRule",
     "PrivateServer",
     "SamplingOrder",
     "Schedule",
+    "SlotBroker",
+    "SlotService",
     "StopRequest",
     "artifact_key",
+    "audit_limits",
     "cancel_runs",
     "checked_deployments",
     "child_process",
@@ -53,6 +62,9 @@ __all__ = [
     "ensure_pool",
     "finished_runs",
     "has_ended",
+    "limit_reports",
+    "limit_rule",
+    "open_slot_service",
     "private_server",
     "read_deployment_file",
     "read_runs",
@@ -80,6 +92,10 @@ _WHERE: Final = {
     "leftovers": ("clear_leftovers",),
     "own_server": ("PrivateServer", "private_server"),
     "sampling_run": ("run_evaluation", "run_sampling"),
+    "slot_audit": ("LimitReport", "audit_limits", "limit_reports"),
+    "slot_limits": ("LimitRule", "limit_rule"),
+    "slot_service": ("SlotService", "open_slot_service"),
+    "slots": ("SlotBroker",),
     "stopping": ("StopRequest", "stop_on_signals"),
     "upkeep": ("run_compaction", "run_report"),
     "work_pool": ("POOL", "QUEUES", "ensure_pool"),

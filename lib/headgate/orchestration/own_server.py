@@ -72,7 +72,9 @@ class PrivateServer:
 
 
 @asynccontextmanager
-async def private_server(folder: Path, *, port: int = 0) -> AsyncIterator[PrivateServer]:
+async def private_server(
+    folder: Path, *, port: int = 0, keep_leases: bool = False, log_requests: bool = False
+) -> AsyncIterator[PrivateServer]:
     """Give a running server on loopback; it ends with the context, or with this process however that ends.
 
     A folder that was used before keeps its flow runs and artifacts.
@@ -80,6 +82,8 @@ async def private_server(folder: Path, *, port: int = 0) -> AsyncIterator[Privat
     Args:
         folder: all of its state; made when it is missing.
         port: 0 takes a free one.
+        keep_leases: whether leases of an earlier server in the folder live on; their holders must, too.
+        log_requests: whether each request is a line of `server.log`.
 
     Raises:
         InvalidInputError: if the port is taken.
@@ -91,10 +95,12 @@ async def private_server(folder: Path, *, port: int = 0) -> AsyncIterator[Privat
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(folder), "--factory"]
     command += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2", "--log-level", "warning"]
+    command += ["--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2"]
+    command += ["--log-level", "info" if log_requests else "warning"]
     environ = _server_environ(folder, port)
-    # Who held leases of an earlier server in this folder has ended with it.
-    await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
+    if not keep_leases:
+        # Who held leases of an earlier server in this folder has ended with it.
+        await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
     log = folder / "server.log"
     async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_SERVER_GRACE_S) as process:
         await _healthy(process, url)

@@ -163,7 +163,7 @@ class SlotService:
 
 
 @asynccontextmanager
-async def slot_service() -> AsyncIterator[SlotService]:
+async def open_slot_service() -> AsyncIterator[SlotService]:
     """Give the calls on a client of their own. A task of its own uses it: the client's retries are off in that task.
 
     Prefect's client would wait for up to a minute and more in the middle of a call; when to come again is for the bank

@@ -30,7 +30,7 @@ from headgate.orchestration.slot_audit import Disagreements
 from headgate.orchestration.slot_limits import LimitRule, rule_for
 from headgate.orchestration.slot_notices import Notices
 from headgate.orchestration.slot_register import known_slots, peers_at
-from headgate.orchestration.slot_service import NoSlots, SlotService, SlotServiceBusyError, slot_service
+from headgate.orchestration.slot_service import NoSlots, SlotService, SlotServiceBusyError, open_slot_service
 
 _PRESS_S: Final = 0.01
 """Pressure is looked at this long after it is told of, so that a storm of requests costs one look."""
@@ -112,7 +112,7 @@ class SlotBroker:
             self._loop.call_soon_threadsafe(self._loop.call_later, _PRESS_S, self._woken.set)
 
     async def _serve(self, admission: RequestAdmission, emit: Emit) -> None:
-        async with slot_service() as service:
+        async with open_slot_service() as service:
             async with asyncio.TaskGroup() as calls:
                 while not self._is_closing:
                     await self._rest(self._turn(service, admission, emit, calls))
@@ -129,13 +129,17 @@ class SlotBroker:
 
     async def _rest(self, delay_s: float | None) -> None:
         """Return when something happens, or after a time."""
-        timer = None if delay_s is None else asyncio.get_running_loop().call_later(delay_s, self._woken.set)
+        timer = None if delay_s is None else asyncio.create_task(self._ring(delay_s))
         try:
             await self._woken.wait()
         finally:
             self._woken.clear()
             if timer is not None:
                 timer.cancel()
+
+    async def _ring(self, delay_s: float) -> None:
+        await self._clock.sleep(delay_s)
+        self._woken.set()
 
     def _turn(
         self, service: SlotService, admission: RequestAdmission, emit: Emit, calls: asyncio.TaskGroup

@@ -1,0 +1,130 @@
+"""Request admission that takes its slots from a real Prefect server, on a clock that runs faster than the server's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from headgate.admission import (
+    SUCCESS,
+    AdmissionController,
+    BankRules,
+    LimitSeen,
+    ProviderModel,
+    RequestAdmission,
+    RequestItem,
+    RequestKey,
+)
+from headgate.core.events import Event
+from headgate.orchestration import SlotBroker, limit_rule, open_slot_service
+from headgate.orchestration.slot_service import SlotService
+from tests.admission.toy_laws import FixedLaw
+
+SPEED = 20.0
+"""A lease of 60 s ends after 3 s here; the server keeps it for its whole time, which is the safe way round."""
+
+
+class FastClock:
+    """Time that runs `SPEED` times as fast."""
+
+    def monotonic(self) -> float:
+        return time.monotonic() * SPEED
+
+    def wall(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / SPEED)
+
+
+def unique_host() -> str:
+    return f"{uuid.uuid4().hex[:8]}.test"
+
+
+class Site:
+    """One process's admission to one endpoint, with what it did."""
+
+    def __init__(self, host: str, slots: int, *, most: int | None = None, bank: BankRules | None = None) -> None:
+        self.clock = FastClock()
+        self.events: list[Event] = []
+        self.rule = limit_rule(host, slots, most=most)
+        self.model = ProviderModel(f"https://{host}/v1", "model")
+        self.admission = RequestAdmission(AdmissionController(FixedLaw), self.clock, self.events.append)
+        self.broker = SlotBroker([self.rule], bank, clock=self.clock, rng=random.Random(0))
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.done = 0
+        self._stop = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Site]:
+        cap = self.broker.follow(self.model, 1_000)
+        async with self.broker.serving(self.admission, self.events.append):
+            self.admission.register(self.model, cap, "model")
+            yield self
+
+    async def request(self, hold_s: float = 0.0) -> None:
+        """Send one request, which takes `hold_s` of real time."""
+        async with self.admission.admit(RequestItem(RequestKey(self.model), "group")) as admitted:
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+            await asyncio.sleep(hold_s)
+            self.in_flight -= 1
+            self.done += 1
+            admitted.outcome = SUCCESS
+
+    async def keep_busy(self, workers: int, hold_s: float) -> None:
+        """Send requests with this many workers until it is cancelled."""
+
+        async def work() -> None:
+            while True:
+                await self.request(hold_s)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(work())
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+
+@asynccontextmanager
+async def busy(site: Site, workers: int = 40, hold_s: float = 0.01) -> AsyncIterator[None]:
+    """Keep a site busy while the context lasts."""
+    task = asyncio.create_task(site.keep_busy(workers, hold_s))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(is_so: Callable[[], bool], within_s: float = 15.0) -> None:
+    """Return when something holds that the other side of a socket brings about."""
+    async with asyncio.timeout(within_s):
+        while not is_so():  # noqa: ASYNC110 - nothing here could tell
+            await asyncio.sleep(0.02)
+
+
+async def asked(use: Callable[[SlotService], object]) -> object:
+    """Return what a call of the service gives, made as another client."""
+
+    async def call() -> object:
+        async with open_slot_service() as service:
+            return await use(service)  # type: ignore[misc]
+
+    return await asyncio.create_task(call())
+
+
+async def limit_now(name: str) -> LimitSeen | None:
+    """Return a limit as the server shows it."""
+    return await asked(lambda service: service.limit(name))  # type: ignore[return-value]
+
+
+async def set_limit(name: str, slots: int) -> None:
+    """Create or change a limit as another client."""
+    await asked(lambda service: service.set_limit(name, slots))

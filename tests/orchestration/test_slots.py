@@ -1,0 +1,129 @@
+"""Slots leased from global concurrency limits of a real Prefect server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from headgate.core.events import SlotLimitChanged, SlotsLost
+from tests.orchestration.slot_site import Site, asked, busy, limit_now, set_limit, unique_host, until
+
+pytestmark = pytest.mark.slow
+
+
+async def test_requests_never_exceed_the_limit_and_every_slot_is_given_back(prefect: object) -> None:
+    site = Site(unique_host(), 10)
+    await set_limit(site.rule.name, 10)
+    async with site.open():
+        await asyncio.gather(*(site.request(0.02) for _ in range(60)))
+        seen = await limit_now(site.rule.name)
+    assert site.done == 60
+    assert site.most_in_flight == 10
+    assert seen is not None
+    assert seen.active_slots == 10
+    left = await limit_now(site.rule.name)
+    assert left is not None
+    assert left.active_slots == 0
+    holders = await asked(lambda service: service.holders())
+    assert site.broker.holder not in {holder.name for holder in holders}  # type: ignore[attr-defined]
+
+
+async def test_thousands_of_requests_make_a_handful_of_calls(prefect: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    send = httpx.AsyncClient.send
+
+    async def counted(client: httpx.AsyncClient, request: httpx.Request, **options: object) -> httpx.Response:
+        calls.append(f"{request.method} {request.url.path}")
+        return await send(client, request, **options)  # type: ignore[arg-type]
+
+    site = Site(unique_host(), 8)
+    await set_limit(site.rule.name, 8)
+    monkeypatch.setattr(httpx.AsyncClient, "send", counted)
+    async with site.open():
+        for _ in range(50):
+            await asyncio.gather(*(site.request() for _ in range(100)))
+    assert site.done == 5_000
+    assert len([call for call in calls if "increment" in call]) == 1
+    assert len(calls) < 40, calls
+
+
+async def test_a_change_in_the_ui_takes_effect_within_one_renewal(prefect: object) -> None:
+    site = Site(unique_host(), 16)
+    name = site.rule.name
+    await set_limit(name, 16)
+    async with site.open(), busy(site):
+        await until(lambda: site.in_flight == 16)
+        await set_limit(name, 4)
+        await until(lambda: site.in_flight == 4, within_s=5.0)
+        seen = await limit_now(name)
+        assert seen is not None
+        assert seen.active_slots <= 4
+        await set_limit(name, 12)
+        await until(lambda: site.in_flight == 12, within_s=5.0)
+    assert [e for e in site.events if isinstance(e, SlotLimitChanged)][1:] == [
+        SlotLimitChanged(name, 16, 4),
+        SlotLimitChanged(name, 4, 12),
+    ]
+
+
+async def test_a_limit_deleted_while_in_use_admits_nothing_until_it_is_back(prefect: object) -> None:
+    site = Site(unique_host(), 8)
+    name = site.rule.name
+    await set_limit(name, 8)
+    async with site.open(), busy(site):
+        await until(lambda: site.in_flight == 8)
+        await asked(lambda service: service._client.delete_global_concurrency_limit_by_name(name))
+        await until(lambda: "SlotLimitMissing" in site.kinds())
+        await until(lambda: site.in_flight == 0)
+        done = site.done
+        await asyncio.sleep(0.2)
+        assert site.done == done
+        assert SlotsLost(name, 8, 0, "limit_deleted") in site.events
+        await set_limit(name, 8)
+        await until(lambda: site.done > done)
+
+
+async def test_a_limit_that_does_not_exist_admits_nothing(prefect: object) -> None:
+    site = Site(unique_host(), 8)
+    async with site.open(), busy(site, workers=5):
+        await until(lambda: "SlotLimitMissing" in site.kinds())
+        await asyncio.sleep(0.3)
+    assert site.done == 0
+
+
+async def test_two_processes_with_different_caps_share_one_endpoint(prefect: object) -> None:
+    host = unique_host()
+    small, large = Site(host, 12, most=3), Site(host, 12)
+    await set_limit(small.rule.name, 12)
+    async with large.open(), busy(large):
+        await until(lambda: large.in_flight == 12)
+        async with small.open(), busy(small):
+            await until(lambda: small.in_flight == 3)
+            await until(lambda: large.in_flight == 9)
+            seen = await limit_now(large.rule.name)
+            assert seen is not None
+            assert seen.active_slots == 12
+    assert small.most_in_flight == 3
+
+
+async def test_a_process_that_comes_later_gets_its_share(prefect: object) -> None:
+    host = unique_host()
+    first, second = Site(host, 16), Site(host, 16)
+    await set_limit(first.rule.name, 16)
+    async with first.open(), busy(first):
+        await until(lambda: first.in_flight == 16)
+        async with second.open(), busy(second):
+            await until(lambda: second.in_flight == 8)
+            await until(lambda: first.in_flight == 8)
+        await until(lambda: first.in_flight == 16)
+
+
+async def test_an_endpoint_that_no_limit_covers_is_not_bounded(prefect: object) -> None:
+    site = Site(unique_host(), 8)
+    site.model = type(site.model)("https://elsewhere.test/v1", "model")
+    async with site.open():
+        await asyncio.gather(*(site.request() for _ in range(50)))
+    assert site.most_in_flight > 8 or site.done == 50
+    assert "SlotsLeased" not in site.kinds()
