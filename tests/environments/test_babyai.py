@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.core import Message
 from headgate.environments import Continue, Score, environment
 from headgate.environments.babyai import MAX_ROUNDS, MAX_STEPS, chosen_action
-from headgate.environments.babyai_plan import planned_actions
+from headgate.environments.babyai_plan import bot_steps, planned_actions
 from headgate.environments.babyai_view import DROP, FORWARD, LEFT, PICK_UP, RIGHT, TOGGLE, View, moved
 from headgate.environments.babyai_world import LEVELS, new_world
 
@@ -272,3 +272,10 @@ async def test_baselines_answer_any_conversation_with_an_available_action(kind):
         assert "not an action" not in answer.messages[0].content
         conversation += [Message("assistant", reply), *answer.messages]
     assert isinstance(answer, Score)
+
+
+def test_the_tasks_can_be_solved_given_steps_enough():
+    for index in range(0, 4_000, 400):
+        world = new_world(index)
+        bot_steps(world, 400)
+        assert world.reward > 0, f"task {index}"

@@ -27,7 +27,7 @@ def planned_actions(index: int, max_steps: int) -> tuple[str, ...]:
 
     Up to half a second of work the first time; the same at every call.
     """
-    trace = _bot_steps(new_world(index), max_steps)
+    trace = bot_steps(new_world(index), max_steps)
     world = new_world(index)
     plan: list[str] = []
     position = 0
@@ -52,7 +52,8 @@ class _Stretch:
     deeds: tuple[int, ...]
 
 
-def _bot_steps(world: World, max_steps: int) -> list[int]:
+def bot_steps(world: World, max_steps: int) -> list[int]:
+    """Play `world` as the bot does, until it is over; return the single steps, `max_steps` at most."""
     bot = _bot_class()(world.simulation)
     steps: list[int] = []
     try:

@@ -27,6 +27,8 @@ class EnvironmentSpec:
         licence: of the task data.
         source: where the rule and the data come from.
         chance_score: mean score of the random baseline, measured by `headgate bench environments`; None if unknown.
+        solver_rate: success rate of the solver baseline at least; lower where the bounds of an episode end before the
+            solution does.
     """
 
     name: str
@@ -39,6 +41,7 @@ class EnvironmentSpec:
     licence: str = "Apache-2.0"
     source: str = ""
     chance_score: float | None = None
+    solver_rate: float = 0.95
 
 
 @dataclass(frozen=True, slots=True)
