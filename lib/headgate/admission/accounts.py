@@ -54,6 +54,16 @@ class Account:
         breaker = self.breaker
         return self.in_flight < self.cap and self.blocked_until <= now and (breaker.is_closed or breaker.admits(now))
 
+    def pressure(self, now: float) -> Pressure | None:
+        """Return what holds every request of it now, whatever its domain."""
+        if self.in_flight >= self.cap:
+            return Pressure(PressureReason.AGGREGATE_CAP)
+        if self.blocked_until > now:
+            return Pressure(PressureReason.COOLDOWN, self.blocked_until)
+        if self.breaker.admits(now):
+            return None
+        return Pressure(PressureReason.BREAKER_OPEN, self.breaker.until if self.breaker.until > now else None)
+
 
 @dataclass(slots=True, eq=False)
 class KeyState:
@@ -82,13 +92,9 @@ class KeyState:
     def pressure(self, now: float) -> Pressure | None:
         """Return what a request would have to wait for now."""
         account = self.account
-        if account.in_flight >= account.cap:
-            return Pressure(PressureReason.AGGREGATE_CAP)
-        if account.blocked_until > now:
-            return Pressure(PressureReason.COOLDOWN, account.blocked_until)
-        if not account.breaker.admits(now):
-            until = account.breaker.until
-            return Pressure(PressureReason.BREAKER_OPEN, until if until > now else None)
+        pressure = account.pressure(now)
+        if pressure is not None:
+            return pressure
         if self.waiting:
             return Pressure(PressureReason.WAITERS)
         if self.in_flight >= self.law.limit:

@@ -145,7 +145,7 @@ class AdmissionController:
             self.effects.released(held, outcome.kind.value, now)
         self._after(account, now)
         if not (account.in_flight or account.caps):
-            self._accounts.forget(account)
+            self._forget(account)
         return ReleaseOutcome.RELEASED
 
     def report(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
@@ -214,7 +214,7 @@ class AdmissionController:
         for key in account.keys.values():
             self._refuse_all(key, denied, now)
         if not account.in_flight:
-            self._accounts.forget(account)
+            self._forget(account)
 
     def set_provider_cap(self, provider: str, slots: int | None, now: float) -> None:
         """Bound what this process may have in flight at a provider; None takes the bound away, 0 admits nothing.
@@ -228,6 +228,8 @@ class AdmissionController:
         before = slots_of(state)
         if before == slots:
             return
+        if self.changes_at <= now:
+            self.tick(now)
         state.slots = math.inf if slots is None else slots
         self.effects.slots_changed(provider, before, slots)
         self._pump(state, now)
@@ -276,9 +278,14 @@ class AdmissionController:
     # Views.
 
     def pressure(self, key: RequestKey, now: float) -> Pressure | None:
-        """Return what a request of `key` would have to wait for, or None if nothing (or its model is not known)."""
-        state = self._accounts.key(key)
-        return None if state is None else state.pressure(now)
+        """Return what a request of `key` would have to wait for; None if nothing, or if its model is not registered."""
+        state = self._keys.get(key)
+        if state is not None:
+            return state.pressure(now)
+        account = self._accounts.by_name.get(key.account)
+        if account is None:
+            return None
+        return account.pressure(now) or (Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None)
 
     def snapshot(self, key: RequestKey, now: float) -> KeySnapshot | None:
         """Return one key as it is now; None when no request of it was ever made."""
@@ -325,6 +332,8 @@ class AdmissionController:
             key = self._accounts.key(item.key)
             if key is None:
                 return Denied(DenyReason.UNREGISTERED, detail=f"{item.key.account} is not registered")
+            if self.is_watched:
+                self._note_key(key, now)
         if key.in_flight >= key.law.limit:
             change = key.law.tick(now)
             if change is not None:
@@ -496,6 +505,14 @@ class AdmissionController:
                     due_at = min(due_at, max(at, now + _LEAST_TICK_S))
         self._agenda.set_due(account, due_at)
         self.changes_at = min(self.changes_at, due_at)
+
+    def _forget(self, account: Account) -> None:
+        """Drop an account that nobody may ask and that nothing is in flight at."""
+        self._agenda.set_due(account, math.inf)
+        self._accounts.forget(account)
+        for key in account.keys.values():
+            if key.told is not None:
+                self.effects.pending.append(PressureChanged(key.key, None))
 
     # Pressure.
 

@@ -82,13 +82,22 @@ class Flow:
     """The requests of one group that wait for one key: what the fair queue sees as one item of one group.
 
     The fair queue holds the flow once, however many requests wait in it; so a waiter joins and leaves in O(1).
+
+    Attributes:
+        owner: group that waits.
+        name: of the flow; what the fair queue calls its group.
+        share: weight of the group.
+        weight: part of it that falls to this flow.
+        tickets: who waits, in order of arrival.
     """
 
-    __slots__ = ("group", "key", "lane", "name", "priority", "tickets", "weight")
+    __slots__ = ("group", "key", "lane", "name", "owner", "priority", "share", "tickets", "weight")
 
-    def __init__(self, name: str, key: KeyState, weight: float) -> None:
-        self.name = name
-        self.group = name
+    def __init__(self, owner: str, key: KeyState, weight: float) -> None:
+        self.owner = owner
+        self.name = f"{owner}\n{key.lane}"
+        self.group = self.name
+        self.share = weight
         self.lane = key.lane
         self.key = key
         self.weight = weight

@@ -16,30 +16,33 @@ class Waiters:
     """The waiters of one provider. Pure; owned by the controller.
 
     One fair queue, whose lanes are the request keys and whose items are flows (a group in a key): groups share a
-    provider's slots, and a model's cap over its domains, by weight, and a key that admits nothing holds up no other.
+    provider's slots, and a model's cap over its domains, by weight, and a key that admits nothing holds up no other. A
+    group that waits in several open keys has one share, divided among them.
 
     Invariants (`validate`): a flow is in the queue exactly while somebody waits in it; `count` is the sum over flows;
     `ready` is how many keys are open, each of them with waiters.
     """
 
-    __slots__ = ("_queue", "count", "ready")
+    __slots__ = ("_groups", "_queue", "count", "ready")
 
     def __init__(self) -> None:
         self._queue: FairQueue[Flow] = FairQueue(id_of=attrgetter("name"), lane_of=attrgetter("lane"))
+        self._groups: dict[str, list[Flow]] = {}
         self.count = 0
         self.ready = 0
 
     def add(self, ticket: Ticket, key: KeyState) -> None:
-        """Let a ticket wait; a key that gets its first waiter is closed. O(log flows), O(1) behind others of its flow."""
+        """Let a ticket wait; the first waiter of a key finds it closed. O(log flows)."""
         if not key.waiting:
             self._queue.close_lane(key.lane)
         group = ticket.item.group
         flow = key.flows.get(group)
         if flow is None:
-            flow = key.flows[group] = Flow(f"{group}\n{key.lane}", key, ticket.item.weight)
-            self._queue.enqueue((flow,))
+            flow = key.flows[group] = Flow(group, key, ticket.item.weight)
+            self._groups.setdefault(group, []).append(flow)
+            self._enqueue(flow)
         else:
-            flow.weight = ticket.item.weight
+            flow.share = ticket.item.weight
         flow.tickets[ticket.number] = ticket
         ticket.flow = flow
         key.waiting += 1
@@ -53,7 +56,7 @@ class Waiters:
         del flow.tickets[ticket.number]
         if not flow.tickets:
             self._queue.discard(flow.name)
-            del flow.key.flows[ticket.item.group]
+            self._drop(flow)
         self._left(ticket, flow)
 
     def select(self) -> Selection[Flow] | None:
@@ -66,9 +69,9 @@ class Waiters:
         self._queue.commit(selection)
         _, ticket = flow.tickets.popitem(last=False)
         if flow.tickets:
-            self._queue.enqueue((flow,))
+            self._enqueue(flow)
         else:
-            del flow.key.flows[ticket.item.group]
+            self._drop(flow)
         self._left(ticket, flow)
         return ticket
 
@@ -86,6 +89,20 @@ class Waiters:
             self.ready += 1
             self._queue.open_lane(key.lane)
 
+    def _enqueue(self, flow: Flow) -> None:
+        """Let a flow wait for its next turn, with its part of its group's weight."""
+        siblings = self._groups[flow.owner]
+        rivals = 1 if len(siblings) == 1 else sum(other is flow or other.key.is_open for other in siblings)
+        flow.weight = flow.share / rivals
+        self._queue.enqueue((flow,))
+
+    def _drop(self, flow: Flow) -> None:
+        del flow.key.flows[flow.owner]
+        siblings = self._groups[flow.owner]
+        siblings.remove(flow)
+        if not siblings:
+            del self._groups[flow.owner]
+
     def _left(self, ticket: Ticket, flow: Flow) -> None:
         ticket.flow = None
         flow.key.waiting -= 1
@@ -98,6 +115,7 @@ class Waiters:
         self._queue.validate()
         flows = [flow for key in keys for flow in key.flows.values()]
         assert {flow.name for flow in flows} == {flow.name for flow in self._queue.items()}, "a flow is not queued"
+        assert {flow.name for flow in flows} == {flow.name for group in self._groups.values() for flow in group}
         assert self.count == sum(len(flow.tickets) for flow in flows) == sum(key.waiting for key in keys)
         assert self.ready == sum(key.is_open for key in keys), "open keys are miscounted"
         for key in keys:

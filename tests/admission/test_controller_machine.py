@@ -1,0 +1,253 @@
+"""Whatever happens in whatever order, the controller keeps its invariants and answers everybody once."""
+
+from __future__ import annotations
+
+import copy
+from typing import ClassVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headgate.admission import (
+    AdmissionController,
+    BreakerRule,
+    Denied,
+    DenyReason,
+    Domain,
+    OutcomeKind,
+    PressureChanged,
+    ProviderModel,
+    RequestItem,
+    RequestKey,
+    RequestLease,
+    RequestOutcome,
+    Ticket,
+)
+from headgate.core import ReleaseOutcome
+from tests.admission.toy_laws import FixedLaw, ToyLaw
+
+ACCOUNTS = [ProviderModel("one", "a"), ProviderModel("one", "b"), ProviderModel("two", "a")]
+KEYS = [RequestKey(account, domain) for account in ACCOUNTS for domain in (Domain.CHAT, Domain.EMBEDDING)]
+WEIGHTS = {"x": 1.0, "y": 3.0, "z": 0.5}
+OUTCOMES = st.builds(
+    RequestOutcome,
+    st.sampled_from([OutcomeKind.SUCCESS, *OutcomeKind]),
+    retry_after_s=st.sampled_from([None, 0.0, 1.0, 5.0, 1e9]),
+)
+
+
+class Admission(RuleBasedStateMachine):
+    """Mirrors who waits, who holds a lease and whose slot is kept."""
+
+    rule_of_breaker: ClassVar[BreakerRule] = BreakerRule(refusals=2, first_s=3.0, longest_s=30.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.controller = AdmissionController(ToyLaw, breaker=self.rule_of_breaker, generation=2, trace_requests=True)
+        self.waiting: list[Ticket] = []
+        self.sending: list[RequestLease] = []
+        self.kept: list[RequestLease] = []
+        self.gone: list[RequestLease] = []
+        self.caps: dict[ProviderModel, dict[str, int]] = {account: {} for account in ACCOUNTS}
+        self.slots: dict[str, int | None] = {"one": None, "two": None}
+        self.pressure: dict[RequestKey, object] = {}
+        for account in ACCOUNTS:
+            self.register(account, "m", 3)
+        self.controller.watch(self.now)
+
+    # What the outside does.
+
+    @rule(account=st.sampled_from(ACCOUNTS), alias=st.sampled_from(["m", "n"]), cap=st.integers(1, 5))
+    def register(self, account: ProviderModel, alias: str, cap: int) -> None:
+        self.controller.register(account, cap, alias, self.now)
+        self.caps[account][alias] = cap
+        self.settle()
+
+    @rule(account=st.sampled_from(ACCOUNTS), alias=st.sampled_from(["m", "n"]))
+    def unregister(self, account: ProviderModel, alias: str) -> None:
+        self.controller.unregister(account, alias, self.now)
+        self.caps[account].pop(alias, None)
+        self.settle()
+
+    @rule(provider=st.sampled_from(["one", "two"]), slots=st.sampled_from([None, 0, 1, 2, 4]))
+    def set_slots(self, provider: str, slots: int | None) -> None:
+        self.controller.set_provider_cap(provider, slots, self.now)
+        self.slots[provider] = slots
+        self.settle()
+
+    @rule(law=st.sampled_from([FixedLaw, ToyLaw]))
+    def change_the_law(self, law: type[FixedLaw]) -> None:
+        self.controller.set_law(law, self.now)
+        self.settle()
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        group=st.sampled_from(list(WEIGHTS)),
+        patience=st.sampled_from([None, 0.0, 4.0, 20.0]),
+        prepared=st.booleans(),
+    )
+    def request(self, key: RequestKey, group: str, patience: float | None, prepared: bool) -> None:
+        deadline = None if patience is None else self.now + patience
+        item = RequestItem(key, group, WEIGHTS[group], deadline)
+        mine = Ticket(item) if prepared else None
+        answer = self.controller.request(item, self.now, mine)
+        self.settle()
+        if isinstance(answer, RequestLease):
+            assert mine is None or mine.lease is answer
+            self.sending.append(answer)
+        elif isinstance(answer, Ticket):
+            assert mine is None or mine is answer
+            assert answer.flow is not None
+            self.waiting.append(answer)
+        else:
+            assert answer.reason in {DenyReason.UNREGISTERED, DenyReason.QUEUE_TIMEOUT, DenyReason.SHUTDOWN}
+            assert (answer.reason is DenyReason.UNREGISTERED) == (not self.caps[key.account]) or self.controller.closed
+
+    @rule(key=st.sampled_from(KEYS))
+    def try_at_once(self, key: RequestKey) -> None:
+        free = self.controller.pressure(key, self.now) is None
+        answer = self.controller.try_acquire(RequestItem(key), self.now)
+        self.settle()
+        if isinstance(answer, RequestLease):
+            self.sending.append(answer)
+            assert not any(t.item.key == key for t in self.waiting), "it went before somebody who waits for the same"
+        elif self.controller.changes_at > self.now:
+            assert not free or not self.caps[key.account] or self.controller.closed
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def give_up_waiting(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(self.waiting))
+        self.waiting.remove(ticket)
+        assert self.controller.cancel(ticket, self.now)
+        assert not self.controller.cancel(ticket, self.now)
+        self.settle()
+
+    @precondition(lambda self: self.sending)
+    @rule(data=st.data())
+    def give_up_after_the_grant(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.sending))
+        self.sending.remove(lease)
+        ticket = Ticket(lease.item)
+        ticket.lease = lease
+        assert self.controller.cancel(ticket, self.now)
+        assert not self.controller.cancel(ticket, self.now)
+        self.gone.append(lease)
+        self.settle()
+
+    @precondition(lambda self: self.sending or self.kept)
+    @rule(data=st.data(), outcome=OUTCOMES)
+    def release(self, data: st.DataObject, outcome: RequestOutcome) -> None:
+        lease = data.draw(st.sampled_from(self.sending + self.kept))
+        (self.sending if lease in self.sending else self.kept).remove(lease)
+        assert self.controller.release(lease, outcome, self.now) is ReleaseOutcome.RELEASED
+        self.gone.append(lease)
+        self.settle()
+
+    @precondition(lambda self: self.sending)
+    @rule(data=st.data(), outcome=OUTCOMES)
+    def report(self, data: st.DataObject, outcome: RequestOutcome) -> None:
+        lease = data.draw(st.sampled_from(self.sending))
+        assert self.controller.report(lease, outcome, self.now) is ReleaseOutcome.RELEASED
+        assert self.controller.report(lease, outcome, self.now) is ReleaseOutcome.DUPLICATE
+        self.sending.remove(lease)
+        self.kept.append(lease)
+        self.settle()
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data())
+    def readmit(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.kept))
+        before = copy.copy(lease)
+        answer = self.controller.readmit(lease, self.now)
+        self.settle()
+        if isinstance(answer, Denied):
+            assert answer.reason in {DenyReason.COOLDOWN, DenyReason.BREAKER_OPEN}
+            assert answer.retry_at is not None
+            assert answer.retry_at > self.now
+            return
+        assert answer is lease
+        self.kept.remove(lease)
+        self.sending.append(lease)
+        assert self.controller.release(before, RequestOutcome(OutcomeKind.SUCCESS), self.now) is ReleaseOutcome.STALE
+
+    @precondition(lambda self: self.gone)
+    @rule(data=st.data(), outcome=OUTCOMES)
+    def release_what_is_not_held(self, data: st.DataObject, outcome: RequestOutcome) -> None:
+        lease = data.draw(st.sampled_from(self.gone))
+        assert self.controller.release(lease, outcome, self.now) is ReleaseOutcome.DUPLICATE
+        assert self.controller.report(lease, outcome, self.now) is ReleaseOutcome.DUPLICATE
+        answer = self.controller.readmit(lease, self.now)
+        assert isinstance(answer, Denied)
+        assert answer.reason is DenyReason.NOT_HELD
+        foreign = copy.copy(lease)
+        foreign.generation = 1
+        assert self.controller.release(foreign, outcome, self.now) is ReleaseOutcome.WRONG_GENERATION
+        unknown = copy.copy(lease)
+        unknown.number = 10**9
+        assert self.controller.release(unknown, outcome, self.now) is ReleaseOutcome.UNKNOWN
+        self.settle()
+
+    @rule(seconds=st.sampled_from([0.001, 0.5, 2.0, 7.0, 70.0]))
+    def time_passes_unseen(self, seconds: float) -> None:
+        """Nobody ticks: the next call must do what is due by itself."""
+        self.now += seconds
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 10.0, 60.0]))
+    def time_passes(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.controller.changes_at <= until:
+            self.now = max(self.now, self.controller.changes_at)
+            self.controller.tick(self.now)
+            assert self.controller.changes_at > self.now, "the timer would fire again at once"
+            self.settle()
+        self.now = until
+
+    @precondition(lambda self: len(self.gone) > 15)
+    @rule()
+    def shut_down(self) -> None:
+        self.controller.shutdown("the test ends", self.now)
+        self.settle()
+        assert not self.waiting
+
+    # What must hold.
+
+    def settle(self) -> None:
+        """Take what the controller has answered."""
+        for effect in self.controller.effects.drain():
+            if isinstance(effect, PressureChanged):
+                assert self.pressure.get(effect.key) != effect.pressure, "told what had not changed"
+                self.pressure[effect.key] = effect.pressure
+            elif isinstance(effect, Ticket):
+                assert effect.flow is None
+                assert (effect.lease is None) != (effect.denied is None)
+                if effect in self.waiting:
+                    self.waiting.remove(effect)
+                if effect.lease is not None:
+                    assert effect.item.deadline is None or effect.item.deadline > self.now, "served after its deadline"
+                    self.sending.append(effect.lease)
+
+    @invariant()
+    def holds(self) -> None:
+        self.controller.validate(self.now)
+        assert self.controller.waiting() == len(self.waiting)
+        held = self.sending + self.kept
+        assert len({lease.number for lease in held}) == len(held)
+        for provider in self.slots:
+            assert self.controller.in_flight(provider) == sum(
+                1 for lease in held if lease.item.key.account.provider == provider
+            )
+        for account, caps in self.caps.items():
+            snapshot = self.controller.account_snapshot(account, self.now)
+            assert (snapshot.cap if snapshot else 0) == min(caps.values(), default=0)
+        if self.controller.changes_at > self.now:
+            for snapshot in self.controller.snapshots(self.now):
+                told = self.pressure.get(snapshot.key)
+                if self.caps[snapshot.key.account]:
+                    assert told == self.controller.pressure(snapshot.key, self.now), "a change of pressure was not told"
+
+
+TestAdmission = Admission.TestCase
+TestAdmission.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
