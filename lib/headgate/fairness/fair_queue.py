@@ -224,6 +224,10 @@ class FairQueue(Generic[T]):
         self._tops.extend([] for _ in range(len(self._tops), rank + 1))
         self._list_lane(entry)
 
+    def has_group(self, group: str) -> bool:
+        """Return whether a group has items here."""
+        return group in self._groups
+
     def relist(self, group: str) -> None:
         """List a group again when the lane of its head may have changed. O(log groups)."""
         entry = self._groups.get(group)

@@ -1,14 +1,76 @@
-"""Scheduling: the fair ready queue, backpressure, task leases and the dispatcher that joins them."""
+"""Scheduling: fair ready queue, task admission, stages, the adaptive frontier, and the loop that joins them."""
 
 from headgate.scheduling.backpressure import Backpressure
-from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Explanation, Held
+from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Held
+from headgate.scheduling.early_stop import EarlyStop
+from headgate.scheduling.explaining import Explanation
+from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierStep, FrontierView
+from headgate.scheduling.holdings import Holdings
+from headgate.scheduling.loop import DispatchLoop, LoopResult, RetryRules
+from headgate.scheduling.policies import (
+    Allowed,
+    BoundedBorrow,
+    Claim,
+    DenyReason,
+    Refused,
+    StrictFair,
+    TaskPolicy,
+    debt,
+    evaluate,
+)
+from headgate.scheduling.pressure import PressureRules
 from headgate.scheduling.ready_queue import FairReadyQueue
+from headgate.scheduling.row_groups import RowGroup
+from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
+from headgate.scheduling.tracing import Trace
+from headgate.scheduling.verdicts import (
+    Defect,
+    Failure,
+    Retry,
+    RetryLaterError,
+    TaskFailedError,
+    Verdict,
+    verdict_of,
+)
 
 __all__ = [
+    "AdaptiveFrontier",
+    "Allowed",
     "Backpressure",
+    "BlockReason",
+    "BoundedBorrow",
+    "Claim",
+    "Defect",
+    "DenyReason",
     "Dispatch",
+    "DispatchLoop",
     "Dispatcher",
+    "Dropped",
+    "EarlyStop",
     "Explanation",
+    "Failure",
     "FairReadyQueue",
+    "FrontierRules",
+    "FrontierStep",
+    "FrontierView",
     "Held",
+    "Holdings",
+    "LoopResult",
+    "PressureRules",
+    "Progress",
+    "Refused",
+    "Retry",
+    "RetryLaterError",
+    "RetryRules",
+    "RowGroup",
+    "StageGraph",
+    "StageState",
+    "StrictFair",
+    "TaskFailedError",
+    "TaskPolicy",
+    "Trace",
+    "Verdict",
+    "debt",
+    "evaluate",
+    "verdict_of",
 ]

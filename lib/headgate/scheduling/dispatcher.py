@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
-from headgate.fairness import StaleSelection
-from headgate.scheduling.ready_queue import FairReadyQueue
+from headgate.fairness import Selection, StaleSelection
+from headgate.scheduling.dispatch_events import DispatchEvents
+from headgate.scheduling.explaining import Explanation, explained
+from headgate.scheduling.holdings import Holdings
+from headgate.scheduling.policies import Claim, DenyReason, Refused, StrictFair, TaskPolicy, evaluate
+from headgate.scheduling.pressure import PressureBoard, PressureRules
+from headgate.scheduling.shelves import CAPPED, CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf
+from headgate.scheduling.tracing import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,145 +32,452 @@ class Held:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Which gate holds a task (`headgate why`)."""
+@dataclass(slots=True)
+class Lane:
+    """One model's way to the workers: open while it has a free parallel slot, is not held, and would not only wait."""
 
-    task_id: TaskId
-    state: str
-    gate: str
-    reason: str
-    until: float | None = None
-    ahead: int = 0
+    max_parallel: int | None = None
+    in_flight: int = 0
+    held_until: float | None = None
+
+
+Choice = tuple[Shelf, Selection[Task], float]
 
 
 class Dispatcher:
-    """The ready queue, the leases on scheduler resources, and the lanes of the models, as one decision maker.
+    """The ready tasks, the leases on scheduler resources, and the lanes of the models, as one decision maker.
 
-    A lane is open while the model has a free parallel slot and is not held (paused). Worker slots are a limit, not
-    polling loops: a task gets its lease before anything is spawned for it, so no worker waits hidden.
+    A task gets its lease before anything is spawned for it, so no worker waits hidden. `on_change` is called after
+    everything that can let a task run: whoever sleeps until then misses nothing.
 
-    Owned by the campaign's loop. Invariants: those of its queue and its book; requests in flight of a model never
-    exceed its `max_parallel` unless that was lowered under them.
+    Owned by the campaign's loop or by a `DispatchLoop`. Invariants: those of its queue, its book and its holdings;
+    requests in flight of a model never exceed its `max_parallel` unless that was lowered under them.
     """
 
-    def __init__(self, resources: Mapping[str, int], *, holder: HolderId) -> None:
-        self.queue = FairReadyQueue()
+    def __init__(
+        self,
+        resources: Mapping[str, int],
+        *,
+        holder: HolderId,
+        policy: TaskPolicy | None = None,
+        pressure: PressureRules | None = None,
+        governed: Iterable[str] | None = None,
+        max_parked: int | None = None,
+        is_roster_open: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+        trace: Trace | None = None,
+    ) -> None:
+        """Prepare a dispatcher.
+
+        Args:
+            resources: scheduler resource -> units in all.
+            holder: in whose name leases are given.
+            policy: what a group may hold; `StrictFair` unless given.
+            pressure: how long pressured lanes are passed over.
+            governed: the resources that the policy is about; all but `submission`, unless a task takes only that.
+            max_parked: leases that can be parked at once; as many as the largest limit unless given.
+            is_roster_open: whether models that were never set run without a limit of their own.
+            on_change: called when a task that had to wait may run now; must not call back.
+            trace: where events go.
+        """
+        self.policy: TaskPolicy = policy if policy is not None else StrictFair()
         self.book = LeaseBook(dict(resources))
-        self._holder = holder
-        self._max_parallel: dict[str, int] = {}
-        self._in_flight: dict[str, int] = {}
-        self._held_until: dict[str, float] = {}
-        self._leases: dict[TaskId, Lease] = {}
+        self.queue = ReadyShelves(None if governed is None else frozenset(governed))
+        self.pressure = PressureBoard(pressure or PressureRules())
+        self.holdings = Holdings()
+        self.on_change = on_change
         self.enqueued = 0
         self.dequeued = 0
+        self.shut_down_by = ""
+        self.lanes: dict[str, Lane] = {}
+        self._holder = holder
+        self.is_roster_open = is_roster_open
+        self._max_parked = max_parked if max_parked is not None else max(resources.values(), default=0)
+        self._counts = self.policy.has_shares
+        self._running: dict[TaskId, Dispatch] = {}
+        self._events: DispatchEvents | None = None
+        self._left_seen = 0
+        self._reserve_ends: float | None = None
+        if trace is not None:
+            self.trace_to(trace)
+
+    def trace_to(self, trace: Trace) -> None:
+        """Tell what happens from now on."""
+        self._events = DispatchEvents(trace)
+
+    # What can run.
 
     def set_model(self, model: str, max_parallel: int) -> None:
         """Let a model run `max_parallel` tasks at once."""
-        self._max_parallel[model] = max_parallel
+        self._lane(model).max_parallel = max_parallel
         self._update_lane(model)
+        self.on_change()
 
     def remove_model(self, model: str) -> list[Task]:
         """Withdraw a model's queued tasks; what is in flight runs on. Returns the withdrawn tasks."""
-        self._max_parallel.pop(model, None)
-        self._held_until.pop(model, None)
-        self._update_lane(model)
-        return self.queue.discard_where(lambda task: task.model == model)
+        lane = self._lane(model)
+        lane.max_parallel, lane.held_until = None, None
+        self.pressure.put(model, None, None)
+        self.queue.set_state(model, CLOSED)
+        withdrawn = self.discard_where(lambda task: task.model == model)
+        if not lane.in_flight:
+            del self.lanes[model]
+        return withdrawn
 
     def hold(self, model: str, until: float) -> None:
         """Start nothing of a model until `until`, or until `unhold`."""
-        self._held_until[model] = until
+        self._lane(model).held_until = until
         self._update_lane(model)
 
     def unhold(self, model: str) -> None:
         """Let a held model run again."""
-        self._held_until.pop(model, None)
+        self._lane(model).held_until = None
         self._update_lane(model)
+        self.on_change()
 
-    def enqueue(self, tasks: Iterable[Task]) -> int:
+    def set_pressure(self, model: str, reason: str | None, until: float | None = None) -> None:
+        """Tell that the endpoint of a model is under pressure, or (None) no longer.
+
+        Its tasks start when no task of an open lane can, and after a bounded number of pass-overs. Under a reason
+        in `USELESS` they do not start at all until `until`, or until told that it is over.
+        """
+        self.pressure.put(model, reason, until)
+        self._update_lane(model)
+        if reason is None or self.queue.state(model) != CLOSED:
+            self.on_change()
+
+    def set_limit(self, resource: str, limit: int) -> None:
+        """Change the units of a resource; lowered under its holders, it denies until enough came back."""
+        self.book.set_limit(resource, limit)
+        for shelf in self.queue.shelves():
+            for group in shelf.standing_above(0):
+                self._restand(shelf, group)
+        self.on_change()
+
+    def shut_down(self, reason: str) -> None:
+        """Start nothing more; what runs runs on."""
+        self.shut_down_by = reason
+
+    # The life of a task.
+
+    def enqueue(self, tasks: Iterable[Task], now: float = 0.0) -> int:
         """Add ready tasks; one that is queued or running already is ignored. Returns how many were added.
 
         A task whose model is not known (any more) waits until `set_model` makes it known.
         """
-        fresh = [task for task in tasks if task.task_id not in self._leases]
-        for model in {task.model for task in fresh}:
-            if model not in self._max_parallel:
-                self._update_lane(model)
-        added = self.queue.enqueue(fresh)
-        self.enqueued += len(added)
-        return len(added)
+        added = 0
+        for task in tasks:
+            if task.task_id in self._running:
+                continue
+            if task.model not in self.lanes:
+                self._lane(task.model)
+                self._update_lane(task.model)
+            shelf = self.queue.shelf_for(task)
+            if self._counts and not shelf.has_group(task.group):
+                self._stand_for(shelf, task.group)
+            if not self.queue.add(shelf, task):
+                continue
+            added += 1
+            if self._counts:
+                self.holdings.queued(task.group, task.weight, shelf.governed, now)
+            if self._events is not None:
+                self._events.enqueued(task, shelf.units, len(self.queue))
+        self.enqueued += added
+        if added:
+            self.on_change()
+        return added
 
     def next(self, now: float) -> Dispatch | Held:
         """Return the next task with its lease, or what holds it."""
-        if not len(self.queue):
-            return Held("queue_empty", "no task is ready")
-        selection = self.queue.select_next()
-        if selection is None:
-            return Held("lanes_closed", "every model with ready tasks is paused or has all its parallel slots in use")
-        lease = self.book.acquire(self._holder, selection.item.resources, now, subject=selection.item.task_id)
+        if self.shut_down_by:
+            return Held(DenyReason.SHUTDOWN, self.shut_down_by)
+        if self.pressure and (ends := self.pressure.next_end()) is not None and ends <= now:
+            for model in self.pressure.end_due(now):
+                self._update_lane(model)
+        shelves = self.queue.stocked(self.book)
+        choice = self._choose(shelves, now) if shelves else None
+        if choice is None:
+            held = self._held(shelves)
+            if self._events is not None:
+                self._events.held(held.reason, held.detail, len(self.queue), len(self._running))
+            return held
+        shelf, selection, tag = choice
+        task = selection.item
+        lease = self.book.acquire(self._holder, task.resources, now, subject=task.task_id)
         if isinstance(lease, Denied):
+            if self._events is not None:
+                self._events.denied(task, lease)
             return Held(lease.reason, f"{lease.capacity}: wants {lease.wanted}, {lease.available} free")
-        task = self.queue.commit(selection)
-        if isinstance(task, StaleSelection):
+        if self._counts:
+            # Before the commit, which lists the group's next task: there it stands as with this lease.
+            self.holdings.took(task.group, task.weight, shelf.governed, now)
+            if self._stand_for(shelf, task.group) and self._events is not None:
+                self._events.capped(task.group, shelf.standing(task.group), shelf.governed)
+        committed = shelf.commit(selection)
+        if isinstance(committed, StaleSelection):
             self.book.release(lease)
-            return Held("stale_selection", task.reason)
-        self.dequeued += 1
-        self._leases[task.task_id] = lease
-        self._in_flight[task.model] = self._in_flight.get(task.model, 0) + 1
-        self._update_lane(task.model)
-        return Dispatch(task, lease)
+            if self._counts:
+                self.holdings.gave_back(task.group, shelf.governed)
+                self._restand(shelf, task.group)
+            if self._events is not None:
+                self._events.stale(task, committed.reason)
+            return Held("stale_selection", committed.reason)
+        self.queue.served(tag)
+        dispatch = Dispatch(task, lease)
+        self._started(dispatch, shelf)
+        return dispatch
 
-    def finished(self, task: Task, lease: Lease) -> ReleaseOutcome:
-        """Take a lease back, whatever became of the task."""
+    def finished(self, task: Task, lease: Lease, now: float | None = None) -> ReleaseOutcome:
+        """Take a lease back, whatever became of the task; `now` is for the event alone."""
+        was_parked = lease.lease_id in self.book.parked
         outcome = self.book.release(lease)
         if outcome is ReleaseOutcome.RELEASED:
-            del self._leases[task.task_id]
-            self._in_flight[task.model] -= 1
-            self._update_lane(task.model)
+            del self._running[task.task_id]
+            lane = self.lanes[task.model]
+            lane.in_flight -= 1
+            if self._counts and not was_parked:
+                self._give_back(task)
+            if lane.max_parallel is None and not self.is_roster_open:
+                if not lane.in_flight and not self.queue.queued(task.model):
+                    del self.lanes[task.model]
+            elif lane.in_flight + 1 == lane.max_parallel:
+                self._update_lane(task.model)
+            self.on_change()
+        if self._events is not None:
+            units = self.queue.shelf_for(task).units
+            self._events.released(task, lease, units, outcome, lease.acquired_at if now is None else now)
         return outcome
+
+    def park(self, lease: Lease) -> bool:
+        """Lend the units of a lease to others while its task's request waits; return False when it stays as it is.
+
+        At most `max_parked` leases are parked at once, so that no more tasks than that come back above the limits.
+        """
+        running = self._running.get(TaskId(lease.subject))
+        if len(self.book.parked) >= self._max_parked or running is None or running.lease is not lease:
+            return False
+        if not self.book.park(lease):
+            return False
+        if self._counts:
+            self._give_back(running.task)
+        if self._events is not None:
+            self._events.parked(running.task, lease, self.queue.shelf_for(running.task).units)
+        self.on_change()
+        return True
+
+    def unpark(self, lease: Lease, now: float = 0.0) -> bool:
+        """Give a parked lease its units back at once; return whether it was parked.
+
+        The task goes on without waiting: it holds a request's slot by now, which is scarcer than a worker. What was
+        started in its place runs on above the limit, and nothing new starts until enough has come back.
+        """
+        if not self.book.unpark(lease):
+            return False
+        task = self._running[TaskId(lease.subject)].task
+        shelf = self.queue.shelf_for(task)
+        if self._counts:
+            self.holdings.took(task.group, task.weight, shelf.governed, now)
+            self._restand_all(task.group)
+        if self._events is not None:
+            self._events.unparked(task, lease, shelf.units)
+        return True
+
+    def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
+        """Withdraw all queued tasks that fulfil the condition; return them. O(tasks)."""
+        gone = self.queue.discard_where(condition)
+        if self._counts:
+            for task in gone:
+                self.holdings.dequeued(task.group, self.queue.shelf_for(task).governed)
+        return gone
+
+    # What is going on.
 
     def in_flight(self, model: str | None = None) -> int:
         """Return the tasks in progress, of one model or of all."""
-        return len(self._leases) if model is None else self._in_flight.get(model, 0)
+        if model is None:
+            return len(self._running)
+        lane = self.lanes.get(model)
+        return lane.in_flight if lane is not None else 0
 
     def queued(self, model: str) -> int:
         """Return the ready tasks of a model."""
-        return self.queue.by_model.get(model, 0)
+        return self.queue.queued(model)
+
+    def lease_of(self, task_id: TaskId) -> Lease | None:
+        """Return the lease of a running task."""
+        running = self._running.get(task_id)
+        return running.lease if running is not None else None
+
+    def next_change_at(self, now: float) -> float | None:
+        """Return when time alone may let a task run: the end of a cooldown, or of the time a reserve is kept."""
+        times = [self.pressure.next_end(), self._reserve_ends]
+        return min((at for at in times if at is not None and at > now), default=None)
+
+    def claims(self, task: Task, now: float) -> tuple[Claim, ...]:
+        """Return what a task's group claims of each resource that the policy is about."""
+        return tuple(
+            self.holdings.claim(
+                task.group,
+                resource,
+                amount,
+                free=self.book.available(resource),
+                limit=self.book.limits.get(resource, 0),
+                is_reserve_kept=now < self.holdings.reserve_until(self.policy, resource),
+            )
+            for resource, amount in self.queue.shelf_for(task).governed
+        )
+
+    def evaluate(self, task: Task, now: float) -> Denied | Refused | None:
+        """Return why a task would get no lease now, or None if it would. Changes nothing."""
+        if self.shut_down_by:
+            return Denied(DenyReason.SHUTDOWN, "", 0, 0)
+        short = self.book.shortage(task.resources)
+        if short is not None or not self._counts:
+            return short
+        verdict = evaluate(self.policy, self.claims(task, now), does_peer_wait=self._does_peer_wait(task))
+        return verdict if isinstance(verdict, Refused) else None
+
+    def debts(self) -> dict[tuple[str, str], int]:
+        """Return what each group holds of each resource above its share, where that is something."""
+        found = {}
+        for group, resource in self.holdings.groups() if self._counts else ():
+            limit = self.book.limits.get(resource, 0)
+            claim = self.holdings.claim(group, resource, 0, free=0, limit=limit, is_reserve_kept=False)
+            share = self.policy.share(resource, limit, claim.weight, claim.total_weight, claim.groups)
+            if claim.held > share:
+                found[group, resource] = int(claim.held - share)
+        return found
 
     def why(self, task_id: TaskId, now: float) -> Explanation:
         """Return which gate holds a task, why, and until when."""
-        if task_id in self._leases:
-            return Explanation(task_id, "running", "none", "it holds a worker lease")
-        task = self.queue.item(task_id)
-        if task is None:
-            return Explanation(task_id, "unknown", "none", "it is neither queued nor running here")
-        ahead = self.queue.position(task_id)
-        until = self._held_until.get(task.model)
-        if until is not None:
-            state = "is paused" if until > now else "is about to run again after its pause"
-            return Explanation(task_id, "queued", "model_pause", f"model {task.model} {state}", until, ahead)
-        limit = self._max_parallel.get(task.model)
-        if limit is None:
-            reason = f"model {task.model} is not in the roster"
-            return Explanation(task_id, "queued", "no_model", reason, None, ahead)
-        if self.in_flight(task.model) >= limit:
-            reason = f"model {task.model} has {self.in_flight(task.model)} of {limit} requests in flight"
-            return Explanation(task_id, "queued", "model_parallel", reason, None, ahead)
-        denied = self.book.shortage(task.resources)
-        if denied is not None:
-            reason = f"{denied.capacity}: wants {denied.wanted}, {denied.available} free"
-            return Explanation(task_id, "queued", denied.reason, reason, None, ahead)
-        return Explanation(task_id, "queued", "fair_share", "other groups are served first", None, ahead)
+        return explained(self, task_id, now)
+
+    # Choosing.
+
+    def _choose(self, shelves: list[Shelf], now: float) -> Choice | None:
+        best = self._of_ranks(shelves, OPEN, now)
+        if not self.pressure:
+            return best
+        pressed = self._of_ranks(shelves, PRESSURED, now)
+        if best is None or pressed is None:
+            return best if pressed is None else pressed
+        lane = pressed[1].item.model
+        if pressed[2] <= best[2]:
+            if not self.pressure.pass_over(lane, now):
+                return pressed
+            state = self.pressure.get(lane)
+            if self._events is not None and state is not None:
+                self._events.passed_over(pressed[1].item, state, best[1].item)
+        return best
+
+    def _of_ranks(self, shelves: list[Shelf], state: int, now: float) -> Choice | None:
+        """Return the first task of lanes in a state: of groups within their share, else of those that may borrow."""
+        if not self._counts:
+            return self.queue.first(shelves, state)
+        choice = self._standing_right(shelves, state, 0)
+        if choice is not None:
+            return choice
+        self._look_again(shelves)
+        lending = [shelf for shelf in shelves if self._lends(shelf, now)]
+        return self._standing_right(lending, state + 1, 1)
+
+    def _standing_right(self, shelves: list[Shelf], rank: int, standing: int) -> Choice | None:
+        """Return the first task of a rank whose group has that standing or better still."""
+        while (choice := self.queue.first(shelves, rank)) is not None:
+            group = choice[1].item.group
+            if self._stand_for(choice[0], group) <= standing:
+                return choice
+            # The share has become smaller since the group was listed: its place is among those that borrow.
+            choice[0].relist(group)
+        return None
+
+    def _lends(self, shelf: Shelf, now: float) -> bool:
+        """Return whether a group may borrow what the shelf needs: not the reserve, while it is kept."""
+        for resource, amount in shelf.governed:
+            until = self.holdings.reserve_until(self.policy, resource)
+            kept = self.policy.reserve(self.book.limits.get(resource, 0)) if now < until else 0
+            if self.book.available(resource) - amount < kept:
+                self._reserve_ends = until
+                return False
+        return True
+
+    def _look_again(self, shelves: list[Shelf]) -> None:
+        """Let groups on from their ceiling if a peer has left since: their shares may have grown."""
+        if self.holdings.left == self._left_seen:
+            return
+        self._left_seen = self.holdings.left
+        for shelf in shelves:
+            for group in shelf.standing_above(CAPPED - 1):
+                self._restand(shelf, group)
+
+    def _held(self, shelves: list[Shelf]) -> Held:
+        if not len(self.queue):
+            return Held("queue_empty", "no task is ready")
+        if shelves and any(s.first(rank) is not None for s in shelves for rank in range(RANKS)):
+            return Held(DenyReason.BORROW_DEBT, "every group that could run has its share, and the reserve is not lent")
+        if shelves or all(shelf.first(rank) is None for shelf in self.queue.shelves() for rank in range(RANKS)):
+            return Held("lanes_closed", "every model with ready tasks is paused or has all its parallel slots in use")
+        shorts = (self.book.shortage(shelf.needs) for shelf in self.queue.shelves() if len(shelf))
+        denied = next(short for short in shorts if short is not None)
+        return Held(denied.reason, f"{denied.capacity}: wants {denied.wanted}, {denied.available} free")
+
+    def _does_peer_wait(self, task: Task) -> bool:
+        heads = (s.first(rank) for s in self.queue.stocked(self.book) for rank in (OPEN, PRESSURED))
+        return any(head is not None and head.item.group != task.group for head in heads)
+
+    # Counting.
+
+    def _started(self, dispatch: Dispatch, shelf: Shelf) -> None:
+        task = dispatch.task
+        self.dequeued += 1
+        self._running[task.task_id] = dispatch
+        if self._counts:
+            self.holdings.dequeued(task.group, shelf.governed)
+        if self.pressure:
+            self.pressure.started(task.model)
+        lane = self.lanes[task.model]
+        lane.in_flight += 1
+        if lane.in_flight == lane.max_parallel:
+            self._update_lane(task.model)
+        if self._events is not None:
+            self._events.acquired(task, dispatch.lease, shelf.units)
+
+    def _give_back(self, task: Task) -> None:
+        self.holdings.gave_back(task.group, self.queue.shelf_for(task).governed)
+        self._restand_all(task.group)
+
+    def _stand_for(self, shelf: Shelf, group: str) -> int:
+        standing = self.holdings.standing(self.policy, group, shelf.governed, self.book.limits)
+        shelf.stand(group, standing)
+        return standing
+
+    def _restand(self, shelf: Shelf, group: str) -> None:
+        self._stand_for(shelf, group)
+        shelf.relist(group)
+
+    def _restand_all(self, group: str) -> None:
+        for shelf in self.queue.shelves():
+            if shelf.standing(group):
+                self._restand(shelf, group)
+
+    def _lane(self, model: str) -> Lane:
+        lane = self.lanes.get(model)
+        if lane is None:
+            lane = self.lanes[model] = Lane()
+        return lane
 
     def _update_lane(self, model: str) -> None:
-        limit = self._max_parallel.get(model, 0)
-        if model in self._held_until or self._in_flight.get(model, 0) >= limit:
-            self.queue.close_lane(model)
+        lane = self._lane(model)
+        pressed = self.pressure.get(model) if self.pressure else None
+        is_full = lane.in_flight >= lane.max_parallel if lane.max_parallel is not None else not self.is_roster_open
+        if is_full or lane.held_until is not None or (pressed is not None and pressed.is_useless):
+            self.queue.set_state(model, CLOSED)
         else:
-            self.queue.open_lane(model)
+            self.queue.set_state(model, OPEN if pressed is None else PRESSURED)
 
     def validate(self) -> None:
-        """Assert the invariants of the class, its queue and its book."""
+        """Assert the invariants of the class, its queue, its book and its holdings."""
         self.queue.validate()
         self.book.validate()
-        assert sum(self._in_flight.values()) == len(self._leases) == len(self.book.live)
+        self.holdings.validate()
+        assert sum(lane.in_flight for lane in self.lanes.values()) == len(self._running) == len(self.book.live)

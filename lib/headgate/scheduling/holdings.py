@@ -1,0 +1,141 @@
+"""What each group holds and wants of each resource: what shares are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgate.scheduling.policies import Claim, TaskPolicy
+
+Units = tuple[tuple[str, int], ...]
+"""Resources and units, sorted by name."""
+
+
+@dataclass(slots=True)
+class _Stake:
+    """One group's part of one resource."""
+
+    weight: float
+    held: int = 0
+    queued: int = 0
+
+
+@dataclass(slots=True)
+class _Total:
+    """All groups' parts of one resource."""
+
+    weight: float = 0.0
+    groups: int = 0
+    arrived_at: float = -math.inf
+
+
+class Holdings:
+    """Counts, per group and resource, what is held and how many tasks wait. Pure; owned by the dispatcher.
+
+    Invariant (`validate`): a group counts among those that compete for a resource as long as it holds some of it or has
+    a task queued that wants it.
+    """
+
+    def __init__(self) -> None:
+        self._stakes: dict[tuple[str, str], _Stake] = {}
+        self._totals: dict[str, _Total] = {}
+        self.left = 0
+        """Groups that stopped to compete, ever: when it grows, the shares of the others may have grown."""
+
+    def queued(self, group: str, weight: float, units: Units, now: float) -> None:
+        """Note a task that waits."""
+        for resource, _ in units:
+            stake = self._stake(group, resource, weight, now)
+            if stake.weight != weight:
+                self._totals[resource].weight += weight - stake.weight
+                stake.weight = weight
+            stake.queued += 1
+
+    def dequeued(self, group: str, units: Units) -> None:
+        """Note a task that no longer waits."""
+        for resource, _ in units:
+            stake = self._stakes[group, resource]
+            stake.queued -= 1
+            if not stake.queued and not stake.held:
+                self._drop(group, resource)
+
+    def took(self, group: str, weight: float, units: Units, now: float) -> None:
+        """Note units that a group's task was given."""
+        for resource, amount in units:
+            self._stake(group, resource, weight, now).held += amount
+
+    def gave_back(self, group: str, units: Units) -> None:
+        """Note units that came back."""
+        for resource, amount in units:
+            stake = self._stakes[group, resource]
+            stake.held -= amount
+            if not stake.queued and not stake.held:
+                self._drop(group, resource)
+
+    def held(self, group: str, resource: str) -> int:
+        """Return the units that a group holds."""
+        stake = self._stakes.get((group, resource))
+        return stake.held if stake is not None else 0
+
+    def standing(self, policy: TaskPolicy, group: str, units: Units, limits: dict[str, int]) -> int:
+        """Return 0 when the group stays within its share with one more task, 1 when it would borrow, 2 at its ceiling."""
+        worst = 0
+        for resource, amount in units:
+            stake = self._stakes.get((group, resource))
+            if stake is None or not stake.held:
+                continue
+            limit, total = limits.get(resource, 0), self._totals[resource]
+            share = policy.share(resource, limit, stake.weight, total.weight, total.groups)
+            after = stake.held + amount
+            if after > share:
+                worst = 2 if after > policy.ceiling(resource, limit, share) else max(worst, 1)
+        return worst
+
+    def reserve_until(self, policy: TaskPolicy, resource: str) -> float:
+        """Return until when the reserve of a resource is kept for peers that may arrive."""
+        total = self._totals.get(resource)
+        return -math.inf if total is None else total.arrived_at + policy.reserve_for_s
+
+    def claim(self, group: str, resource: str, wanted: int, *, free: int, limit: int, is_reserve_kept: bool) -> Claim:
+        """Return what a group claims of a resource."""
+        stake = self._stakes.get((group, resource)) or _Stake(1.0)
+        total = self._totals.get(resource) or _Total(stake.weight, 1)
+        return Claim(
+            resource, wanted, stake.held, free, limit, stake.weight, total.weight, total.groups, is_reserve_kept
+        )
+
+    def groups(self) -> Iterable[tuple[str, str]]:
+        """Return the pairs of group and resource that compete."""
+        return list(self._stakes)
+
+    def _stake(self, group: str, resource: str, weight: float, now: float) -> _Stake:
+        stake = self._stakes.get((group, resource))
+        if stake is None:
+            stake = self._stakes[group, resource] = _Stake(weight)
+            total = self._totals.get(resource)
+            if total is None:
+                total = self._totals[resource] = _Total()
+            total.weight += weight
+            total.groups += 1
+            total.arrived_at = now
+        return stake
+
+    def _drop(self, group: str, resource: str) -> None:
+        stake = self._stakes.pop((group, resource))
+        total = self._totals[resource]
+        total.groups -= 1
+        # The sum of the weights is made anew when it is empty, so that rounding does not pile up.
+        total.weight = total.weight - stake.weight if total.groups else 0.0
+        self.left += 1
+
+    def validate(self) -> None:
+        """Assert the invariants of the class."""
+        for (group, resource), stake in self._stakes.items():
+            assert stake.held >= 0, f"{group} holds {stake.held} of {resource}"
+            assert stake.queued >= 0, f"{group} has {stake.queued} queued for {resource}"
+            assert stake.held or stake.queued, f"{group} competes for {resource} without holding or wanting it"
+        for resource, total in self._totals.items():
+            stakes = [s for (_, name), s in self._stakes.items() if name == resource]
+            assert total.groups == len(stakes)
+            assert math.isclose(total.weight, sum(s.weight for s in stakes), abs_tol=1e-6)

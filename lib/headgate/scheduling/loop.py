@@ -1,0 +1,394 @@
+"""The dispatch loop: row groups in, tasks run in stages, one event-driven loop around the pure decision makers."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headgate.core import Clock, Lease, Task, TaskId
+from headgate.core.errors import InvalidInputError
+from headgate.scheduling.dispatcher import Dispatch, Dispatcher
+from headgate.scheduling.early_stop import EarlyStop
+from headgate.scheduling.explaining import Explanation
+from headgate.scheduling.frontier import AdaptiveFrontier, FrontierRules, FrontierView
+from headgate.scheduling.loop_events import LoopEvents
+from headgate.scheduling.row_groups import RowGroup, RowGroups
+from headgate.scheduling.stages import Progress, StageGraph
+from headgate.scheduling.tracing import Trace
+from headgate.scheduling.verdicts import Defect, Failure, Retry, Verdict, verdict_of
+
+Work = Callable[[Task], Awaitable[object]]
+"""Does one task's work under its lease. What it raises is judged by `verdict_of`."""
+
+EVERYTHING_DONE: Final = "everything is done"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """How often a task may be tried again, and when if its error does not say.
+
+    Attributes:
+        max_attempts: runs of one task at most; the last failure is for good.
+        wait_s: seconds before the second run; doubles with each further one.
+        max_wait_s: seconds at most, also for what an error asks for.
+    """
+
+    max_attempts: int = 8
+    wait_s: float = 1.0
+    max_wait_s: float = 300.0
+
+    def wait_for(self, retry: Retry, attempt: int) -> float:
+        """Return the seconds before run number `attempt` + 1."""
+        asked = self.wait_s * 2.0 ** min(attempt - 1, 30) if retry.wait_s is None else retry.wait_s
+        return min(max(asked, 0.0), self.max_wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopResult:
+    """What a run did.
+
+    Attributes:
+        completed: tasks with a result.
+        failed: tasks that failed for good.
+        dropped: tasks that did not run because of what they depend on, or because the run stopped.
+        retried: runs that were put off to a later time.
+        row_groups: checkpointed ones.
+        stopped_by: why the run ended.
+    """
+
+    completed: int
+    failed: int
+    dropped: int
+    retried: int
+    row_groups: int
+    stopped_by: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task has its result."""
+        return self.stopped_by == EVERYTHING_DONE and not self.failed and not self.dropped
+
+
+class DispatchLoop:
+    """Runs the tasks of row groups: opens them adaptively, starts what is ready and has its lease, follows its end.
+
+    One coroutine decides; it sleeps until the dispatcher says that something may run, a task has ended, or a time has
+    come (a retry, a cooldown, a reserve). Nothing is polled. Every task's work runs in the loop's task group under a
+    lease that ends with it, whatever happens: failure, cancellation, a defect, or a worker that cannot be started.
+
+    Lives for one `run`. The dispatcher must be its own, since it takes `on_change`.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        row_groups: Iterable[RowGroup],
+        work: Work,
+        *,
+        clock: Clock,
+        frontier: FrontierRules | None = None,
+        model_resource: str = "llm_wait",
+        retries: RetryRules | None = None,
+        early_stop: EarlyStop | None = None,
+        tolerant_stages: Iterable[str] = (),
+        verdict: Callable[[Exception], Verdict] = verdict_of,
+        trace: Trace | None = None,
+        health_every_s: float | None = None,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            dispatcher: with the run's resources and policy.
+            row_groups: what to run; taken one at a time, so it may be long.
+            work: does a task's work.
+            clock: real, or virtual in a simulation.
+            frontier: how many row groups are open.
+            model_resource: the resource whose idleness widens the frontier.
+            retries: of tasks that may do better later.
+            early_stop: when to give the run up; never unless given.
+            tolerant_stages: stages that run once what they depend on has ended, well or not.
+            verdict: what an exception means.
+            trace: where events go.
+            health_every_s: interval of health snapshots; at the start and the end in any case.
+        """
+        self.dispatcher = dispatcher
+        self.graph = StageGraph(tolerant_stages)
+        self.frontier = AdaptiveFrontier(frontier or FrontierRules())
+        self.rows = RowGroups(iter(row_groups), model_resource)
+        self.stopped_by = ""
+        self.completed = self.failed = self.dropped = self.retried = 0
+        self._work = work
+        self._clock = clock
+        self._model_resource = model_resource
+        self._retries = retries or RetryRules()
+        self._early_stop = early_stop or EarlyStop(enabled=False)
+        self._verdict = verdict
+        self._events = LoopEvents(trace, self)
+        self._health_every_s = health_every_s
+        self._health_at: float | None = None
+        self._wake = asyncio.Event()
+        self._order = itertools.count()
+        self._deferred: list[tuple[float, int, Task]] = []
+        self._running: dict[TaskId, asyncio.Task[None]] = {}
+        self._workers: asyncio.TaskGroup | None = None
+        self._defect: Exception | None = None
+        dispatcher.on_change = self._wake.set
+        if trace is not None:
+            dispatcher.trace_to(trace)
+
+    @property
+    def deferred(self) -> int:
+        """Tasks that wait for the time of their next run."""
+        return len(self._deferred)
+
+    @property
+    def running(self) -> int:
+        """Tasks in progress, parked ones included."""
+        return len(self._running)
+
+    async def run(self) -> LoopResult:
+        """Run everything; return when it has ended.
+
+        Raises:
+            Exception: the defect that stopped the run, as it was raised, after everything else was cancelled.
+            InvalidInputError: if a task can never run: an unknown dependency, more units than there are.
+        """
+        began = self._clock.monotonic()
+        self._events.job_started()
+        try:
+            async with asyncio.TaskGroup() as workers:
+                self._workers = workers
+                await self._turns()
+        except BaseExceptionGroup:
+            if self._defect is not None:
+                raise self._defect  # noqa: B904 - its own traceback says where; the group adds nothing
+            raise
+        finally:
+            self._workers = None
+            self.stopped_by = self.stopped_by or "interrupted"
+            self._drop_the_rest()
+            self._events.job_completed(self._clock.monotonic() - began)
+        return LoopResult(
+            self.completed, self.failed, self.dropped, self.retried, self.rows.checkpointed, self.stopped_by
+        )
+
+    def stop(self, reason: str) -> None:
+        """Start nothing more and let `run` return once what runs has ended. Legal more than once."""
+        if not self.stopped_by:
+            self.stopped_by = reason
+            self.dispatcher.shut_down(reason)
+            self._wake.set()
+
+    def park(self, task_id: TaskId) -> bool:
+        """Let a running task's worker serve others while the task's request waits; False when it cannot."""
+        lease = self.dispatcher.lease_of(task_id)
+        return lease is not None and self.dispatcher.park(lease)
+
+    def unpark(self, task_id: TaskId) -> bool:
+        """Let a parked task go on."""
+        lease = self.dispatcher.lease_of(task_id)
+        return lease is not None and self.dispatcher.unpark(lease, self._clock.monotonic())
+
+    def why(self, task_id: TaskId) -> Explanation:
+        """Return which gate holds a task."""
+        missing = self.graph.missing(task_id)
+        if missing:
+            return Explanation(task_id, "waiting", "dependency", f"it waits for {', '.join(missing)}")
+        at = next((at for at, _, task in self._deferred if task.task_id == task_id), None)
+        if at is not None:
+            return Explanation(task_id, "deferred", "retry", "its last run failed; it is tried again", at)
+        return self.dispatcher.why(task_id, self._clock.monotonic())
+
+    # Turns of the loop.
+
+    async def _turns(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._clock.monotonic()
+            self._requeue_due(now)
+            self._dispatch(now)
+            while not self.stopped_by and self._widen(now):
+                self._dispatch(now)
+            self._report_health(now)
+            if not self._running and (self.stopped_by or self._is_done()):
+                self.stopped_by = self.stopped_by or EVERYTHING_DONE
+                self._events.drained()
+                return
+            await self._sleep(now)
+
+    def _is_done(self) -> bool:
+        return not self.rows.open and self.rows.next is None
+
+    async def _sleep(self, now: float) -> None:
+        """Return when something has happened, or the next known time has come."""
+        times = (
+            self._deferred[0][0] if self._deferred and not self.stopped_by else None,
+            self.dispatcher.next_change_at(now),
+            self.frontier.next_change_at(),
+            self._health_at,
+        )
+        at = min((at for at in times if at is not None), default=None)
+        timer = None
+        if at is not None:
+            timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _dispatch(self, now: float) -> None:
+        while isinstance(granted := self.dispatcher.next(now), Dispatch):
+            self._spawn(granted, now)
+
+    def _widen(self, now: float) -> bool:
+        """Open the next row group if the frontier says so; return whether to look again."""
+        step = self.frontier.step(self._view(), now)
+        if step.before != step.after:
+            self._events.target_changed(step)
+        if not step.opens:
+            self._events.admission_blocked(step.blocked_by)
+            return step.before != step.after
+        group = self.rows.next
+        if group is not None:
+            self._check(group)
+        opened = self.rows.open_next(now)
+        self._events.row_group_admitted(opened)
+        progress = self.graph.add(opened.group.tasks)
+        self._follow(progress, now, dependencies=False)
+        return True
+
+    def _view(self) -> FrontierView:
+        rows, book = self.rows, self.dispatcher.book
+        limit = book.limits.get(self._model_resource)
+        return FrontierView(
+            active=len(rows.open),
+            active_rows=rows.active_rows,
+            next_rows=rows.next.rows if rows.next is not None else 0,
+            queued=len(self.dispatcher.queue),
+            limit=limit,
+            free=book.available(self._model_resource),
+            demand=self.dispatcher.queue.demand(self._model_resource),
+            warming=rows.warming,
+        )
+
+    def _check(self, group: RowGroup) -> None:
+        limits = self.dispatcher.book.limits
+        for task in group.tasks:
+            for resource, units in task.resources.items():
+                if units > limits.get(resource, 0):
+                    raise InvalidInputError(
+                        f"task {task.task_id} wants {units} of {resource}, of which there are {limits.get(resource, 0)}",
+                        next_step="Raise the limit of that resource, or let the task take less.",
+                    )
+
+    # A task's life.
+
+    def _spawn(self, granted: Dispatch, now: float) -> None:
+        task, lease = granted.task, granted.lease
+        body = self._worker(task, lease, now)
+        try:
+            if self._workers is None:
+                raise RuntimeError("the run is over")
+            self._running[task.task_id] = self._workers.create_task(body, name=f"task {task.task_id}")
+        except BaseException as error:
+            body.close()
+            self.dispatcher.finished(task, lease, now)
+            self.dispatcher.enqueue((task,), now)
+            self._events.spawn_failed(task, lease, error)
+            raise
+        self._events.spawned(task, lease)
+
+    async def _worker(self, task: Task, lease: Lease, began: float) -> None:
+        verdict: Verdict | None = None
+        outcome = "cancelled"
+        try:
+            await self._work(task)
+            outcome = "success"
+        except asyncio.CancelledError:
+            self._events.cancelled(task, self.stopped_by or "the run was interrupted")
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary around a task's work: judged here, defects stop the run
+            verdict = self._verdict(error)
+            outcome = _OUTCOMES[type(verdict)]
+        finally:
+            now = self._clock.monotonic()
+            del self._running[task.task_id]
+            self.dispatcher.finished(task, lease, now)
+            self._events.completed(task, outcome, now - began)
+            self._wake.set()
+        self._ended(task, verdict, now)
+
+    def _ended(self, task: Task, verdict: Verdict | None, now: float) -> None:
+        if isinstance(verdict, Defect):
+            self.stopped_by = self.stopped_by or "internal error"
+            self._defect = self._defect or verdict.error
+            raise verdict.error
+        if isinstance(verdict, Retry) and task.attempt < self._retries.max_attempts:
+            self._defer(task, verdict, now)
+        elif verdict is None:
+            self.completed += 1
+            self._early_stop.observe(failed=False)
+            progress = self.graph.done(task.task_id)
+            self._close(task, "completed", now)
+            self._follow(progress, now)
+        else:
+            self._failed(task, verdict, now)
+
+    def _failed(self, task: Task, verdict: Retry | Failure, now: float) -> None:
+        self.failed += 1
+        self._events.given_up(task, "failed", task.task_id, verdict.reason)
+        progress = self.graph.failed(task.task_id)
+        self._close(task, "failed", now)
+        self._follow(progress, now)
+        if self._early_stop.observe(failed=True):
+            self._events.stopped_early(self._early_stop)
+            self.stop("too many tasks failed")
+
+    def _defer(self, task: Task, retry: Retry, now: float) -> None:
+        wait_s = self._retries.wait_for(retry, task.attempt)
+        self.retried += 1
+        heapq.heappush(self._deferred, (now + wait_s, next(self._order), replace(task, attempt=task.attempt + 1)))
+        self._events.deferred(task, retry.reason, wait_s)
+
+    def _requeue_due(self, now: float) -> None:
+        while self._deferred and self._deferred[0][0] <= now and not self.stopped_by:
+            task = heapq.heappop(self._deferred)[2]
+            self._events.redispatched(task)
+            self.dispatcher.enqueue((task,), now)
+
+    def _follow(self, progress: Progress, now: float, *, dependencies: bool = True) -> None:
+        for task in progress.ready:
+            self.rows.became_ready(task.task_id)
+            if dependencies:
+                self._events.dependency_ready(task)
+        self.dispatcher.enqueue(progress.ready, now)
+        for dropped in progress.dropped:
+            self.dropped += 1
+            self._events.given_up(dropped.task, dropped.reason, dropped.because_of, "")
+            self._close(dropped.task, "dropped", now)
+
+    def _close(self, task: Task, outcome: str, now: float) -> None:
+        opened = self.rows.ended(task.task_id, outcome)
+        if opened is not None:
+            self._events.checkpointed(opened, now)
+            self.graph.forget(t.task_id for t in opened.group.tasks)
+
+    def _drop_the_rest(self) -> None:
+        """Count what a run that stopped early leaves: queued, deferred and waiting tasks of open row groups."""
+        for opened in self.rows.open.values():
+            self.dropped += opened.remaining
+
+    def _report_health(self, now: float) -> None:
+        if self._health_every_s is None or (self._health_at is not None and now < self._health_at):
+            return
+        if self._health_at is not None:
+            self._events.health()
+        self._health_at = now + self._health_every_s
+
+
+_OUTCOMES: Final[dict[type[Verdict], str]] = {Retry: "deferred", Failure: "failed", Defect: "failed"}

@@ -1,0 +1,117 @@
+"""Pressure on model endpoints: whose tasks are passed over for now, how often, and until when."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Final
+
+USELESS: Final = frozenset({"cooldown", "breaker_open", "no_slots", "shutdown"})
+"""Reasons under which a request would only wait: a worker given to such a task is a worker lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PressureRules:
+    """How long a task may be passed over for its endpoint's pressure.
+
+    Attributes:
+        max_pass_overs: tasks that may go before the first one of a pressured lane; then it goes next.
+        max_age_s: seconds after which it goes next in any case.
+    """
+
+    max_pass_overs: int = 100
+    max_age_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.max_pass_overs < 1:
+            raise ValueError(f"max_pass_overs must be >= 1 (got {self.max_pass_overs})")
+        if not self.max_age_s > 0:
+            raise ValueError(f"max_age_s must be > 0 (got {self.max_age_s})")
+
+
+@dataclass(slots=True)
+class Pressed:
+    """One lane under pressure.
+
+    Attributes:
+        reason: what presses.
+        until: when it ends by itself; None when only an event ends it.
+        passed_over: tasks that went before the lane's first task since one of its own went.
+        since: when the first of them did.
+    """
+
+    reason: str
+    until: float | None
+    passed_over: int = 0
+    since: float | None = None
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether nothing of the lane may start at all."""
+        return self.reason in USELESS
+
+
+class PressureBoard:
+    """Which lanes are pressed. Pure; owned by the dispatcher."""
+
+    def __init__(self, rules: PressureRules) -> None:
+        self.rules = rules
+        self._pressed: dict[str, Pressed] = {}
+        self._ends: list[tuple[float, str]] = []
+        self.pass_overs = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pressed)
+
+    def get(self, lane: str) -> Pressed | None:
+        """Return what presses a lane."""
+        return self._pressed.get(lane)
+
+    def put(self, lane: str, reason: str | None, until: float | None) -> None:
+        """Note that a lane is pressed, or no longer. What it was passed over so far stays counted."""
+        if reason is None:
+            self._pressed.pop(lane, None)
+            return
+        pressed = self._pressed.get(lane)
+        if pressed is None:
+            self._pressed[lane] = Pressed(reason, until)
+        else:
+            pressed.reason, pressed.until = reason, until
+        if until is not None:
+            heapq.heappush(self._ends, (until, lane))
+
+    def next_end(self) -> float | None:
+        """Return when the next pressure ends by itself."""
+        while self._ends:
+            until, lane = self._ends[0]
+            pressed = self._pressed.get(lane)
+            if pressed is not None and pressed.until == until:
+                return until
+            heapq.heappop(self._ends)
+        return None
+
+    def end_due(self, now: float) -> list[str]:
+        """End the pressures that are over; return their lanes."""
+        ended = []
+        while (until := self.next_end()) is not None and until <= now:
+            lane = heapq.heappop(self._ends)[1]
+            del self._pressed[lane]
+            ended.append(lane)
+        return ended
+
+    def pass_over(self, lane: str, now: float) -> bool:
+        """Count that a task went before the first one of `lane`; return False when that may not happen again."""
+        pressed = self._pressed[lane]
+        if pressed.since is None:
+            pressed.since = now
+        if pressed.passed_over >= self.rules.max_pass_overs or now - pressed.since >= self.rules.max_age_s:
+            return False
+        pressed.passed_over += 1
+        self.pass_overs += 1
+        return True
+
+    def started(self, lane: str) -> None:
+        """Note that a task of the lane went: the next one has been passed over by nobody."""
+        pressed = self._pressed.get(lane)
+        if pressed is not None:
+            pressed.passed_over, pressed.since = 0, None
