@@ -29,16 +29,19 @@ SPEED = 20.0
 
 
 class FastClock:
-    """Time that runs `SPEED` times as fast."""
+    """Time that runs `speed` times as fast."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
 
     def monotonic(self) -> float:
-        return time.monotonic() * SPEED
+        return time.monotonic() * self._speed
 
     def wall(self) -> float:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / SPEED)
+        await asyncio.sleep(seconds / self._speed)
 
 
 def unique_host() -> str:
@@ -48,8 +51,10 @@ def unique_host() -> str:
 class Site:
     """One process's admission to one endpoint, with what it did."""
 
-    def __init__(self, host: str, slots: int, *, most: int | None = None, bank: BankRules | None = None) -> None:
-        self.clock = FastClock()
+    def __init__(
+        self, host: str, slots: int, *, most: int | None = None, bank: BankRules | None = None, speed: float = SPEED
+    ) -> None:
+        self.clock = FastClock(speed)
         self.events: list[Event] = []
         self.rule = limit_rule(host, slots, most=most)
         self.model = ProviderModel(f"https://{host}/v1", "model")
