@@ -196,3 +196,35 @@ def test_a_file_that_cannot_be_opened_is_a_setting_to_correct(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.InvalidSettingError, match=r"events cannot be written to .*/file/log\.jsonl"):
         JsonlSink(tmp_path / "file" / "log.jsonl")
+
+
+def test_every_line_names_its_run(tmp_path):
+    path = tmp_path / "log.jsonl"
+    stream, _ = stream_into(path, run_id="r-1")
+    stream.emit(events.QueueWarned(1, 1))
+    stream.close()
+    assert [line["run"] for line in lines_of(path)] == ["r-1"]
+
+
+def test_events_dropped_at_the_very_end_are_noted_when_the_file_closes(tmp_path, caplog):
+    path = tmp_path / "log.jsonl"
+    stream, sink = stream_into(path, queue_events=5)
+    blocked, entered = threading.Event(), threading.Event()
+    write = sink._write
+
+    def held(batch):
+        entered.set()
+        blocked.wait()
+        write(batch)
+
+    sink._write = held
+    stream.emit(events.QueueWarned(0, 1))
+    entered.wait(5)
+    for size in range(20):
+        stream.emit(events.QueueWarned(size, 1))
+    assert sink.dropped == 14
+    assert caplog.text.count("dropped until it keeps up") == 1
+    assert stream.dropped() == {"JsonlSink": 14}
+    blocked.set()
+    stream.close()
+    assert sum(line["fields"]["events"] for line in lines_of(path) if line["event"] == "events_dropped") == 14

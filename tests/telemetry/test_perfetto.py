@@ -118,6 +118,23 @@ def test_limits_are_drawn_as_they_change_and_a_refusal_points_at_its_cut(told: T
     assert [e["ts"] for e in found if e["name"] == "cooldown"] == [3.5e6, 5.5e6]
 
 
+def test_a_scheduling_run_is_drawn_from_its_leases(told: Told, tmp_path: Path) -> None:
+    resources = (("workers", 1),)
+    told.at(0.0, events.RowGroupAdmissionTargetChanged("s-1", 2, 4, "idle"))
+    told.at(0.0, events.ReadyEnqueued("s-1", "t-1", "judge", "g", "m@main", resources, 1, "0" * 32))
+    told.at(2.0, events.TaskLeaseAcquired("s-1", "t-1", "l-1", "judge", "g", "m@main", resources, "0" * 32))
+    told.at(2.5, events.TaskParked("s-1", "t-1", "l-1", resources))
+    told.at(4.0, events.TaskCompleted("s-1", "t-1", "judge", "g", "success", 2.0, "0" * 32))
+    told.at(4.0, events.TaskLeaseReleased("s-1", "t-1", "l-1", "g", resources, 2.0))
+    convert_events(told.write(), tmp_path / "trace.json")
+    found = read_trace(tmp_path / "trace.json")
+    (task,) = slices(found, "judge success")
+    assert (task["ts"], task["dur"]) == (2e6, 2e6)
+    assert [e["ts"] for e in found if e["name"] == "queued"] == [0.0, 2e6]
+    assert [(e["pid"], e["tid"]) for e in found if e["name"] == "task_parked"] == [(task["pid"], task["tid"])]
+    assert [e["args"] for e in found if e["name"] == "frontier target"] == [{"row groups": 4}]
+
+
 def test_a_task_that_has_not_ended_lasts_to_the_last_event(told: Told, tmp_path: Path) -> None:
     told.at(1.0, events.TaskStarted("t-1", "m@main", "affine:sat", 0.0, "0" * 32))
     told.at(9.0, events.QueueWarned(6_000, 5_000))

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.core import events
-from headgate.telemetry import METRICS, EventStream, PrometheusSink, StatusCollector, new_registry
+from headgate.telemetry import METRICS, EventStream, PrometheusSink, StatusCollector, new_registry, register_losses
 from headgate.telemetry.metrics import SPECS, STATUS_NAMES
 from tests.telemetry.factories import START, FixedClock, sample, status
 
@@ -135,6 +135,7 @@ def test_registering_the_collector_asks_for_no_status():
 
 def test_the_table_names_every_metric_that_is_exported_and_no_other():
     registry = new_registry(status)
+    register_losses(registry, EventStream(FixedClock()))
     counted(registry, events.SampleAccepted(sample()))
     text = generate_latest(registry).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -153,7 +154,7 @@ def test_names_follow_the_conventions(name):
     spec = SPECS[name]
     assert name.endswith("_total") == (spec.kind == "counter")
     assert name.endswith("_seconds") or spec.kind != "histogram"
-    known = {"environment", "outcome", "model", "kind", "reason", "direction", "provider", "domain"}
+    known = {"environment", "outcome", "model", "kind", "reason", "direction", "provider", "domain", "sink"}
     assert set(spec.labels) <= known
     assert spec.help.endswith(".")
 

@@ -10,6 +10,7 @@ from headgate.telemetry.fields import event_fields, event_name, printable, safe_
 from headgate.telemetry.jsonl import JsonlSink
 from headgate.telemetry.log import LogSink, key_values
 from headgate.telemetry.log_setup import setup_logging
+from headgate.telemetry.losses import register_losses
 from headgate.telemetry.memory import MemorySink
 from headgate.telemetry.metrics import METRICS, SPECS, Metric
 from headgate.telemetry.otel import OtelSink, has_collector, otel_sink
@@ -18,7 +19,7 @@ from headgate.telemetry.prometheus import PrometheusSink, StatusCollector, new_r
 from headgate.telemetry.stream import EventStream, Handler, LossySink, Recorded, Sink
 
 if TYPE_CHECKING:
-    from headgate.telemetry.monitor import DEFAULT_PORT, MonitorServer, monitor_app, serve_monitor
+    from headgate.telemetry.monitor import DEFAULT_PORT, MonitorServer, Questions, monitor_app, serve_monitor
 
 __all__ = [
     "DEFAULT_PORT",
@@ -35,6 +36,7 @@ __all__ = [
     "MonitorServer",
     "OtelSink",
     "PrometheusSink",
+    "Questions",
     "Recorded",
     "Sink",
     "StatusCollector",
@@ -49,6 +51,7 @@ __all__ = [
     "new_registry",
     "otel_sink",
     "printable",
+    "register_losses",
     "safe_text",
     "serve_monitor",
     "setup_logging",
@@ -58,7 +61,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # FastAPI takes half a second to import: only who serves the monitoring API pays it.
-    if name in {"DEFAULT_PORT", "MonitorServer", "monitor_app", "serve_monitor"}:
+    if name in {"DEFAULT_PORT", "MonitorServer", "Questions", "monitor_app", "serve_monitor"}:
         from headgate.telemetry import monitor  # noqa: PLC0415
 
         return getattr(monitor, name)

@@ -125,11 +125,22 @@ _STATUS_METRICS: Final = (
         ENDPOINT_LABELS,
     ),
 )
-SPECS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*_EVENT_METRICS, *_STATUS_METRICS)}
+_LOSS_METRICS: Final = (
+    Metric(
+        "headgate_events_dropped_total", "counter", "Events that a sink could not take; none is a sample.", ("sink",)
+    ),
+    Metric("headgate_sink_failures_total", "counter", "Times that a sink of events raised an error.", ("sink",)),
+)
+SPECS: Final[Mapping[str, Metric]] = {
+    metric.name: metric for metric in (*_EVENT_METRICS, *_STATUS_METRICS, *_LOSS_METRICS)
+}
 """Name -> what is known of it."""
 
 STATUS_NAMES: Final = tuple(metric.name for metric in _STATUS_METRICS)
-"""The metrics that are read from the campaign's status at each scrape; the others count events."""
+"""The metrics that are read from the campaign's status at each scrape."""
+
+EVENT_NAMES: Final = tuple(metric.name for metric in _EVENT_METRICS)
+"""The metrics that count events."""
 
 METRICS: Final[Mapping[str, str]] = {metric.name: metric.help for metric in SPECS.values()}
 """Name -> help text."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -15,10 +15,10 @@ from fastapi import FastAPI, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.types import ASGIApp
 
-from headgate.core import Secret, errors
+from headgate.core import CapacityPlan, Secret, errors, events
 from headgate.core import status as campaign_status
 from headgate.telemetry import views
-from headgate.telemetry.document import status_document
+from headgate.telemetry.document import json_safe, status_document
 from headgate.telemetry.guard import Guard, checked_binding
 from headgate.telemetry.problems import answer_with_problems
 
@@ -42,6 +42,14 @@ ROUTES: Final = {
 }
 """Path -> what it answers."""
 
+QUESTION_ROUTES: Final = {
+    "/status/health": "counts at a glance, bounded in size: queue, leases, request keys",
+    "/status/capacity": "the capacity plan: configured, in force, most seen, each with its source",
+    "/status/tasks": "open tasks; model=NAME@REVISION, environment=NAME, limit=N",
+    "/status/tasks/{task_id}": "which gate holds a task, why, and until when",
+}
+"""The same for what only a campaign can be asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
@@ -52,15 +60,37 @@ class MonitorServer:
     port: int
 
 
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a campaign can be asked beside its status. All are called on the event loop.
+
+    Attributes:
+        explain: which gate holds a task; raises NotFoundError for one that is not known.
+        tasks: open tasks of a model and an environment (None: of all), so many at most.
+        capacity: the capacity plan.
+        health: the counts at a glance.
+    """
+
+    explain: Callable[[str], Awaitable[object]]
+    tasks: Callable[[str | None, str | None, int], Sequence[object]]
+    capacity: Callable[[], CapacityPlan]
+    health: Callable[[], events.HealthReported]
+
+
 def monitor_app(
-    status: Callable[[], campaign_status.CampaignStatus], registry: CollectorRegistry, token: Secret | None = None
+    status: Callable[[], campaign_status.CampaignStatus],
+    registry: CollectorRegistry,
+    token: Secret | None = None,
+    questions: Questions | None = None,
 ) -> ASGIApp:
     """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request."""
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
     answer_with_problems(app)
-    _add_service_routes(app, registry)
+    _add_service_routes(app, registry, ROUTES | (QUESTION_ROUTES if questions else {}))
     _add_status_routes(app, status)
+    if questions is not None:
+        _add_question_routes(app, questions)
     return Guard(app, token, open_paths=frozenset({"/health"}))
 
 
@@ -71,6 +101,7 @@ async def serve_monitor(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     token: Secret | None = None,
+    questions: Questions | None = None,
 ) -> AsyncIterator[MonitorServer]:
     """Serve the monitoring API in the running event loop for as long as the context is open.
 
@@ -84,7 +115,7 @@ async def serve_monitor(
     listener = _bound(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
     config = uvicorn.Config(
-        monitor_app(status, registry, token),
+        monitor_app(status, registry, token, questions),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -127,10 +158,10 @@ def _bound(host: str, port: int) -> socket.socket:
         raise errors.InvalidSettingError(message, next_step=step) from error
 
 
-def _add_service_routes(app: FastAPI, registry: CollectorRegistry) -> None:
+def _add_service_routes(app: FastAPI, registry: CollectorRegistry, routes: Mapping[str, str]) -> None:
     @app.get("/")
     async def card() -> dict[str, Any]:
-        return {"service": "headgate monitoring API", "endpoints": ROUTES}
+        return {"service": "headgate monitoring API", "endpoints": routes}
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -179,3 +210,23 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
     @app.get("/status/env/{env_name:path}")
     async def environment(env_name: str) -> dict[str, Any]:
         return views.environment(status(), env_name)
+
+
+def _add_question_routes(app: FastAPI, questions: Questions) -> None:
+    @app.get("/status/health")
+    async def health() -> dict[str, Any]:
+        return {"health": json_safe(questions.health())}
+
+    @app.get("/status/capacity")
+    async def capacity() -> dict[str, Any]:
+        return {"capacity": json_safe(questions.capacity())}
+
+    @app.get("/status/tasks")
+    async def tasks(
+        model: str | None = None, environment: str | None = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
+    ) -> dict[str, Any]:
+        return {"tasks": [json_safe(task) for task in questions.tasks(model, environment, limit)]}
+
+    @app.get("/status/tasks/{task_id:path}")
+    async def task(task_id: str) -> dict[str, Any]:
+        return {"task": json_safe(await questions.explain(task_id))}

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from headgate.core import events
 from headgate.core import status as campaign_status
-from headgate.telemetry.metrics import SPECS, STATUS_NAMES
+from headgate.telemetry.metrics import EVENT_NAMES, SPECS, STATUS_NAMES
 from headgate.telemetry.request_gauges import request_values
 from headgate.telemetry.stream import Handler, Recorded
 
@@ -54,7 +54,7 @@ class PrometheusSink:
         # Looking a labelled child up takes longer than counting on it.
         self._series: dict[tuple[str, tuple[str, ...]], Callable[[float], None]] = {}
         own = CollectorRegistry()
-        for name in SPECS.keys() - STATUS_NAMES:
+        for name in EVENT_NAMES:
             spec = SPECS[name]
             if spec.kind == "counter":
                 self._counters[name] = Counter(name, spec.help, spec.labels, registry=own)

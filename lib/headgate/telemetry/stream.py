@@ -63,6 +63,21 @@ class LossySink(Protocol):
         ...
 
 
+@runtime_checkable
+class FailingSink(Protocol):
+    """A sink that deals with its own failures: its name, and how often each kind of exception was raised."""
+
+    @property
+    def name(self) -> str:
+        """How metrics and warnings call it."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """Kind of exception -> how often."""
+        ...
+
+
 class EventStream:
     """Stamps events and hands them to the sinks, in the order in which the sinks were added.
 
@@ -96,6 +111,16 @@ class EventStream:
         for sink in self._sinks:
             if isinstance(sink, LossySink):
                 counts[sink.name] += sink.dropped
+        return dict(counts)
+
+    def failures_by_sink(self) -> dict[str, int]:
+        """Return how often each sink raised, by its name."""
+        counts: Counter[str] = Counter()
+        for kind, count in self.failures.items():
+            counts[kind.partition(":")[0]] += count
+        for sink in self._sinks:
+            if isinstance(sink, FailingSink):
+                counts[sink.name] += sum(sink.failures.values())
         return dict(counts)
 
     def emit(self, event: events.Event) -> None:

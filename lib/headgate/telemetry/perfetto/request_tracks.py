@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.telemetry.perfetto.scene import MAX_OPEN, Fields, Scene
+from headgate.telemetry.perfetto.scene import MAX_OPEN, Fields, Scene, number, seconds_us
 
 LIMIT_TRACK: Final = 1
 SAME_MOMENT_US: Final = 10_000.0
@@ -35,7 +35,7 @@ class RequestTracks:
     def wait_started(self, fields: Fields, at: float) -> None:
         """Count a request that waits for admission."""
         key = self._key(fields)
-        key.waiters = max(key.waiters + 1, int(fields.get("waiters") or 0))
+        key.waiters = max(key.waiters + 1, int(number(fields.get("waiters"))))
         self._scene.writer.counter(key.pid, "waiting", at, {"requests": key.waiters})
 
     def wait_ended(self, fields: Fields, at: float, how: str) -> None:
@@ -43,7 +43,7 @@ class RequestTracks:
         key = self._key(fields)
         key.waiters = max(0, key.waiters - 1)
         self._scene.writer.counter(key.pid, "waiting", at, {"requests": key.waiters})
-        start = at - 1e6 * float(fields.get("waited_s") or 0.0)
+        start = at - seconds_us(fields, "waited_s")
         self._within(fields, f"wait for admission{how}", start, at)
 
     def lease_acquired(self, fields: Fields, at: float) -> None:
@@ -53,8 +53,7 @@ class RequestTracks:
         if len(key.leases) > MAX_OPEN:
             key.leases.popitem(last=False)
         self._count(key, at)
-        if isinstance(fields.get("limit"), int):
-            self._limit(key, fields["limit"], at, {})
+        self._limit(key, int(number(fields.get("limit"))), at, {})
 
     def lease_released(self, fields: Fields, at: float) -> None:
         """Count a request that is in flight no longer."""
@@ -64,7 +63,7 @@ class RequestTracks:
 
     def finished(self, fields: Fields, at: float) -> None:
         """Draw an attempt that has ended."""
-        start = at - 1e6 * float(fields.get("latency_s") or 0.0)
+        start = at - seconds_us(fields, "latency_s")
         attempt = fields.get("attempt") or ""
         self._within(fields, f"request {attempt} {fields.get('outcome', '')}".replace("  ", " "), start, at)
 
@@ -72,7 +71,7 @@ class RequestTracks:
         """Remember a back-off: it is drawn when it has ended."""
         whose = _whose(fields)
         self._end_delay(whose, at)
-        self._delays[whose] = (at, at + 1e6 * float(fields.get("wait_s") or 0.0), fields)
+        self._delays[whose] = (at, at + seconds_us(fields, "wait_s"), fields)
         if len(self._delays) > MAX_OPEN:
             self._delays.popitem(last=False)
 
@@ -84,19 +83,19 @@ class RequestTracks:
             self._scene.writer.mark(*place, "429", at, fields)
             key.refused_at = (*place, at)
             self._point_at_cut(key)
-        blocked_s = float(fields.get("blocked_s") or 0.0)
-        if blocked_s > 0:
+        blocked_us = seconds_us(fields, "blocked_s")
+        if blocked_us > 0:
             identity = f"cooldown {self._scene.writer.written}"
-            self._scene.writer.span(key.pid, "cooldown", "cooldown", identity, at, at + 1e6 * blocked_s, fields)
+            self._scene.writer.span(key.pid, "cooldown", "cooldown", identity, at, at + blocked_us, fields)
 
     def limit_changed(self, fields: Fields, at: float) -> None:
         """Draw the new limit, with an arrow from the refusal that caused it."""
         key = self._key(fields)
-        if isinstance(fields.get("before"), int) and key.limit is None:
-            key.limit, key.since = fields["before"], at
-        before, after = key.limit, int(fields.get("after") or 0)
+        if key.limit is None:
+            key.limit, key.since = int(number(fields.get("before"))), at
+        before, after = key.limit, int(number(fields.get("after")))
         self._limit(key, after, at, fields)
-        if before is not None and after < before:
+        if after < before:
             key.cut_at = at
             self._point_at_cut(key)
         else:
@@ -108,7 +107,7 @@ class RequestTracks:
 
     def breaker_closed(self, fields: Fields, at: float) -> None:
         """Draw the time for which a breaker was open."""
-        start = at - 1e6 * float(fields.get("open_for_s") or 0.0)
+        start = at - seconds_us(fields, "open_for_s")
         identity = f"breaker {self._scene.writer.written}"
         self._scene.writer.span(self._key(fields).pid, "breaker", "breaker open", identity, start, at, fields)
 

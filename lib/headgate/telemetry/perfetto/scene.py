@@ -19,6 +19,21 @@ PARALLEL_TRACKS: Final = 1_000
 """Tracks of one slot are numbered this far apart: requests of one task that overlap lie on tracks beside it."""
 
 
+_MAX_SHOWN: Final = 2**53
+"""Beyond it a viewer's numbers are no longer exact."""
+
+
+def seconds_us(fields: Fields, name: str) -> float:
+    """Return a field of seconds as microseconds; 0 when it holds no number."""
+    return 1e6 * number(fields.get(name))
+
+
+def number(value: Any) -> float:
+    """Return a number as a viewer can show it; 0 when it is none."""
+    is_number = isinstance(value, int | float) and value == value  # noqa: PLR0124 - not a number differs from itself
+    return min(max(value, -_MAX_SHOWN), _MAX_SHOWN) if is_number else 0
+
+
 @dataclass(slots=True)
 class Group:
     """The tracks of one model: a track per task in progress."""
@@ -39,6 +54,7 @@ class Running:
     start: float
     args: dict[str, Any]
     ends: dict[int, float] = field(default_factory=dict)
+    name: str = "task"
 
 
 class Scene:
@@ -53,6 +69,7 @@ class Scene:
         self._keys: dict[str, int] = {}
         self.running: OrderedDict[str, Running] = OrderedDict()
         self.workers_busy = 0
+        self._ready: OrderedDict[str, float] = OrderedDict()
 
     def track(self, name: str) -> int:
         """Return the track of the campaign's own group that is called `name`."""
@@ -77,6 +94,23 @@ class Scene:
             self.writer.track(pid, 1, "limit")
         return pid
 
+    def ready(self, task_id: str, at: float) -> None:
+        """Remember when a task entered the queue."""
+        self._ready[task_id] = at
+        if len(self._ready) > MAX_OPEN:
+            self._ready.popitem(last=False)
+
+    def ready_since(self, task_id: str) -> float | None:
+        """Return when a task that leaves the queue entered it, once; None when that is not known."""
+        return self._ready.pop(task_id, None)
+
+    def tell(self, task_id: str, name: str, args: Mapping[str, Any]) -> None:
+        """Let the slice of a task in progress be called `name`, and say more."""
+        task = self.running.get(task_id)
+        if task is not None:
+            task.name = name
+            task.args |= args
+
     def begin(self, task_id: str, model: str, at: float, args: dict[str, Any]) -> None:
         """Give a task its track; one that was drawn already goes on."""
         if task_id in self.running:
@@ -90,14 +124,16 @@ class Scene:
         self.workers_busy += 1
         self._count(group, at)
 
-    def end(self, task_id: str, at: float, args: Mapping[str, Any], name: str = "task") -> None:
+    def end(self, task_id: str, at: float, args: Mapping[str, Any], name: str | None = None) -> None:
         """Draw a task that has ended and free its track; one that did not begin in the file is left out."""
         task = self.running.pop(task_id, None)
         if task is None:
             return
         group = self.group(task.model)
         at = max(at, task.start, *task.ends.values())
-        self.writer.slice(group.pid, self._tid(group, task.lane), name, task.start, at, task.args | dict(args))
+        self.writer.slice(
+            group.pid, self._tid(group, task.lane), name or task.name, task.start, at, task.args | dict(args)
+        )
         group.lanes.give_back(task.lane)
         group.in_flight -= 1
         self.workers_busy -= 1
