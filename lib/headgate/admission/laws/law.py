@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headgate.admission.outcomes import RequestOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """What a law remembers of an attempt that it let through.
+class Admitted(NamedTuple):
+    """What a law remembers of an attempt that it let through. A tuple: one is made per attempt.
 
     Attributes:
         at: monotonic seconds.
         limit: the limit under which it was admitted: what a rejection is judged by.
+        in_flight: slots in use at that moment, its own included; also those whose attempt waits out a back-off.
+        sent: attempts on their way to the provider at that moment, its own included.
+        cohort: number of the latency measurement that it belongs to; 0 for none.
     """
 
     at: float
     limit: int
+    in_flight: int = 1
+    sent: int = 1
+    cohort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """A law moved its limit; `reason` is increased, decreased, ramped, soft_ceiling_recovered or fully_recovered."""
+    """A law moved its limit.
+
+    `reason` is one of: increased; decreased (the provider refused); queueing (answers take longer because requests
+    queue at the provider); measuring (lowered for a moment, to measure how long answers take without a queue); ramped;
+    soft_ceiling_recovered and fully_recovered (told beside an increase: the limit is above the ceiling, or at its
+    maximum, again).
+    """
 
     before: int
     after: int
@@ -32,6 +43,9 @@ class LimitChange:
 
 class LimitLaw(Protocol):
     """The adaptive limit of one request key. Pure: owned by the controller, told the time, keeps no clock.
+
+    `observe` is called exactly once for each `admitted`, also for attempts that were cancelled. A request that waits
+    out a back-off may keep its slot: it counts in `in_flight`, and its next attempt is `admitted` anew.
 
     Invariants of every law: 1 <= limit <= max_limit; one congestion episode cuts once; `blocked_until` never goes back
     while it lies ahead.

@@ -1,0 +1,209 @@
+"""The default law: it remembers where and how sharply the provider refuses, and notices when requests only queue."""
+
+from __future__ import annotations
+
+import math
+
+from headgate.admission.laws.ceiling import Ceiling
+from headgate.admission.laws.law import Admitted, LimitChange
+from headgate.admission.laws.queue_guard import Proposal, QueueGuard
+from headgate.admission.laws.ramp import StartupRamp
+from headgate.admission.laws.settings import AdaptiveSettings
+from headgate.admission.outcomes import OutcomeKind, RequestOutcome
+
+_DEFAULT = AdaptiveSettings()
+
+
+class AdaptiveLaw:
+    """Grows until the provider refuses, stays just below, and probes as rarely as the ceiling is sharp.
+
+    The limit doubles per service time until the first refusal. A refusal takes one slot, or as many as the number of
+    attempts under way says; heaps of them take shares of the limit. Then one slot is probed after many successes:
+    rarely at a sharp ceiling, where every probe is refused, more often at a soft one. When more is accepted than the
+    ceiling allows, the limit grows geometrically again. Where nothing is refused, a `QueueGuard` finds the limit above
+    which requests only queue.
+
+    Only the start-up ramp moves the limit by time alone. Retry-After paces single requests and blocks nothing, except
+    at limit 1, where there is no other way to ask less.
+
+    Invariants (`validate`): 1 <= limit <= max_limit; attempts under way are never negative.
+    """
+
+    def __init__(self, max_limit: int, settings: AdaptiveSettings = _DEFAULT) -> None:
+        self.limit = 1
+        """Requests that may be in flight now: the whole part of `_size`."""
+        self.max_limit = max(1, max_limit)
+        self.blocked_until = -math.inf
+        self._settings = settings
+        self._ceiling = Ceiling(settings)
+        self._guard = QueueGuard(settings.guard)
+        start = min(settings.initial_limit, self.max_limit)
+        self._ramp = StartupRamp(start, settings.startup_ramp_s)
+        self._size = 1.0
+        self._growth = settings.first_growth
+        """What a success adds; 0 at a known ceiling, where probes do."""
+        self._is_regrowing = False
+        self._sent = 0
+        self._keep = 1 - 1 / settings.recent
+        self._refused_share = 0.0
+        self._successes = 0
+        """Successes with the limit in use since the limit was moved last."""
+        self._moved_at = -math.inf
+        self._cut_at = -math.inf
+        if self._ramp.is_over:
+            self._resize(float(start))
+
+    @property
+    def ceiling(self) -> int | None:
+        """Attempts under way when the provider last said no; None when it never did."""
+        return self._ceiling.level
+
+    def set_max(self, max_limit: int, now: float) -> LimitChange | None:
+        """Take a changed static cap; it lowers the limit at once, and lets it grow when it is used."""
+        self.max_limit = max(1, max_limit)
+        self._ramp.target = min(self._ramp.target, self.max_limit)
+        return self._move(self._size, now, "decreased") if self.limit > self.max_limit else None
+
+    def tick(self, now: float) -> LimitChange | None:
+        """Let the start-up ramp rise."""
+        return None if self._ramp.is_over else self._move(float(self._ramp.rise(now)), now, "ramped")
+
+    def next_change_at(self, now: float) -> float | None:
+        """Return when the start-up ramp rises next; None without one."""
+        return self._ramp.next_step_at(now)
+
+    def admitted(self, in_flight: int, now: float) -> Admitted:
+        """Note an admission under the present limit."""
+        self._sent += 1
+        self._refused_share *= self._keep
+        cohort = self._guard.admitted(is_used=in_flight >= self._settings.used_share * self.limit)
+        return Admitted(now, self.limit, in_flight, self._sent, cohort)
+
+    def observe(self, admitted: Admitted, outcome: RequestOutcome, in_flight: int, now: float) -> list[LimitChange]:
+        """Take the outcome of an attempt; failures and timeouts of the provider, and our own, do not move the limit."""
+        self._sent -= 1
+        change, latency_s = None, None
+        if outcome.kind is OutcomeKind.SUCCESS:
+            change = self._succeeded(admitted, in_flight, now)
+            latency_s = outcome.first_token_s
+            if latency_s is None:
+                latency_s = now - admitted.at if outcome.latency_s is None else outcome.latency_s
+        elif outcome.kind is OutcomeKind.RATE_LIMITED:
+            change = self._refused(admitted, outcome.retry_after_s, now)
+        proposal = self._guard.ended(admitted.cohort, latency_s, self.limit)
+        if change is None and proposal is None:
+            return []
+        changes = [] if change is None else self._told(change)
+        guarded = None if proposal is None else self._guarded(proposal, now)
+        return changes if guarded is None else [*changes, guarded]
+
+    # Successes.
+
+    def _succeeded(self, admitted: Admitted, in_flight: int, now: float) -> LimitChange | None:
+        settings = self._settings
+        if admitted.at >= self._cut_at:
+            self._note_accepted(admitted.sent)
+        if self._guard.holds_limit or not self._ramp.is_over:
+            return None
+        used = in_flight if self._is_regrowing else admitted.in_flight
+        if used < settings.used_share * self.limit:
+            return None
+        if self._growth:
+            return self._grow(in_flight, now)
+        self._successes += 1
+        if not self._is_probe_due(now):
+            return None
+        return self._move(self.limit + 1.0, now, "increased")
+
+    def _note_accepted(self, sent: int) -> None:
+        """Begin to grow again when the ceiling has risen, or when the limit lies far below it."""
+        has_risen = self._ceiling.accepted(sent)
+        if self._growth:
+            return
+        proven = self._ceiling.proven
+        if proven is not None and self._size < self._settings.collapse_share * proven:
+            self._growth, self._is_regrowing = self._settings.first_growth, True
+        elif has_risen:
+            self._growth = self._settings.renewed_growth
+
+    def _grow(self, in_flight: int, now: float) -> LimitChange | None:
+        size = self._size
+        if self._is_regrowing:
+            # Slots kept through a back-off are in use without being under way: below them nothing could grow.
+            size = max(size, min(float(in_flight), float(self._ceiling.proven or 1)))
+        return self._move(size + self._growth, now, "increased")
+
+    def _is_probe_due(self, now: float) -> bool:
+        settings = self._settings
+        if not self._ceiling.is_sharp:
+            return self._successes >= settings.soft_probe_successes
+        rounds = min(float(settings.probe_successes), settings.most_probe_rounds * self._size)
+        needed = max(settings.least_probe_rounds * self._size, rounds)
+        return self._successes >= needed and now >= self._moved_at + settings.probe_pause_s
+
+    # Refusals.
+
+    def _refused(self, admitted: Admitted, retry_after_s: float | None, now: float) -> LimitChange | None:
+        settings = self._settings
+        self._ramp.stop()
+        self._refused_share = min(1.0, self._refused_share + 1 / settings.recent)
+        if self.limit == 1:
+            asked = retry_after_s if retry_after_s is not None and retry_after_s > 0 else settings.cooldown_s
+            self.blocked_until = max(self.blocked_until, now + min(asked, settings.longest_cooldown_s))
+        # What was admitted before the last cut belongs to the same episode.
+        if admitted.at < self._cut_at:
+            return None
+        self._cut_at = now
+        is_single = self._growth > 0 or self._refused_share <= settings.again_share
+        self._ceiling.refused(admitted.sent, is_single=is_single)
+        self._growth, self._is_regrowing = 0.0, False
+        # The refused attempt was one too many at most; how many too many, only the number under way can tell.
+        least = self._size * (1 - self._cut_share())
+        change = self._move(max(1.0, min(self._size - 1, max(least, admitted.sent - 1.0))), now, "decreased")
+        self._guard.refused(self.limit)
+        return change
+
+    def _cut_share(self) -> float:
+        settings = self._settings
+        cut = settings.cut
+        if self._refused_share > settings.hard_share:
+            cut = settings.cut_hard
+        elif self._refused_share > settings.again_share:
+            cut = settings.cut_again
+        return max(cut, settings.cut_sharp) if self._ceiling.is_sharp else cut
+
+    # The limit.
+
+    def _guarded(self, proposal: Proposal, now: float) -> LimitChange | None:
+        self._growth, self._is_regrowing = 0.0, False
+        return self._move(float(proposal.limit), now, proposal.reason)
+
+    def _move(self, size: float, now: float, reason: str) -> LimitChange | None:
+        before = self.limit
+        self._resize(size)
+        self._successes, self._moved_at = 0, now
+        return None if self.limit == before else LimitChange(before, self.limit, reason)
+
+    def _resize(self, size: float) -> None:
+        self._size = max(1.0, min(size, float(self.max_limit)))
+        self.limit = int(self._size)
+
+    def _told(self, change: LimitChange) -> list[LimitChange]:
+        """Return a change, with what else an increase means."""
+        changes = [change]
+        if change.reason == "increased":
+            level = self._ceiling.level
+            if level is not None and change.before <= level < change.after:
+                changes.append(LimitChange(change.before, change.after, "soft_ceiling_recovered"))
+            if change.after == self.max_limit:
+                changes.append(LimitChange(change.before, change.after, "fully_recovered"))
+        return changes
+
+    def validate(self) -> None:
+        """Assert the invariants of the class."""
+        assert 1 <= self.limit <= self.max_limit, f"limit {self.limit} outside [1, {self.max_limit}]"
+        assert self.limit == int(self._size), f"limit {self.limit} is not the whole part of {self._size}"
+        assert self._sent >= 0, f"{self._sent} attempts under way"
+        assert 0 <= self._refused_share <= 1
+        self._ceiling.validate()
+        self._guard.validate()

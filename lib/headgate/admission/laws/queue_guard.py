@@ -1,0 +1,232 @@
+"""The guard against queues at the provider: more in flight, but the same throughput and longer answers."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum, auto
+from typing import NamedTuple
+
+from headgate.admission.laws.latency import LatencyCohorts, Measured, level_of
+from headgate.admission.laws.settings import QueueGuardSettings
+
+_CV_HALF_VARIANCE = 0.22
+"""Variance of the logarithm of service times with a coefficient of variation of 0.5, for which cohorts are sized."""
+
+
+class Proposal(NamedTuple):
+    """A limit that the guard wants, and why; see `LimitChange`."""
+
+    limit: int
+    reason: str
+
+
+class _Phase(Enum):
+    WATCHING = auto()
+    SETTLING = auto()
+    DESCENDING = auto()
+    HOLDING = auto()
+    DIPPING = auto()
+
+
+class QueueGuard:
+    """Holds a limit at the knee: where more requests in flight only make every answer slower.
+
+    A provider that never refuses serves what is above its capacity from a queue. There the latency grows in proportion
+    to what is in flight; below the knee it does not depend on it. The guard *watches* the latency while the limit
+    grows. When it has risen, it lowers the limit step by step and compares: if the latency falls with the limit,
+    requests queued, and it *descends* until the latency no longer falls; if it does not, the answers themselves have
+    become longer, and the limit goes back to where it was. From then on it *holds* the limit where a little of a queue
+    is left, and *dips* below the knee now and then to measure again how long answers take without one.
+
+    Pure; owned by an `AdaptiveLaw`. A level is a mean logarithm of latency: differences of levels are ratios.
+    """
+
+    def __init__(self, settings: QueueGuardSettings) -> None:
+        self._settings = settings
+        self._phase = _Phase.WATCHING
+        self._cohorts = LatencyCohorts(settings.first_cohort, settings.answered_share)
+        self._base: float | None = None
+        """Level without a queue, measured at `_base_limit` from `_base_count` answers."""
+        self._base_limit = 0
+        self._base_count = 0.0
+        self._recent = 0.0
+        """Fast average of levels, for a limit that doubles within one service time."""
+        self._undo_limit = 0
+        self._above_level = 0.0
+        self._above_limit = 0
+        """Level and limit before the last step down: what the next measurement is compared with."""
+        self._is_first_step = False
+        self._growths = 0
+        self._since_dip = 0
+
+    @property
+    def holds_limit(self) -> bool:
+        """Whether the limit is the guard's: the law must not raise it."""
+        return self._phase is not _Phase.WATCHING
+
+    def admitted(self, *, is_used: bool) -> int:
+        """Return the cohort of an attempt, 0 for none; `is_used` if the limit is used, so that it can matter."""
+        return self._cohorts.recruit() if is_used or self._base is None else 0
+
+    def refused(self, limit: int) -> None:
+        """Give the limit back to the law, which has cut it to `limit` because the provider refused."""
+        if self._phase is not _Phase.WATCHING:
+            self._watch(limit)
+
+    def ended(self, cohort: int, latency_s: float | None, limit: int) -> Proposal | None:
+        """Note the end of an attempt of a cohort, with its latency if it was answered; return what follows from it."""
+        level = None if latency_s is None else level_of(latency_s)
+        if level is not None and self._phase is _Phase.WATCHING and self._base is not None:
+            self._recent += (level - self._recent) / self._settings.recent
+            if self._recent - self._base > self._settings.slow_at_once and self._is_surely_slow(limit):
+                return self._settle(limit)
+        if not self._cohorts.ended(cohort, level):
+            return None
+        measured = self._cohorts.measured()
+        proposal = None if measured is None else self._judged(measured, limit)
+        self._cohorts.begin(self._cohort_size(limit if proposal is None else proposal.limit))
+        return proposal
+
+    # Watching.
+
+    def _is_surely_slow(self, limit: int) -> bool:
+        assert self._base is not None
+        # An average with a memory of n has the spread of 2 n independent values.
+        error = self._cohorts.error(2 * self._settings.recent, self._base_count)
+        return limit > 1.3 * self._base_limit and self._recent - self._base > self._settings.certainty * error
+
+    def _settle(self, limit: int) -> Proposal:
+        """Step down at once, without trusting the level: it lags behind a limit that grows."""
+        assert self._base is not None
+        self._phase = _Phase.SETTLING
+        self._undo_limit = limit
+        new = max(1, int(limit * max(self._settings.fall, math.exp(self._base - self._recent))))
+        self._cohorts.begin(self._cohort_size(new))
+        return Proposal(new, "queueing")
+
+    def _judged(self, measured: Measured, limit: int) -> Proposal | None:
+        if self._base is None:
+            self._recent = measured.level
+            self._set_base(measured, limit)
+            return None
+        match self._phase:
+            case _Phase.WATCHING:
+                return self._watched(measured, limit, measured.level - self._base)
+            case _Phase.SETTLING:
+                return self._descend(measured.level, limit, limit * self._settings.fall)
+            case _Phase.DESCENDING:
+                return self._descended(measured, limit)
+            case _Phase.HOLDING:
+                return self._held(measured, limit, measured.level - self._base)
+            case _Phase.DIPPING:
+                return self._dipped(measured, limit)
+
+    def _watched(self, measured: Measured, limit: int, rise: float) -> Proposal | None:
+        assert self._base is not None
+        certain = self._settings.certainty * self._cohorts.error(measured.count, self._base_count)
+        if rise > max(self._settings.slow, certain):
+            self._undo_limit = limit
+            self._is_first_step = True
+            return self._descend(measured.level, limit, limit * max(self._settings.fall, math.exp(-rise)))
+        if limit <= 1.1 * self._base_limit:
+            # The same limit: what has changed is how long answers take, and the base follows.
+            self._base += rise * max(0.2, measured.count / (measured.count + self._base_count))
+            self._base_count = min(1_000.0, self._base_count + measured.count)
+        elif limit >= 1.5 * self._base_limit:
+            # A higher limit, and no queue: the base belongs to it from now on, but it never rises with the limit.
+            self._base_limit = limit
+            self._base += 0.2 * min(0.0, rise)
+        return None
+
+    def _watch(self, limit: int) -> None:
+        assert self._base is not None
+        self._phase = _Phase.WATCHING
+        self._recent = self._base
+        self._cohorts.begin(self._cohort_size(limit))
+
+    # Looking for the knee.
+
+    def _descend(self, level: float, limit: int, target: float) -> Proposal:
+        if self._phase is not _Phase.DESCENDING:
+            self._is_first_step = True
+        self._phase = _Phase.DESCENDING
+        self._above_level, self._above_limit = level, limit
+        return Proposal(max(1, int(target)), "queueing")
+
+    def _descended(self, measured: Measured, limit: int) -> Proposal:
+        fall = self._above_level - measured.level
+        full = math.log(self._above_limit / limit) if limit < self._above_limit else 0.0
+        if self._is_first_step and fall < 0.4 * full:
+            # Fewer requests did not make answers faster: they did not queue.
+            self._set_base(measured, self._undo_limit)
+            self._watch(self._undo_limit)
+            return Proposal(self._undo_limit, "increased")
+        self._is_first_step = False
+        if fall > 0.7 * full and limit > 1:
+            return self._descend(measured.level, limit, limit * self._settings.fall)
+        knee = self._above_limit * math.exp(-max(0.0, fall)) * self._settings.knee_slack
+        self._hold(measured, limit)
+        return Proposal(max(limit, round(knee)), "increased")
+
+    # Holding the limit at the knee.
+
+    def _hold(self, measured: Measured, limit: int) -> None:
+        self._phase = _Phase.HOLDING
+        self._set_base(measured, limit)
+        self._above_limit = 0
+        self._growths = self._since_dip = 0
+
+    def _held(self, measured: Measured, limit: int, rise: float) -> Proposal | None:
+        settings = self._settings
+        if self._was_cut_in_vain(measured, limit):
+            undone, self._above_limit = self._above_limit, 0
+            self._set_base(measured, limit)
+            return Proposal(undone, "increased")
+        self._since_dip += 1
+        if self._since_dip >= settings.dip_every:
+            self._phase, self._undo_limit, self._growths = _Phase.DIPPING, limit, 0
+            return Proposal(max(1, int(limit * settings.dip)), "measuring")
+        if rise > settings.hold_high:
+            self._growths = 0
+            return Proposal(max(1, int(limit * max(settings.fall, math.exp(settings.hold_mid - rise)))), "queueing")
+        if rise < settings.hold_low:
+            step = settings.hold_step * min(8, 2**self._growths)
+            self._growths += 1
+            return Proposal(limit + max(1, int(limit * step)), "increased")
+        self._growths = 0
+        return None
+
+    def _was_cut_in_vain(self, measured: Measured, limit: int) -> bool:
+        """Return whether the limit fell by a fifth since a measurement and answers did not become faster."""
+        if self._above_limit and limit <= 0.8 * self._above_limit:
+            if self._above_level - measured.level < 0.4 * math.log(self._above_limit / limit):
+                return True
+            self._above_limit = 0
+        if limit > self._above_limit:
+            self._above_limit, self._above_level = limit, measured.level
+        return False
+
+    def _dipped(self, measured: Measured, limit: int) -> Proposal:
+        self._phase = _Phase.HOLDING
+        self._set_base(measured, limit)
+        self._since_dip = 0
+        return Proposal(self._undo_limit, "increased")
+
+    def _set_base(self, measured: Measured, limit: int) -> None:
+        self._base, self._base_count, self._base_limit = measured.level, float(measured.count), limit
+
+    def _cohort_size(self, limit: int) -> int:
+        settings = self._settings
+        rounds = settings.cohort_rounds * limit
+        if self._phase in (_Phase.SETTLING, _Phase.DESCENDING):
+            wanted = settings.descent_cohort * self._cohorts.variance / _CV_HALF_VARIANCE
+        else:
+            wanted = max(settings.least_cohort, 2 * self._cohorts.variance / settings.precision**2)
+            rounds = max(50, rounds)
+        return max(settings.first_cohort, int(min(wanted, settings.most_cohort, rounds)))
+
+    def validate(self) -> None:
+        """Assert the invariants of the class."""
+        self._cohorts.validate()
+        assert self._base is not None or self._phase is _Phase.WATCHING, "a limit is held without a base"
+        assert math.isfinite(self._recent)
