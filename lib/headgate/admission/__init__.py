@@ -31,7 +31,17 @@ from headgate.admission.items import (
     RequestItem,
 )
 from headgate.admission.keys import Domain, ProviderModel, RequestKey, provider_of, request_key
-from headgate.admission.laws import Admitted, LimitChange, LimitLaw
+from headgate.admission.laws import (
+    AdaptiveLaw,
+    AdaptiveSettings,
+    Admitted,
+    AimdLaw,
+    AimdSettings,
+    LimitChange,
+    LimitLaw,
+    QueueGuardSettings,
+    law_factory,
+)
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.shares import fair_shares, split_slots
@@ -42,9 +52,13 @@ __all__ = [
     "NO_CORRELATION",
     "SUCCESS",
     "AccountSnapshot",
+    "AdaptiveLaw",
+    "AdaptiveSettings",
     "AdmissionController",
     "Admitted",
     "AdmittedRequest",
+    "AimdLaw",
+    "AimdSettings",
     "BankCall",
     "BankRules",
     "BreakerRule",
@@ -67,6 +81,7 @@ __all__ = [
     "PressureChanged",
     "PressureReason",
     "ProviderModel",
+    "QueueGuardSettings",
     "RenewBlock",
     "RequestAdmission",
     "RequestExecutor",
@@ -83,6 +98,7 @@ __all__ = [
     "denied_error",
     "error_kind",
     "fair_shares",
+    "law_factory",
     "outcome_of",
     "provider_of",
     "request_key",
