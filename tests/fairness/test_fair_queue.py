@@ -315,6 +315,10 @@ class _Counting(SimpleNamespace):
         self.steps += 1
         return heapq.heappop(heap)
 
+    def heapreplace(self, heap: list[object], item: object) -> object:
+        self.steps += 1
+        return heapq.heapreplace(heap, item)
+
     def heapify(self, heap: list[object]) -> None:
         self.steps += len(heap)
         heapq.heapify(heap)

@@ -85,6 +85,8 @@ class LeaseBook:
     def shortage(self, units: Mapping[str, int]) -> Denied | None:
         """Return why `units` cannot be granted now, or None if they can. Changes nothing."""
         for capacity, wanted in units.items():
+            if wanted <= self.limits.get(capacity, 0) - self.in_use.get(capacity, 0):
+                continue
             free = self.available(capacity)
             if wanted > free:
                 reason = "no_capacity" if capacity in self.limits else "unknown_capacity"
@@ -110,7 +112,7 @@ class LeaseBook:
             generation=self.generation,
             holder=holder,
             subject=subject,
-            units=MappingProxyType(dict(units)),
+            units=units if isinstance(units, MappingProxyType) else MappingProxyType(dict(units)),
             acquired_at=now,
             deadline=None if ttl_s is None else now + ttl_s,
         )

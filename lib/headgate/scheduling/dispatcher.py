@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
 from headgate.fairness import Selection, StaleSelection
@@ -16,8 +17,7 @@ from headgate.scheduling.shelves import CAPPED, CLOSED, OPEN, PRESSURED, RANKS, 
 from headgate.scheduling.tracing import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """Run this task now; give the lease back with `finished`."""
 
     task: Task
@@ -149,6 +149,7 @@ class Dispatcher:
     def set_limit(self, resource: str, limit: int) -> None:
         """Change the units of a resource; lowered under its holders, it denies until enough came back."""
         self.book.set_limit(resource, limit)
+        self.holdings.shares_changed()
         for shelf in self.queue.shelves():
             for group in shelf.standing_above(0):
                 self._restand(shelf, group)
@@ -196,11 +197,10 @@ class Dispatcher:
                 self._update_lane(model)
         shelves = self.queue.stocked(self.book)
         choice = self._choose(shelves, now) if shelves else None
-        if choice is None:
-            held = self._held(shelves)
-            if self._events is not None:
-                self._events.held(held.reason, held.detail, len(self.queue), len(self._running))
-            return held
+        return self._taken(choice, now) if choice is not None else self._held(shelves)
+
+    def _taken(self, choice: Choice, now: float) -> Dispatch | Held:
+        """Take the chosen task out of the queue, under its lease."""
         shelf, selection, tag = choice
         task = selection.item
         lease = self.book.acquire(self._holder, task.resources, now, subject=task.task_id)
@@ -210,22 +210,27 @@ class Dispatcher:
             return Held(lease.reason, f"{lease.capacity}: wants {lease.wanted}, {lease.available} free")
         if self._counts:
             # Before the commit, which lists the group's next task: there it stands as with this lease.
-            self.holdings.took(task.group, task.weight, shelf.governed, now)
+            self.holdings.started(task.group, shelf.governed)
+            self._must_verify(task.group)
             if self._stand_for(shelf, task.group) and self._events is not None:
                 self._events.capped(task.group, shelf.standing(task.group), shelf.governed)
         committed = shelf.commit(selection)
         if isinstance(committed, StaleSelection):
-            self.book.release(lease)
-            if self._counts:
-                self.holdings.gave_back(task.group, shelf.governed)
-                self._restand(shelf, task.group)
-            if self._events is not None:
-                self._events.stale(task, committed.reason)
-            return Held("stale_selection", committed.reason)
-        self.queue.served(tag)
+            return self._put_back(task, shelf, lease, committed.reason)
+        if tag > self.queue.virtual_time:
+            self.queue.virtual_time = tag
         dispatch = Dispatch(task, lease)
         self._started(dispatch, shelf)
         return dispatch
+
+    def _put_back(self, task: Task, shelf: Shelf, lease: Lease, reason: str) -> Held:
+        self.book.release(lease)
+        if self._counts:
+            self.holdings.not_started(task.group, shelf.governed)
+            self._restand(shelf, task.group)
+        if self._events is not None:
+            self._events.stale(task, reason)
+        return Held("stale_selection", reason)
 
     def finished(self, task: Task, lease: Lease, now: float | None = None) -> ReleaseOutcome:
         """Take a lease back, whatever became of the task; `now` is for the event alone."""
@@ -277,7 +282,7 @@ class Dispatcher:
         shelf = self.queue.shelf_for(task)
         if self._counts:
             self.holdings.took(task.group, task.weight, shelf.governed, now)
-            self._restand_all(task.group)
+            self._must_verify(task.group)
         if self._events is not None:
             self._events.unparked(task, lease, shelf.units)
         return True
@@ -384,11 +389,11 @@ class Dispatcher:
     def _standing_right(self, shelves: list[Shelf], rank: int, standing: int) -> Choice | None:
         """Return the first task of a rank whose group has that standing or better still."""
         while (choice := self.queue.first(shelves, rank)) is not None:
-            group = choice[1].item.group
-            if self._stand_for(choice[0], group) <= standing:
+            shelf, group = choice[0], choice[1].item.group
+            if shelf.verified.get(group) == self.holdings.version or self._stand_for(shelf, group) <= standing:
                 return choice
             # The share has become smaller since the group was listed: its place is among those that borrow.
-            choice[0].relist(group)
+            shelf.relist(group)
         return None
 
     def _lends(self, shelf: Shelf, now: float) -> bool:
@@ -431,8 +436,6 @@ class Dispatcher:
         task = dispatch.task
         self.dequeued += 1
         self._running[task.task_id] = dispatch
-        if self._counts:
-            self.holdings.dequeued(task.group, shelf.governed)
         if self.pressure:
             self.pressure.started(task.model)
         lane = self.lanes[task.model]
@@ -448,8 +451,13 @@ class Dispatcher:
 
     def _stand_for(self, shelf: Shelf, group: str) -> int:
         standing = self.holdings.standing(self.policy, group, shelf.governed, self.book.limits)
-        shelf.stand(group, standing)
+        shelf.stand(group, standing, self.holdings.version)
         return standing
+
+    def _must_verify(self, group: str) -> None:
+        """Have a group's standing looked at again before it is served: it holds more than it did."""
+        for shelf in self.queue.shelves():
+            shelf.verified.pop(group, None)
 
     def _restand(self, shelf: Shelf, group: str) -> None:
         self._stand_for(shelf, group)

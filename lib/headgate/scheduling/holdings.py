@@ -40,8 +40,11 @@ class Holdings:
     def __init__(self) -> None:
         self._stakes: dict[tuple[str, str], _Stake] = {}
         self._totals: dict[str, _Total] = {}
+        self._shares: dict[tuple[str, float], tuple[float, float]] = {}
         self.left = 0
         """Groups that stopped to compete, ever: when it grows, the shares of the others may have grown."""
+        self.version = 0
+        """Grows with everything that changes shares."""
 
     def queued(self, group: str, weight: float, units: Units, now: float) -> None:
         """Note a task that waits."""
@@ -50,7 +53,27 @@ class Holdings:
             if stake.weight != weight:
                 self._totals[resource].weight += weight - stake.weight
                 stake.weight = weight
+                self.shares_changed()
             stake.queued += 1
+
+    def started(self, group: str, units: Units) -> None:
+        """Note that a task that waited was given its units."""
+        for resource, amount in units:
+            stake = self._stakes[group, resource]
+            stake.queued -= 1
+            stake.held += amount
+
+    def not_started(self, group: str, units: Units) -> None:
+        """Take back a `started`."""
+        for resource, amount in units:
+            stake = self._stakes[group, resource]
+            stake.queued += 1
+            stake.held -= amount
+
+    def shares_changed(self) -> None:
+        """Note that shares may have changed: a limit, or who competes."""
+        self.version += 1
+        self._shares.clear()
 
     def dequeued(self, group: str, units: Units) -> None:
         """Note a task that no longer waits."""
@@ -79,18 +102,26 @@ class Holdings:
         return stake.held if stake is not None else 0
 
     def standing(self, policy: TaskPolicy, group: str, units: Units, limits: dict[str, int]) -> int:
-        """Return 0 when the group stays within its share with one more task, 1 when it would borrow, 2 at its ceiling."""
+        """Return how a group stands with one more task: 0 within its share, 1 if it would borrow, 2 at its ceiling."""
         worst = 0
         for resource, amount in units:
             stake = self._stakes.get((group, resource))
             if stake is None or not stake.held:
                 continue
-            limit, total = limits.get(resource, 0), self._totals[resource]
-            share = policy.share(resource, limit, stake.weight, total.weight, total.groups)
+            bounds = self._shares.get((resource, stake.weight))
+            if bounds is None:
+                bounds = self._bounds(policy, resource, stake.weight, limits.get(resource, 0))
             after = stake.held + amount
-            if after > share:
-                worst = 2 if after > policy.ceiling(resource, limit, share) else max(worst, 1)
+            if after > bounds[0]:
+                worst = 2 if after > bounds[1] else max(worst, 1)
         return worst
+
+    def _bounds(self, policy: TaskPolicy, resource: str, weight: float, limit: int) -> tuple[float, float]:
+        """Return share and ceiling; groups of one weight have the same, until `shares_changed`."""
+        total = self._totals[resource]
+        share = policy.share(resource, limit, weight, total.weight, total.groups)
+        bounds = self._shares[resource, weight] = (share, policy.ceiling(resource, limit, share))
+        return bounds
 
     def reserve_until(self, policy: TaskPolicy, resource: str) -> float:
         """Return until when the reserve of a resource is kept for peers that may arrive."""
@@ -119,6 +150,7 @@ class Holdings:
             total.weight += weight
             total.groups += 1
             total.arrived_at = now
+            self.shares_changed()
         return stake
 
     def _drop(self, group: str, resource: str) -> None:
@@ -128,6 +160,7 @@ class Holdings:
         # The sum of the weights is made anew when it is empty, so that rounding does not pile up.
         total.weight = total.weight - stake.weight if total.groups else 0.0
         self.left += 1
+        self.shares_changed()
 
     def validate(self) -> None:
         """Assert the invariants of the class."""

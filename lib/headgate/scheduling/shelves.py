@@ -11,7 +11,7 @@ from headgate.scheduling.holdings import Units
 from headgate.scheduling.ready_queue import FairReadyQueue
 
 OPEN, PRESSURED, CLOSED = 0, 2, -1
-"""States of a lane. The first two are ranks: even ones for groups within their share, odd ones for those that borrow."""
+"""States of a lane. The first two are ranks of groups within their share; the rank above is for those that borrow."""
 
 RANKS = 4
 CAPPED = 2
@@ -32,6 +32,8 @@ class Shelf(FairReadyQueue):
         self.governed: Units = tuple(named) if named or governed is not None else units
         self.offset = 0.0
         self.is_short = False
+        self.verified: dict[str, int] = {}
+        """Group -> the version of the holdings by which its standing was found."""
         self._standing: dict[str, int] = {}
         self._lanes_of: dict[str, tuple[str, str, str]] = {}
         self.states: dict[str, int] = {}
@@ -39,7 +41,7 @@ class Shelf(FairReadyQueue):
     def set_state(self, model: str, state: int) -> None:
         """Open, close or rank the lanes of a model."""
         self.states[model] = state
-        within, over, capped = self._names(model)
+        within, over, _ = self._names(model)
         if state == CLOSED:
             self.close_lane(within)
             self.close_lane(over)
@@ -53,12 +55,15 @@ class Shelf(FairReadyQueue):
         """Return how a group stands to its share, as it was last told."""
         return self._standing.get(group, 0)
 
-    def stand(self, group: str, standing: int) -> None:
-        """Note how a group stands to its share; `relist` or a commit moves it."""
+    def stand(self, group: str, standing: int, version: int) -> None:
+        """Note how a group stands to its share, by which version of the holdings; `relist` or a commit moves it."""
         if standing:
             self._standing[group] = standing
-        else:
+        elif self._standing:
             self._standing.pop(group, None)
+        if len(self.verified) > 2 * len(self) + 4_096:  # noqa: PLR2004 - groups that are gone are forgotten now and then
+            self.verified.clear()
+        self.verified[group] = version
 
     def standing_above(self, standing: int) -> list[str]:
         """Return the groups that stand worse."""
@@ -152,8 +157,9 @@ class ReadyShelves:
         """Add a task to its shelf unless it is queued already; return whether it was added."""
         if len(self._shelves) > 1 and any(task.task_id in other for other in self._shelves.values()):
             return False
-        self._sync(shelf)
-        return bool(shelf.enqueue((task,)))
+        if self.virtual_time - shelf.offset > shelf.virtual_time:
+            self._sync(shelf)
+        return shelf.put(task)
 
     def set_state(self, model: str, state: int) -> None:
         """Open, close or rank the lane of a model."""
@@ -177,7 +183,8 @@ class ReadyShelves:
             if is_short != shelf.is_short:
                 self._stand(shelf, is_short=is_short)
             if not is_short:
-                self._sync(shelf)
+                if self.virtual_time - shelf.offset > shelf.virtual_time:
+                    self._sync(shelf)
                 found.append(shelf)
         return found
 
@@ -191,10 +198,6 @@ class ReadyShelves:
                 if best is None or tag < best[2]:
                     best = (shelf, selection, tag)
         return best
-
-    def served(self, tag: float) -> None:
-        """Move virtual time to the tag that was served."""
-        self.virtual_time = max(self.virtual_time, tag)
 
     def item(self, task_id: str) -> Task | None:
         """Return a queued task."""
