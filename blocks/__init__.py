@@ -3,13 +3,16 @@
 `prefect block register -m blocks` makes them known to a Prefect server.
 """
 
+from blocks.admission_limits import AdmissionLimits, EndpointLimit
 from blocks.model_endpoint import ModelEndpoint
 from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
 from blocks.report_store import PublishedReport, ReportStore
 from blocks.sample_store import SampleStore
 
 __all__ = [
+    "AdmissionLimits",
     "BlockRoster",
+    "EndpointLimit",
     "ModelEndpoint",
     "ModelRoster",
     "PublishedReport",

@@ -23,7 +23,8 @@ MODELS = [
 
 
 def test_all_blocks_are_found() -> None:
-    assert [block.__name__ for block in BLOCKS] == ["ModelEndpoint", "ModelRoster", "ReportStore", "SampleStore"]
+    names = ["AdmissionLimits", "ModelEndpoint", "ModelRoster", "ReportStore", "SampleStore"]
+    assert [block.__name__ for block in BLOCKS] == names
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)

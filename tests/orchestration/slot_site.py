@@ -18,9 +18,10 @@ from headgate.admission import (
     RequestAdmission,
     RequestItem,
     RequestKey,
+    limit_rule,
 )
 from headgate.core.events import Event
-from headgate.orchestration import SlotBroker, limit_rule, open_slot_service
+from headgate.orchestration import SlotBroker, open_slot_service
 from headgate.orchestration.slot_service import SlotService
 from tests.admission.toy_laws import FixedLaw
 

@@ -43,12 +43,14 @@ from headgate.admission.laws import (
     law_factory,
 )
 from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.limit_rules import NAME_PREFIX, LimitRule, limit_rule, rule_for
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.shares import fair_shares, split_slots
 from headgate.admission.slot_source import SlotSource
 
 __all__ = [
     "IDLE_AFTER_S",
+    "NAME_PREFIX",
     "NO_CORRELATION",
     "SUCCESS",
     "AccountSnapshot",
@@ -72,6 +74,7 @@ __all__ = [
     "LeaseBlock",
     "LimitChange",
     "LimitLaw",
+    "LimitRule",
     "LimitSeen",
     "LookAtLimit",
     "Outage",
@@ -99,8 +102,10 @@ __all__ = [
     "error_kind",
     "fair_shares",
     "law_factory",
+    "limit_rule",
     "outcome_of",
     "provider_of",
     "request_key",
+    "rule_for",
     "split_slots",
 ]

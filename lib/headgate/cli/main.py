@@ -50,6 +50,14 @@ CONFIG_COMMANDS: Final = {
 }
 """The same for `headgate config …`."""
 
+LIMITS_COMMANDS: Final = {
+    "show": ("limits:show", "Show limits, the slots that are taken, and who holds them."),
+    "apply": ("limits:apply", "Create or change the limits of a block or file."),
+    "set": ("limits:set_", "Change a limit while it is in use."),
+    "audit": ("limits:audit", "Compare the slots that limits count with those that are held."),
+}
+"""The same for `headgate limits …`."""
+
 
 def build_app() -> App:
     """Return the application with all its commands."""
@@ -62,10 +70,12 @@ def build_app() -> App:
         print_error=True,
     )
     config = App(name="config", help="Show and check settings.")
-    for group, commands in ((app, COMMANDS), (config, CONFIG_COMMANDS)):
+    limits = App(name="limits", help="Show and change the limits on requests in flight that Prefect keeps.")
+    for group, commands in ((app, COMMANDS), (config, CONFIG_COMMANDS), (limits, LIMITS_COMMANDS)):
         for name, (place, help_line) in commands.items():
             group.command(f"headgate.cli.{place}", name=name, help=help_line)
     app.command(config)
+    app.command(limits)
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)
     return app
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     )
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
     from headgate.orchestration.leftovers import clear_leftovers
+    from headgate.orchestration.limit_choices import limits_of
     from headgate.orchestration.own_server import PrivateServer, private_server
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
-    from headgate.orchestration.slot_audit import LimitReport, audit_limits, limit_reports
-    from headgate.orchestration.slot_limits import LimitRule, limit_rule
+    from headgate.orchestration.slot_audit import LimitReport, apply_limits, audit_limits, limit_reports
     from headgate.orchestration.slot_service import SlotService, open_slot_service
     from headgate.orchestration.slots import SlotBroker
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
@@ -45,13 +45,13 @@ __all__ = [
     "Deployment",
     "DeploymentFile",
     "LimitReport",
-    "LimitRule",
     "PrivateServer",
     "SamplingOrder",
     "Schedule",
     "SlotBroker",
     "SlotService",
     "StopRequest",
+    "apply_limits",
     "artifact_key",
     "audit_limits",
     "cancel_runs",
@@ -63,7 +63,7 @@ __all__ = [
     "finished_runs",
     "has_ended",
     "limit_reports",
-    "limit_rule",
+    "limits_of",
     "open_slot_service",
     "private_server",
     "read_deployment_file",
@@ -90,10 +90,10 @@ _WHERE: Final = {
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
     "leftovers": ("clear_leftovers",),
+    "limit_choices": ("limits_of",),
     "own_server": ("PrivateServer", "private_server"),
     "sampling_run": ("run_evaluation", "run_sampling"),
-    "slot_audit": ("LimitReport", "audit_limits", "limit_reports"),
-    "slot_limits": ("LimitRule", "limit_rule"),
+    "slot_audit": ("LimitReport", "apply_limits", "audit_limits", "limit_reports"),
     "slot_service": ("SlotService", "open_slot_service"),
     "slots": ("SlotBroker",),
     "stopping": ("StopRequest", "stop_on_signals"),

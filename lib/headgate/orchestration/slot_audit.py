@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.admission import LimitSeen
-from headgate.orchestration.slot_limits import NAME_PREFIX
+from headgate.admission import NAME_PREFIX, LimitRule, LimitSeen
 from headgate.orchestration.slot_register import Holder, known_slots
 from headgate.orchestration.slot_service import SlotService
 
@@ -96,3 +95,22 @@ async def audit_limits(service: SlotService, names: Iterable[str] = (), *, mend:
         for report in second:
             await service.set_active_slots(report.name, report.known)
     return second
+
+
+async def apply_limits(
+    service: SlotService, rules: Iterable[LimitRule], *, only_missing: bool = False
+) -> dict[str, bool]:
+    """Create the limits of `rules`, and give those that exist their number; return by name whether anything changed.
+
+    Args:
+        service: the API.
+        rules: what there is to be; the first of several with one name says its number.
+        only_missing: leave limits that exist as they are, so that what was changed while running stays.
+
+    Raises:
+        OrchestratorUnreachableError: if the API does not answer.
+    """
+    slots: dict[str, int] = {}
+    for rule in rules:
+        slots.setdefault(rule.name, rule.slots)
+    return {name: await service.set_limit(name, number, only_missing=only_missing) for name, number in slots.items()}

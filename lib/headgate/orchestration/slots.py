@@ -16,18 +16,19 @@ from headgate.admission import (
     BankCall,
     BankRules,
     LeaseBlock,
+    LimitRule,
     LookAtLimit,
     ProviderModel,
     RenewBlock,
     RequestAdmission,
     ReturnBlock,
     SlotBank,
+    rule_for,
     split_slots,
 )
 from headgate.core import Clock, SystemClock, errors
 from headgate.core.events import Emit, SlotsDisagree
 from headgate.orchestration.slot_audit import Disagreements
-from headgate.orchestration.slot_limits import LimitRule, rule_for
 from headgate.orchestration.slot_notices import Notices
 from headgate.orchestration.slot_register import known_slots, peers_at
 from headgate.orchestration.slot_service import NoSlots, SlotService, SlotServiceBusyError, open_slot_service

@@ -1,0 +1,151 @@
+"""`headgate limits show|apply|set|audit`: the limits on requests in flight that Prefect keeps across processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError, NotFoundError
+from headgate.orchestration import (
+    LimitReport,
+    apply_limits,
+    audit_limits,
+    limit_reports,
+    limits_of,
+    open_slot_service,
+)
+
+_DISAGREES = 4
+
+
+def show(
+    names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Show limits, the slots that are taken, and which processes hold and want them."""
+    reports = asyncio.run(_reports(names))
+    if as_json:
+        print_json([_document(report) for report in reports])
+    else:
+        columns = ("limit", "slots", "taken", "held by", "wanted", "blocks", "process")
+        print_table(f"{len(reports)} limits", columns, _rows(reports), right=(1, 2, 3, 4, 5))
+    return 0
+
+
+def apply(
+    source: Annotated[str, Parameter(help="An Admission Limits block by name, or a .yaml or .json file.")],
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Create the limits of a block or file, and give those that exist the number that it says."""
+
+    async def applied() -> dict[str, bool]:
+        rules = (await limits_of(source)).rules()
+        async with open_slot_service() as service:
+            return await apply_limits(service, rules)
+
+    done = asyncio.run(applied())
+    if as_json:
+        print_json([{"limit": name, "changed": is_changed} for name, is_changed in done.items()])
+    else:
+        print_table(
+            source, ("limit", ""), [(name, "set" if changed else "as it was") for name, changed in done.items()]
+        )
+    return 0
+
+
+def set_(
+    name: Annotated[str, Parameter(help="Name of the limit.")],
+    slots: Annotated[int, Parameter(help="Requests in flight at most, of all processes together; 0 admits none.")],
+) -> int:
+    """Change a limit while it is in use; its processes follow within one renewal of their leases."""
+    if slots < 0:
+        raise InvalidInputError(f"slots must be >= 0 (got {slots})")
+
+    async def changed() -> None:
+        async with open_slot_service() as service:
+            if await service.limit(name) is None:
+                raise NotFoundError(
+                    f"there is no limit {name!r}",
+                    next_step="`headgate limits show` lists them; `headgate limits apply` creates those of a block.",
+                )
+            await service.set_limit(name, slots)
+
+    asyncio.run(changed())
+    console().print(f"{name}: {slots} slots", highlight=False, markup=False)
+    return 0
+
+
+def audit(
+    names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
+    *,
+    mend: Annotated[bool, Parameter(negative="", help="Set what a limit counts to what is held.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Compare the slots that limits count as taken with the leases that processes hold, at two readings.
+
+    Exit status 4 when they differ and nothing was mended.
+    """
+
+    async def audited() -> list[LimitReport]:
+        async with open_slot_service() as service:
+            return await audit_limits(service, names, mend=mend)
+
+    found = asyncio.run(audited())
+    if as_json:
+        print_json([_document(report) | {"mended": mend} for report in found])
+    else:
+        rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "mended" if mend else "") for r in found]
+        title = f"{len(found)} limits count other slots than are held"
+        print_table(title, ("limit", "taken", "held", "", ""), rows, right=(1, 2))
+    return _DISAGREES if found and not mend else 0
+
+
+async def _reports(names: Sequence[str]) -> list[LimitReport]:
+    async with open_slot_service() as service:
+        reports = await limit_reports(service, names)
+    missing = sorted(set(names) - {report.name for report in reports})
+    if missing:
+        raise NotFoundError(f"there is no limit {missing[0]!r}", next_step="`headgate limits show` lists them.")
+    return reports
+
+
+def _verdict(report: LimitReport) -> str:
+    many = abs(report.difference)
+    return f"{many} leaked" if report.difference > 0 else f"{many} held but not counted"
+
+
+def _rows(reports: Sequence[LimitReport]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for report in reports:
+        slots: object = report.seen.limit if report.seen.enabled else f"{report.seen.limit} (off)"
+        rows.append((report.name, slots, report.seen.active_slots, report.known, "", "", ""))
+        for holder in report.holders:
+            holding = holder.holdings[report.name]
+            rows.append(("", "", "", holding.held, holding.wanted, holding.leases, holder.process))
+    return rows
+
+
+def _document(report: LimitReport) -> dict[str, Any]:
+    return {
+        "limit": report.name,
+        "slots": report.seen.limit,
+        "enabled": report.seen.enabled,
+        "taken": report.seen.active_slots,
+        "held": report.known,
+        "holders": [
+            {
+                "process": holder.process,
+                "held": holder.holdings[report.name].held,
+                "wanted": holder.holdings[report.name].wanted,
+                "blocks": holder.holdings[report.name].leases,
+                "age_s": round(holder.age_s, 1),
+            }
+            for holder in report.holders
+        ],
+    }

@@ -1,0 +1,75 @@
+"""The limits that a command or a flow run names: an `AdmissionLimits` block, or a file of the same fields."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from blocks import AdmissionLimits
+from headgate.core import errors
+from headgate.orchestration.inputs import loaded_block
+from headgate.orchestration.slot_audit import apply_limits
+from headgate.orchestration.slot_service import open_slot_service
+from headgate.orchestration.slots import SlotBroker
+
+
+async def limits_of(name: str) -> AdmissionLimits:
+    """Return the limits of a file (its name ends with .yaml, .yml or .json), else of the block of this name.
+
+    Raises:
+        InvalidInputError: if there is no such file or block, or it breaks a rule.
+    """
+    if name.endswith((".yaml", ".yml", ".json")):
+        return _from_file(Path(name))
+    block: AdmissionLimits = await loaded_block(AdmissionLimits, name)
+    return block
+
+
+async def slots_for(name: str) -> SlotBroker | None:
+    """Return what grants slots to a campaign by the limits of a block; None when no block is named.
+
+    Limits that are missing are created. Those that exist keep their number: it may have been changed since.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+        OrchestratorUnreachableError: if the API does not answer.
+    """
+    if not name:
+        return None
+    block = await limits_of(name)
+    rules = block.rules()
+
+    async def create_missing() -> None:
+        async with open_slot_service() as service:
+            await apply_limits(service, rules, only_missing=True)
+
+    await asyncio.create_task(create_missing())
+    return SlotBroker(rules, block.bank_rules())
+
+
+def _from_file(path: Path) -> AdmissionLimits:
+    try:
+        document: Any = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise errors.InvalidInputError(f"{path} cannot be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise errors.InvalidInputError(f"{path} is neither YAML nor JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise errors.InvalidInputError(f"{path} must hold `limits: […]` (got {type(document).__name__})")
+    known = ("limits", "block_slots", "lease_s", "outage")
+    for key in document:
+        if key not in known:
+            nearest = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise errors.InvalidInputError(f"{path} has an unknown key {key!r}{hint}")
+    try:
+        return AdmissionLimits(**document)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise errors.InvalidInputError(f"{path}: {place}: {problem['msg']} (got {problem['input']!r:.80})") from None

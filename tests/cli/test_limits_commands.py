@@ -1,0 +1,87 @@
+"""`headgate limits …` against a real Prefect server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from headgate.orchestration import slot_audit
+from tests.cli.conftest import Command
+from tests.orchestration.slot_site import Site, asked, busy, set_limit, unique_host, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "limits.yaml"
+    host = unique_host()
+    path.write_text(f"limits:\n- {{endpoint: {host}, slots: 12}}\n- {{endpoint: 'x.{host}', slots: 0}}\n")
+    return path
+
+
+def _name(file: Path) -> str:
+    return f"headgate:{file.read_text().split('endpoint: ')[1].split(',')[0]}"
+
+
+def test_limits_are_applied_once_and_shown(prefect: object, headgate: Command, file: Path) -> None:
+    assert {row["changed"] for row in headgate("limits", "apply", str(file), "--json").document} == {True}
+    assert {row["changed"] for row in headgate("limits", "apply", str(file), "--json").document} == {False}
+    (shown,) = headgate("limits", "show", _name(file), "--json").document
+    assert (shown["slots"], shown["taken"], shown["held"], shown["holders"]) == (12, 0, 0, [])
+    assert _name(file) in headgate("limits", "show").out
+
+
+def test_a_limit_is_changed_by_its_name(prefect: object, headgate: Command, file: Path) -> None:
+    headgate("limits", "apply", str(file))
+    assert headgate("limits", "set", _name(file), "5").status == 0
+    assert headgate("limits", "show", _name(file), "--json").document[0]["slots"] == 5
+    said = headgate("limits", "set", "headgate:nowhere", "5")
+    assert (said.status, "there is no limit 'headgate:nowhere'" in said.err) == (1, True)
+    assert headgate("limits", "set", _name(file), "--", "-1").status == 2
+
+
+def test_slots_that_nobody_holds_are_found_and_mended(
+    prefect: object, headgate: Command, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_audit, "SECOND_LOOK_S", 0.0)
+    headgate("limits", "apply", str(file))
+    name = _name(file)
+    asyncio.run(asked(lambda service: service.set_active_slots(name, 3)))  # type: ignore[arg-type]
+    said = headgate("limits", "audit", name)
+    assert said.status == 4
+    assert "3 leaked" in said.out
+    assert headgate("limits", "audit", name, "--mend").status == 0
+    assert headgate("limits", "audit", name, "--json").document == []
+
+
+async def test_who_holds_slots_is_shown_while_it_holds_them(prefect: object, headgate: Command) -> None:
+    site = Site(unique_host(), 10)
+    await set_limit(site.rule.name, 10)
+    async with site.open(), busy(site, workers=9, hold_s=0.05):
+        await until(lambda: site.in_flight == 9)
+        await asyncio.sleep(0.5)
+        said = await asyncio.to_thread(headgate, "limits", "show", site.rule.name, "--json")
+    (shown,) = said.document
+    assert (shown["taken"], shown["held"]) == (10, 10)
+    (holder,) = shown["holders"]
+    assert (holder["held"], holder["blocks"]) == (10, 2)
+
+
+def test_a_file_with_an_unknown_key_is_refused_with_the_nearest_one(headgate: Command, tmp_path: Path) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("limit: []")
+    said = headgate("limits", "apply", str(file))
+    assert (said.status, "did you mean 'limits'?" in said.err) == (2, True)
+
+
+def test_an_api_that_is_not_there_is_said_in_a_sentence(headgate: Command) -> None:
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        for command in (("show",), ("audit",), ("set", "headgate:x", "4")):
+            said = headgate("limits", *command)
+            assert said.status == 3
+            assert "[orchestrator_unreachable]" in said.err
+            assert "Traceback" not in said.err
