@@ -135,6 +135,21 @@ def test_a_scheduling_run_is_drawn_from_its_leases(told: Told, tmp_path: Path) -
     assert [e["args"] for e in found if e["name"] == "frontier target"] == [{"row groups": 4}]
 
 
+def test_a_campaign_s_task_ends_with_its_lease_and_shows_the_sample_that_follows(told: Told, tmp_path: Path) -> None:
+    resources = (("workers", 1),)
+    for number, start in ((1, 0.0), (2, 4.0)):
+        task = f"t-{number}"
+        told.at(start, events.TaskLeaseAcquired("s-1", task, "l", "sample", "m@main", "m@main", resources, "0" * 32))
+        told.at(start, events.TaskStarted(task, "m@main", "affine:sat", 0.0, "0" * 32, "l", 1))
+        told.at(start + 4.0, events.TaskLeaseReleased("s-1", task, "l", "m@main", resources, 4.0))
+    told.at(9.0, events.SampleAccepted(sample(task_id="t-1", score=0.25, latency_s=4.0)))
+    convert_events(told.write(), tmp_path / "trace.json")
+    found = read_trace(tmp_path / "trace.json")
+    first, second = sorted(slices(found, "affine:sat"), key=lambda e: e["ts"])
+    assert (first["ts"], first["dur"], first["args"]["score"]) == (0.0, 4e6, 0.25)
+    assert (second["ts"], second["tid"]) == (4e6, first["tid"])
+
+
 def test_a_task_that_has_not_ended_lasts_to_the_last_event(told: Told, tmp_path: Path) -> None:
     told.at(1.0, events.TaskStarted("t-1", "m@main", "affine:sat", 0.0, "0" * 32))
     told.at(9.0, events.QueueWarned(6_000, 5_000))

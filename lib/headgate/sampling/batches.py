@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headgate.core import Task
@@ -52,6 +53,10 @@ class FairBatches:
         self._buffers[sampler] = tasks + self._buffers.get(sampler, [])
         self.size += len(tasks)
         self._flush.set(sampler, ready_at)
+
+    def items(self) -> Iterator[Task]:
+        """Return every task that waits in a buffer, by sampler."""
+        return (task for buffer in self._buffers.values() for task in buffer)
 
     def take_all(self) -> list[Task]:
         """Take out everything."""

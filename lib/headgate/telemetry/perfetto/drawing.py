@@ -41,7 +41,11 @@ def _leased(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
 def _lease_returned(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
     task_id = str(fields.get("task_id"))
     canvas.requests.task_ends(task_id, at)
-    canvas.scene.end(task_id, at, {})
+    running = canvas.scene.running.get(task_id)
+    if running is not None and "environment" in running.args:
+        canvas.scene.leave(task_id, at)  # a campaign's task: its sample follows when it is durable
+    else:
+        canvas.scene.end(task_id, at, {})
 
 
 def _completed(canvas: Canvas, fields: Fields, _: float, __: str) -> None:

@@ -37,5 +37,4 @@ class RunTrace:
     def close(self) -> None:
         """Draw what is still going on, up to the last event."""
         self._canvas.requests.close(self._last)
-        for task_id in list(self._canvas.scene.running):
-            self._canvas.scene.end(task_id, self._last, {"outcome": "still running"})
+        self._canvas.scene.close(self._last)

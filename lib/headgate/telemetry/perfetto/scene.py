@@ -55,6 +55,7 @@ class Running:
     args: dict[str, Any]
     ends: dict[int, float] = field(default_factory=dict)
     name: str = "task"
+    end: float | None = None
 
 
 class Scene:
@@ -70,6 +71,7 @@ class Scene:
         self.running: OrderedDict[str, Running] = OrderedDict()
         self.workers_busy = 0
         self._ready: OrderedDict[str, float] = OrderedDict()
+        self._left: OrderedDict[str, Running] = OrderedDict()
 
     def track(self, name: str) -> int:
         """Return the track of the campaign's own group that is called `name`."""
@@ -124,20 +126,32 @@ class Scene:
         self.workers_busy += 1
         self._count(group, at)
 
-    def end(self, task_id: str, at: float, args: Mapping[str, Any], name: str | None = None) -> None:
-        """Draw a task that has ended and free its track; one that did not begin in the file is left out."""
+    def leave(self, task_id: str, at: float) -> None:
+        """Free the track of a task whose lease has ended; it is drawn by `end`, when its sample is known."""
         task = self.running.pop(task_id, None)
         if task is None:
             return
-        group = self.group(task.model)
-        at = max(at, task.start, *task.ends.values())
-        self.writer.slice(
-            group.pid, self._tid(group, task.lane), name or task.name, task.start, at, task.args | dict(args)
-        )
-        group.lanes.give_back(task.lane)
-        group.in_flight -= 1
-        self.workers_busy -= 1
-        self._count(group, at)
+        task.end = max(at, task.start, *task.ends.values())
+        self._free(task, task.end)
+        self._left[task_id] = task
+        if len(self._left) > MAX_OPEN:
+            self._draw(self._left.popitem(last=False)[1], {}, None)
+
+    def end(self, task_id: str, at: float, args: Mapping[str, Any], name: str | None = None) -> None:
+        """Draw a task that has ended and free its track; one that did not begin in the file is left out."""
+        task = self._left.pop(task_id, None)
+        if task is None and (task := self.running.pop(task_id, None)) is not None:
+            task.end = max(at, task.start, *task.ends.values())
+            self._free(task, task.end)
+        if task is not None:
+            self._draw(task, args, name)
+
+    def close(self, at: float) -> None:
+        """Draw the tasks that have not ended, and those whose sample did not come."""
+        for task_id in list(self._left):
+            self.end(task_id, at, {})
+        for task_id in list(self.running):
+            self.end(task_id, at, {"outcome": "still running"})
 
     def within(self, task_id: str, name: str, start: float, end: float, args: Fields) -> tuple[int, int] | None:
         """Draw something within a task, beside it when it overlaps what is there; return its place."""
@@ -160,6 +174,19 @@ class Scene:
         """Return the track of a task in progress."""
         task = self.running.get(task_id)
         return None if task is None else (self.group(task.model).pid, self._tid(self.group(task.model), task.lane))
+
+    def _draw(self, task: Running, args: Mapping[str, Any], name: str | None) -> None:
+        assert task.end is not None, "a task is drawn when it has ended"
+        group = self.group(task.model)
+        tid = self._tid(group, task.lane)
+        self.writer.slice(group.pid, tid, name or task.name, task.start, task.end, task.args | dict(args))
+
+    def _free(self, task: Running, at: float) -> None:
+        group = self.group(task.model)
+        group.lanes.give_back(task.lane)
+        group.in_flight -= 1
+        self.workers_busy -= 1
+        self._count(group, at)
 
     def _tid(self, group: Group, lane: int, parallel: int = 0) -> int:
         tid = (lane + 1) * PARALLEL_TRACKS + parallel
