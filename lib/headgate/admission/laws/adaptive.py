@@ -150,27 +150,26 @@ class AdaptiveLaw:
         if self.limit == 1:
             asked = retry_after_s if retry_after_s is not None and retry_after_s > 0 else settings.cooldown_s
             self.blocked_until = max(self.blocked_until, now + min(asked, settings.longest_cooldown_s))
-        # What was admitted before the last cut belongs to the same episode.
-        if admitted.at < self._cut_at:
+        # What was admitted before the last cut, or while more than the limit was still under way, is the same episode.
+        if admitted.at < self._cut_at or admitted.sent > self.limit + 1:
             return None
         self._cut_at = now
         is_single = self._growth > 0 or self._refused_share <= settings.again_share
         self._ceiling.refused(admitted.sent, is_single=is_single)
         self._growth, self._is_regrowing = 0.0, False
-        # The refused attempt was one too many at most; how many too many, only the number under way can tell.
-        least = self._size * (1 - self._cut_share())
-        change = self._move(max(1.0, min(self._size - 1, max(least, admitted.sent - 1.0))), now, "decreased")
+        change = self._move(max(1.0, min(self._size - 1, self._size_after_cut(admitted.sent))), now, "decreased")
         self._guard.refused(self.limit)
         return change
 
-    def _cut_share(self) -> float:
-        settings = self._settings
-        cut = settings.cut
-        if self._refused_share > settings.hard_share:
-            cut = settings.cut_hard
-        elif self._refused_share > settings.again_share:
-            cut = settings.cut_again
-        return max(cut, settings.cut_sharp) if self._ceiling.is_sharp else cut
+    def _size_after_cut(self, sent: int) -> float:
+        settings, share = self._settings, self._refused_share
+        if share > settings.hard_share:
+            return self._size * (1 - settings.cut_hard)
+        cut = settings.cut_again if share > settings.again_share else settings.cut
+        if self._ceiling.is_sharp:
+            cut = settings.cut_sharp
+        # The refused attempt was one too many at most; how many too many, the number under way says at best.
+        return max(self._size * (1 - cut), sent - 1.0)
 
     # The limit.
 
