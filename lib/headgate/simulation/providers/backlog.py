@@ -59,17 +59,18 @@ class LoadRecord:
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
-    def limit_over(self, start: float, end: float) -> float:
-        """Return the mean limit between two times."""
-        total, limit, since = 0.0, 0, start
+    def limit_over(self, start: float, end: float) -> tuple[int, float]:
+        """Return the highest and the mean limit between two times."""
+        total, highest, limit, since = 0.0, 0, 0, start
         for at, new in self.limits:
             if at >= end:
                 break
             if at > start:
                 total += limit * (at - since)
+                highest = max(highest, limit)
                 since = at
             limit = new
-        return (total + limit * (end - since)) / (end - start)
+        return max(highest, limit), (total + limit * (end - since)) / (end - start)
 
 
 @dataclass(slots=True, eq=False)
