@@ -10,6 +10,14 @@ import pytest
 
 from headgate.cli.main import main
 
+IDLE_CASES = (
+    "row-scale/rows-64",
+    "adaptations/adaptive-row-groups-fixed-low",
+    "adaptations/adaptive-row-groups-adaptive",
+    "adaptations/request-pressure-control",
+    "adaptations/request-pressure-advisory",
+)
+
 TINY = {
     "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=1", "rival_cpu_s=0.02"),
     "day": ("models=1", "compared_s=3600"),
@@ -18,6 +26,7 @@ TINY = {
         "models=4", "environments=3", "samples=300", "workers=16", "demand_per_s=2000", "bare_episodes=64",
         "reading_s=0.05", "sink_batch_size=100",
     ),
+    "idle": ("cases=" + ",".join(IDLE_CASES),),
     "store": (
         "rows=2000", "batch_rows=50", "environments=2", "iterations=1", "kills=2", "writers=1", "longest_s=0.2",
     ),
@@ -31,6 +40,7 @@ EASY = {
     "day": (),
     "environments": ("bar_sigmas=100",),
     "scale": ("bar_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),
+    "idle": ("bar_cpu_us=1e9",),
     "store": ("bar_rows_per_s=1",),
     "utilisation": ("bar=0.05",),
 }
@@ -41,6 +51,7 @@ HARD = {
     "day": "bar_off=-1",
     "environments": "bar_solver=2",
     "scale": "bar_us=-1e9",
+    "idle": "bar_wall=0",
     "store": "bar_rows_per_s=1e15",
     "utilisation": "bar=1.5",
 }

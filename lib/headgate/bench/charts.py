@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from headgate.reports import COLOURS, INK, WIDTH_IN, clipped, drawing, inline_svg, legend_above, quiet_grid
 
 _HEIGHT_IN: Final = 3.2
+_MANY_NAMES: Final = 12
 
 
 def chart_svg(chart: Mapping[str, Any], name: str) -> str:
     """Return a chart of an artifact as an SVG element; `name` prefixes its ids."""
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        figure = Figure(figsize=(WIDTH_IN, _height_in(chart)), layout="constrained")
         axes = figure.subplots()
         if chart["kind"] == "lines":
             _lines(axes, chart["series"])
@@ -26,8 +29,10 @@ def chart_svg(chart: Mapping[str, Any], name: str) -> str:
             axes.axhline(chart["level"], color=INK, linewidth=1, linestyle=(0, (4, 3)), label="bar")
         if "x" in chart["log"]:
             axes.set_xscale("log")
+            _in_plain_numbers(axes.xaxis)
         if "y" in chart["log"]:
             axes.set_yscale("log")
+            _in_plain_numbers(axes.yaxis)
         elif axes.get_ylim()[0] > 0:
             axes.set_ylim(bottom=0)
         axes.set_xlabel(chart["x"])
@@ -36,6 +41,22 @@ def chart_svg(chart: Mapping[str, Any], name: str) -> str:
         if len(axes.get_legend_handles_labels()[0]) > 1:
             legend_above(axes)
     return inline_svg(figure, name, chart["title"])
+
+
+def _in_plain_numbers(axis: Axis) -> None:
+    """Write powers of ten as numbers: as formulas they would show their source."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _names(series: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for points in series.values() for name, _ in points))
+
+
+def _height_in(chart: Mapping[str, Any]) -> float:
+    """Return a height that leaves room for names that stand on end."""
+    is_crowded = chart["kind"] == "bars" and len(_names(chart["series"])) > _MANY_NAMES
+    return _HEIGHT_IN + (1.4 if is_crowded else 0.0)
 
 
 def _lines(axes: Axes, series: Mapping[str, Any]) -> None:
@@ -48,10 +69,13 @@ def _lines(axes: Axes, series: Mapping[str, Any]) -> None:
 
 
 def _bars(axes: Axes, series: Mapping[str, Any]) -> None:
-    names = list(dict.fromkeys(name for points in series.values() for name, _ in points))
+    names = _names(series)
     width = 0.8 / max(1, len(series))
     for number, (label, points) in enumerate(series.items()):
         shift = (number - (len(series) - 1) / 2) * width
         places = [names.index(name) + shift for name, _ in points]
         axes.bar(places, [value for _, value in points], width, color=COLOURS[number % len(COLOURS)], label=label)
-    axes.set_xticks(range(len(names)), [clipped(name, 22) for name in names], rotation=20 if len(names) > 5 else 0)
+    if len(names) > _MANY_NAMES:
+        axes.set_xticks(range(len(names)), [clipped(name, 36) for name in names], rotation=60, ha="right", fontsize=8)
+    else:
+        axes.set_xticks(range(len(names)), [clipped(name, 22) for name in names], rotation=20 if len(names) > 5 else 0)

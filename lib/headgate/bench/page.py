@@ -28,7 +28,7 @@ def bench_page(artifacts: Sequence[Mapping[str, Any]]) -> str:
     ]
     bars = [bar for artifact in artifacts for bar in artifact["bars"]]
     return (
-        _templates()
+        templates()
         .get_template("bench.html.j2")
         .render(sections=sections, bars=len(bars), met=sum(bar["met"] for bar in bars))
     )
@@ -54,14 +54,20 @@ def number(value: object) -> str:
     return f"{value:.4g}"
 
 
+def percent(value: float | None) -> str:
+    """Return a share as a percentage; a dash where there is none."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
 def moment(seconds: float) -> str:
     """Return a time of the epoch as UTC."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @cache
-def _templates() -> Environment:
-    templates = Environment(
+def templates() -> Environment:
+    """Return the templates of pages, with filters that write numbers and times."""
+    environment = Environment(
         loader=PackageLoader("headgate.bench"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -69,6 +75,5 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters["number"] = number
-    templates.filters["moment"] = moment
-    return templates
+    environment.filters |= {"number": number, "moment": moment, "percent": percent}
+    return environment

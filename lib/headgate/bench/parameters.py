@@ -32,7 +32,7 @@ def changed(parameters: P, changes: Sequence[str]) -> P:
             raise InvalidInputError(
                 f"the benchmark has no parameter {name!r}{hint}", next_step=f"It has: {', '.join(known)}."
             )
-        known[name] = text.split(",") if isinstance(known[name], tuple) else text.strip()
+        known[name] = tuple(text.split(",")) if isinstance(known[name], tuple) else text.strip()
     try:
         return TypeAdapter(type(parameters)).validate_python(known)
     except ValidationError as error:

@@ -38,9 +38,11 @@ class Case:
         upstream_s: service time of a heavy stage.
         downstream_s: service time of a fast stage, of the stages under pressure, of a peer's task, of a request.
         request_s: how long the pressured provider is not to be had at first; when the peer arrives.
-        weight: weight of a model stage's group; 0 takes the model capacity.
+        weight: weight of a model stage's group; 0 takes the model capacity. A group may hold twice as many units while
+            another one waits (the seed's rule).
         is_adaptive: whether the frontier widens by itself, from one group on.
         is_advised: whether a stage of a pressured provider is passed over for one of an open provider.
+        is_strict: whether such a stage is not even started when nothing else can run.
         iterations: runs; in virtual time they must be equal.
         shape: what is run.
         policy: of task admission.
@@ -60,6 +62,7 @@ class Case:
     weight: int = 0
     is_adaptive: bool = False
     is_advised: bool = False
+    is_strict: bool = False
     iterations: int = 1
     shape: Shape = "pipeline"
     policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"
@@ -220,7 +223,7 @@ def _adaptations(mode: Mode) -> list[Case]:
         replace(frontier, name="adaptive-row-groups-adaptive", is_adaptive=True),
         replace(frontier, name="adaptive-row-groups-fixed-high"),
         replace(pressed, name="request-pressure-control", is_control=True),
-        replace(pressed, name="request-pressure-advisory", is_advised=True),
+        replace(pressed, name="request-pressure-advisory", is_advised=True, is_strict=True),
         replace(both, name="adaptive-request-pressure-control", is_control=True),
         replace(both, name="adaptive-request-pressure-combined", is_advised=True),
     ]
@@ -234,7 +237,8 @@ def _own(mode: Mode) -> list[Case]:
         shape="peer",
         records=512,
         buffer=512,
-        row_groups=1,
+        # The heavy group's tasks are one row group, the peer's are the other.
+        row_groups=2,
         fanout=1,
         upstream_s=0.5,
         downstream_s=0.05,
@@ -259,9 +263,13 @@ def _own(mode: Mode) -> list[Case]:
         request_s=0.2,
         is_advised=True,
     )
+    strict = next(case for case in _adaptations(mode) if case.name == "adaptive-request-pressure-combined")
+    crowded = Case("hidden-waiters", OWN, records=rows, buffer=rows, row_groups=1, capacity=4, fanout=2)
     return [
         peer,
         replace(peer, name="heavy-root-peer-arrival-bounded", policy="bounded_borrow", is_control=False),
         requests,
         cooldown,
+        replace(strict, name="adaptive-request-pressure-strict", sweep=OWN, is_strict=True),
+        crowded,
     ]

@@ -102,6 +102,9 @@ def _shape(summary: Mapping[str, Any], rules: Rules) -> Iterator[Check]:
 def _correctness(name: str, case: Mapping[str, Any]) -> Iterator[Check]:
     for what in _CLEAN:
         yield _error(f"{name} {what}", "correctness", case[what] is True, bool(case[what]), "true")
+    if "iterations_equal" in case:
+        is_same = case["iterations_equal"]
+        yield _error(f"{name} iterations agree", "correctness", is_same, is_same, "the same events at the same times")
     hidden = case["hidden_scheduler_resource_waiters"]
     yield _error(f"{name} hidden waiters", "correctness", hidden == 0, hidden, "0 workers without a task lease")
 

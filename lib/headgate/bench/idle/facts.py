@@ -15,8 +15,8 @@ class Step(StrEnum):
     """What a fact says.
 
     A task is READY (it entered the queue), LEASED, at work in a WORKER, and RELEASED. Its request is WAITING, ADMITTED
-    and DONE. A task may be SKIPPED since its provider is pressed. The frontier has a new TARGET. BEGUN and ENDED frame
-    the run.
+    and DONE; while it waits, the task's lease may be PARKED and UNPARKED. A task may be SKIPPED since its provider is
+    pressed. A row group is OPENED and CLOSED, and the frontier has a new TARGET. BEGUN and ENDED frame the run.
     """
 
     BEGUN = "begun"
@@ -27,6 +27,8 @@ class Step(StrEnum):
     WAITING = "waiting"
     ADMITTED = "admitted"
     DONE = "done"
+    PARKED = "parked"
+    UNPARKED = "unparked"
     RELEASED = "released"
     OPENED = "opened"
     CLOSED = "closed"

@@ -15,6 +15,10 @@ from headgate.bench.idle.use import Use, percentile, request_use, scheduler_use
 MODEL: Final = "llm_wait"
 SUBMISSION: Final = "submission"
 LOCAL: Final = "local"
+HOLDER: Final = "holder"
+"""Task of the facts about whoever keeps the pressed provider's slot at first."""
+
+_OPEN: Final = "z_open"
 
 
 def metrics_of(case: Case, run: Run) -> dict[str, Any]:
@@ -59,6 +63,7 @@ def metrics_of(case: Case, run: Run) -> dict[str, Any]:
         "dominant_idle_class": _dominant(model),
         "fingerprint": run.fingerprint(),
         **_group_waits(run.facts),
+        **_requests(case, run),
     }
 
 
@@ -177,7 +182,8 @@ def validation_of(case: Case, run: Run, scheduler: Mapping[str, Use]) -> dict[st
         groups += (fact.step is Step.OPENED) - (fact.step is Step.CLOSED)
         most_groups = max(most_groups, groups)
     found = {
-        "every_task_ran_once": leased == released and set(leased.values()) <= {1},
+        # A provider that refuses has its tasks run again.
+        "every_task_ran_once": leased == released and (case.shape == "cooldown" or set(leased.values()) <= {1}),
         "expected_task_count": len(leased) == _expected_tasks(case),
         "row_group_cap_respected": most_groups <= case.row_groups and groups == 0,
     }
@@ -208,3 +214,44 @@ def _group_waits(facts: Sequence[Fact]) -> dict[str, float]:
         "peer_wait_p95_seconds": percentile(waits, 0.95),
         "peer_wait_max_seconds": max(waits),
     }
+
+
+def _requests(case: Case, run: Run) -> dict[str, float]:
+    """Return the figures of cases with requests."""
+    if not run.slots:
+        return {}
+    admitted = sum(fact.step is Step.ADMITTED for fact in run.facts)
+    if case.shape == "requests":
+        return {"requests_per_task": admitted / case.records}
+    found = {"open_provider_starved_idle_ratio": _open_provider_starved(run)}
+    if case.shape == "pressure":
+        found["request_utilization_while_pressed_ratio"] = _use_while_pressed(run)
+    return found
+
+
+def _use_while_pressed(run: Run) -> float:
+    """Return the mean utilisation of the providers' slots until the pressed one is let go."""
+    let_go = next(n for n, fact in enumerate(run.facts) if fact.step is Step.DONE and fact.task == HOLDER)
+    uses = request_use(run.facts[: let_go + 1], run.slots)
+    return fmean([use.share(use.busy_s) for use in uses.values()])
+
+
+def _open_provider_starved(run: Run) -> float:
+    """Return for which share of the run the open provider had a free slot while a task for it was ready or waited."""
+    ready: set[str] = set()
+    active, starved_s, last = 0, 0.0, run.facts[0].at
+    for fact in run.facts:
+        if ready and active < run.slots[_OPEN]:
+            starved_s += fact.at - last
+        last = fact.at
+        if fact.stage != _OPEN:
+            continue
+        match fact.step:
+            case Step.READY:
+                ready.add(fact.task)
+            case Step.ADMITTED:
+                ready.discard(fact.task)
+                active += 1
+            case Step.DONE:
+                active -= 1
+    return starved_s / run.wall_s if run.wall_s else 0.0

@@ -72,22 +72,40 @@ def scheduler_use(facts: Sequence[Fact], limits: Mapping[str, int]) -> dict[str,
     """Return how the scheduler's resources were used, from the first fact to the last."""
     uses = {name: Use(limit) for name, limit in limits.items()}
     ready: dict[str, float] = {}
+    parked: set[str] = set()
     for fact, seconds in _with_gaps(facts):
-        match fact.step:
-            case Step.READY:
-                ready[fact.task] = fact.at
-                _add(uses, fact.resources, wanted=1)
-            case Step.LEASED:
-                was_ready = ready.pop(fact.task, None)
-                _add(uses, fact.resources, wanted=0 if was_ready is None else -1, active=1)
-                if was_ready is not None:
-                    for name in fact.resources:
-                        uses[name].waits.append(fact.at - was_ready)
-            case Step.RELEASED:
-                _add(uses, fact.resources, active=-1)
+        wanted, active = _changes(fact, ready, parked)
+        for name, units in fact.resources.items() if wanted or active else ():
+            uses[name].wanted += wanted * units
+            uses[name].active += active * units
+        if fact.step is Step.LEASED and (was_ready := ready.pop(fact.task, None)) is not None:
+            for name in fact.resources:
+                uses[name].waits.append(fact.at - was_ready)
         for use in uses.values():
             use.pass_time(seconds)
     return uses
+
+
+def _changes(fact: Fact, ready: dict[str, float], parked: set[str]) -> tuple[int, int]:
+    """Return by how many of its task a fact changes what is wanted and what is active."""
+    match fact.step:
+        case Step.READY:
+            ready[fact.task] = fact.at
+            return 1, 0
+        case Step.LEASED:
+            return -(fact.task in ready), 1
+        case Step.PARKED:
+            parked.add(fact.task)
+            return 0, -1
+        case Step.UNPARKED:
+            parked.discard(fact.task)
+            return 0, 1
+        case Step.RELEASED if fact.task in parked:
+            # What it held is with others already.
+            parked.discard(fact.task)
+        case Step.RELEASED:
+            return 0, -1
+    return 0, 0
 
 
 def request_use(facts: Sequence[Fact], slots: Mapping[str, int]) -> dict[str, Use]:
@@ -116,12 +134,6 @@ def _with_gaps(facts: Sequence[Fact]) -> list[tuple[Fact, float]]:
     """Return each fact with the time until the next one; the last has none."""
     nexts = [fact.at for fact in facts[1:]] + [facts[-1].at] if facts else []
     return [(fact, max(0.0, at - fact.at)) for fact, at in zip(facts, nexts, strict=True)]
-
-
-def _add(uses: Mapping[str, Use], resources: Mapping[str, int], *, wanted: int = 0, active: int = 0) -> None:
-    for name, units in resources.items():
-        uses[name].wanted += wanted * units
-        uses[name].active += active * units
 
 
 def percentile(values: Sequence[float], share: float) -> float:
