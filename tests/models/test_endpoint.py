@@ -56,7 +56,7 @@ async def test_health_is_ok(http: aiohttp.ClientSession) -> None:
 async def test_the_listing_says_that_a_baseline_is_a_baseline(http: aiohttp.ClientSession) -> None:
     async with http.get("/v1/models") as response:
         listed = {model["id"]: model["owned_by"] for model in (await response.json())["data"]}
-    assert set(listed) == {"baseline-random", "baseline-greedy", "baseline-solver", "simulated"}
+    assert set(listed) == {"baseline-random", "baseline-greedy", "baseline-solver", "baseline-judge", "simulated"}
     assert all("not a language model" in owner for owner in listed.values())
 
 

@@ -105,7 +105,7 @@ def test_missing_scores_are_told_by_cause_and_bound_the_mean():
 
 
 def test_every_error_kind_is_the_providers_the_environments_the_models_or_a_cancellation():
-    others = {ErrorKind.BAD_ANSWER, ErrorKind.ENVIRONMENT, ErrorKind.CANCELLED}
+    others = {ErrorKind.BAD_ANSWER, ErrorKind.ENVIRONMENT, ErrorKind.JUDGE, ErrorKind.CANCELLED}
     assert set(PROVIDER_ERRORS) | others == set(ErrorKind)
     assert not set(PROVIDER_ERRORS) & others
 

@@ -21,7 +21,8 @@ def serve_baselines(
     """Serve the baseline agents as an OpenAI-compatible endpoint that can misbehave on request.
 
     Models are baseline-random, baseline-greedy and baseline-solver. They are no language models: they know the
-    environments, and a roster that samples them gives each the option `headgate_task_header: true`.
+    environments, and a roster that samples them gives each the option `headgate_task_header: true`. The model
+    baseline-judge is a rule that looks for words, for `headgate judge`.
     """
     run_baselines(host, port, FaultPlan.parse(faults), announce=_say)
     return 0

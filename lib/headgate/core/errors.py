@@ -74,6 +74,13 @@ class UnknownEnvironmentError(InvalidInputError):
     next_step = "`headgate environments` lists what is registered."
 
 
+class JudgeNeededError(InvalidInputError):
+    """A campaign without a judge is to sample an environment whose answers a judge reads."""
+
+    code = "judge_needed"
+    next_step = "Run it with `headgate judge`, which takes a judge, or leave the environment out."
+
+
 class MissingExtraError(HeadgateError):
     """A feature needs a package that is not installed."""
 

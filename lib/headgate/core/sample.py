@@ -17,6 +17,7 @@ class ErrorKind(StrEnum):
     CONNECTION = "connection"
     BAD_ANSWER = "bad_answer"
     ENVIRONMENT = "environment"
+    JUDGE = "judge"
     CANCELLED = "cancelled"
 
     @property

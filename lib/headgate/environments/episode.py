@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, redacted
-from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, Score
+from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.uninterrupted import uninterrupted
 
 CLOSE_TIMEOUT_S: Final = 10.0
@@ -25,7 +25,8 @@ T = TypeVar("T")
 class EpisodeResult:
     """How an episode ended.
 
-    `score` is None exactly when the model did not earn one: its endpoint or the environment failed.
+    `score` is None when the model did not earn one, since its endpoint or the environment failed, and when a judge has
+    yet to read its answer (`questions`).
 
     Attributes:
         score: in [0, 1], or None.
@@ -39,6 +40,7 @@ class EpisodeResult:
         attempts: requests sent, retries included.
         request_wait_s: spent waiting for admission and back-off.
         messages: the conversation, replies included; always encodable as UTF-8.
+        questions: what judges are to be asked; empty for an episode that has its score, or none for good.
     """
 
     score: float | None
@@ -52,6 +54,7 @@ class EpisodeResult:
     attempts: int
     request_wait_s: float
     messages: tuple[Message, ...]
+    questions: tuple[tuple[Message, ...], ...] = ()
 
 
 class _FaultError(Exception):
@@ -79,6 +82,9 @@ class _Run:
 
     def scored(self, score: Score) -> EpisodeResult:
         return self._result(score, None, None)
+
+    def for_judge(self, questions: tuple[tuple[Message, ...], ...]) -> EpisodeResult:
+        return replace(self._result(None, None, None), questions=questions)
 
     def bad_answer(self, reason: str) -> EpisodeResult:
         return self._result(Score(0.0, success=False, why=reason), ErrorKind.BAD_ANSWER, reason)
@@ -122,10 +128,7 @@ class _Run:
 
     def say(self, messages: Sequence[Message]) -> None:
         """Append what the environment says."""
-        for message in messages:
-            if not isinstance(message, Message) or not isinstance(message.content, str):
-                raise _FaultError(f"it said {message!r:.80}, not a Message with text")
-            self.messages.append(Message(message.role, storable(message.content)))
+        self.messages.extend(_storable(message) for message in messages)
 
     def _book(self, reply: ChatReply) -> None:
         self.turns += 1
@@ -165,11 +168,27 @@ def storable(text: str) -> str:
     return text
 
 
+def checked_score(score: Score) -> Score:
+    """Return a score that can be kept.
+
+    Raises:
+        ValueError: if its value is outside of [0, 1].
+        TypeError: if its reason is no text.
+    """
+    value = score.value
+    if not isinstance(value, int | float) or not math.isfinite(value) or not 0.0 <= value <= 1.0:
+        raise ValueError(f"a score must be in [0, 1] (got {value!r})")
+    if not isinstance(score.why, str):
+        raise TypeError(f"why must be a sentence (got {score.why!r})")
+    return score
+
+
 async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -> EpisodeResult:
     try:
         async with asyncio.timeout(run.spec.timeout_s) as deadline:
             run.episode = await _guarded(lambda: environment.open(index, seed))
-            return run.scored(await _exchanged(run.episode, run))
+            end = await _exchanged(run.episode, run)
+            return run.scored(end) if isinstance(end, Score) else run.for_judge(end.questions)
     except TimeoutError:
         if not deadline.expired():
             raise
@@ -184,30 +203,49 @@ async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -
         return run.unscored(error.kind, str(error))
 
 
-async def _exchanged(episode: Episode, run: _Run) -> Score:
+async def _exchanged(episode: Episode, run: _Run) -> Score | ForJudge:
     run.say(_listed(lambda: episode.opening))
     for _ in range(run.spec.max_rounds):
         answer = await _answered(episode, await run.ask())
-        if isinstance(answer, Score):
+        if isinstance(answer, Continue):
+            run.say(_said(answer))
+        elif isinstance(answer, Score):
             return answer
-        run.say(_said(answer))
+        else:
+            return _askable(answer, run.spec)
     raise _FaultError(f"it gave no score after max_rounds={run.spec.max_rounds} replies")
 
 
-async def _answered(episode: Episode, reply: str) -> Continue | Score:
+async def _answered(episode: Episode, reply: str) -> Continue | Score | ForJudge:
     answer = await _guarded(lambda: episode.answer(reply))
     if isinstance(answer, Score):
         return _checked(answer)
-    if isinstance(answer, Continue):
+    if isinstance(answer, Continue | ForJudge):
         return answer
-    raise _FaultError(f"it answered {type(answer).__name__}, neither Continue nor Score")
+    raise _FaultError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
+
+
+def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
+    """Return the questions when judges can be asked them, in a form that can be sent."""
+    if not spec.needs_judge:
+        raise _FaultError("it asks for a judge, and its spec does not say needs_judge=True")
+    questions = _listed(lambda: answer.questions)
+    if not questions or not all(questions):
+        raise _FaultError("it asks for a judge without a question")
+    return ForJudge(tuple(tuple(_storable(message) for message in question) for question in questions))
+
+
+def _storable(message: Message) -> Message:
+    if not isinstance(message, Message) or not isinstance(message.content, str):
+        raise _FaultError(f"it said {message!r:.80}, not a Message with text")
+    return Message(message.role, storable(message.content))
 
 
 def _said(answer: Continue) -> tuple[Message, ...]:
     return _listed(lambda: answer.messages)
 
 
-def _listed(get: Callable[[], Sequence[Message]]) -> tuple[Message, ...]:
+def _listed(get: Callable[[], Sequence[T]]) -> tuple[T, ...]:
     try:
         return tuple(get())
     except Exception as error:
@@ -232,12 +270,10 @@ def _fault_of(error: Exception) -> _FaultError:
 
 
 def _checked(score: Score) -> Score:
-    value = score.value
-    if not isinstance(value, int | float) or not math.isfinite(value) or not 0.0 <= value <= 1.0:
-        raise _FaultError(f"a score must be in [0, 1] (got {value!r})")
-    if not isinstance(score.why, str):
-        raise _FaultError(f"why must be a sentence (got {score.why!r})")
-    return score
+    try:
+        return checked_score(score)
+    except (TypeError, ValueError) as error:
+        raise _FaultError(str(error)) from None
 
 
 async def _closed(episode: Episode) -> str | None:

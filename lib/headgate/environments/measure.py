@@ -6,13 +6,24 @@ import random
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final, get_args
 
-from headgate.core import ChatReply, Message, seed_of
+from headgate.core import ChatReply, ErrorKind, Message, seed_of
+from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
-from headgate.environments.protocol import BaselineKind, Continue, Environment, EnvironmentSpec, Episode, Score
+from headgate.environments.judged import judged_score, read_reply
+from headgate.environments.protocol import (
+    BaselineKind,
+    Continue,
+    Environment,
+    EnvironmentSpec,
+    Episode,
+    ForJudge,
+    JudgedEnvironment,
+    Score,
+)
 from headgate.environments.registry import environment
 
 KINDS: Final[tuple[BaselineKind, ...]] = get_args(BaselineKind)
@@ -82,14 +93,29 @@ async def measure(name: str, episodes: int) -> Measurement:
 
 
 async def baseline_episode(environment: Environment, kind: BaselineKind, index: int) -> EpisodeResult:
-    """Return how baseline `kind` does on task `index`; equal at every call."""
+    """Return how baseline `kind` does on task `index`; equal at every call.
+
+    An answer that needs a judge is judged by the rule-based `coverage_judge`.
+    """
     seed = seed_of(environment.spec.name, index)
     rng = random.Random(f"{kind}:{index}")
 
     async def chat(messages: Sequence[Message]) -> ChatReply:
         return ChatReply(await environment.baseline(kind, index, seed, messages, rng))
 
-    return await converse(environment, index, seed, chat)
+    result = await converse(environment, index, seed, chat)
+    return _judged(environment, result) if result.questions else result
+
+
+def _judged(environment: Environment, result: EpisodeResult) -> EpisodeResult:
+    """Return a result with the verdict of the rule-based judge."""
+    inner = environment.inner if isinstance(environment, _Watched) else environment
+    assert isinstance(inner, JudgedEnvironment)  # checked when it was registered
+    judgement = read_reply(inner, coverage_judge(result.questions[0]))
+    if judgement is None:
+        return replace(result, error_kind=ErrorKind.JUDGE, error="the rule-based judge cannot read the question")
+    score = judged_score(inner, [judgement])
+    return replace(result, score=float(score.value), success=score.success, why=score.why)
 
 
 async def _played(watched: _Watched, kind: BaselineKind, episodes: int) -> BaselineScore:
@@ -107,7 +133,7 @@ class _Watched:
     """An environment that notes what its calls cost. Lives as long as one measurement."""
 
     def __init__(self, inner: Environment) -> None:
-        self._inner = inner
+        self.inner = inner
         self.opening_s: list[float] = []
         self.answering_s: list[float] = []
         self.opening_chars: list[int] = []
@@ -115,11 +141,11 @@ class _Watched:
 
     @property
     def spec(self) -> EnvironmentSpec:
-        return self._inner.spec
+        return self.inner.spec
 
     async def open(self, index: int, seed: int) -> Episode:
         started, cpu = time.perf_counter(), _cpu_s()
-        episode = await self._inner.open(index, seed)
+        episode = await self.inner.open(index, seed)
         self.opening_s.append(time.perf_counter() - started)
         self.cpu_s += _cpu_s() - cpu
         self.opening_chars.append(sum(len(message.content) for message in episode.opening))
@@ -128,7 +154,7 @@ class _Watched:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        return await self._inner.baseline(kind, index, seed, conversation, rng)
+        return await self.inner.baseline(kind, index, seed, conversation, rng)
 
 
 class _WatchedEpisode:
@@ -140,7 +166,7 @@ class _WatchedEpisode:
     def opening(self) -> Sequence[Message]:
         return self._inner.opening
 
-    async def answer(self, reply: str) -> Continue | Score:
+    async def answer(self, reply: str) -> Continue | Score | ForJudge:
         started, cpu = time.perf_counter(), _cpu_s()
         answer = await self._inner.answer(reply)
         self._watched.answering_s.append(time.perf_counter() - started)

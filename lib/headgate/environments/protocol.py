@@ -29,6 +29,7 @@ class EnvironmentSpec:
         chance_score: mean score of the random baseline, measured by `headgate bench environments`; None if unknown.
         solver_rate: success rate of the solver baseline at least; lower where the bounds of an episode end before the
             solution does.
+        needs_judge: whether episodes may end with `ForJudge`; it is a `JudgedEnvironment` then.
     """
 
     name: str
@@ -42,6 +43,7 @@ class EnvironmentSpec:
     source: str = ""
     chance_score: float | None = None
     solver_rate: float = 0.95
+    needs_judge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,26 @@ class Continue:
     messages: tuple[Message, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ForJudge:
+    """The end of an episode whose answer somebody else has to judge.
+
+    Attributes:
+        questions: what judges are asked, one conversation per judgement; where there are more judgements than these,
+            they are asked again from the first on, where there are fewer, the last ones are left out.
+    """
+
+    questions: tuple[tuple[Message, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one reply of a judge says: `value` in [0, 1], and the judge's reason in one line."""
+
+    value: float
+    why: str
+
+
 class Episode(Protocol):
     """One task in progress. Owned by one worker, closed exactly once."""
 
@@ -68,10 +90,10 @@ class Episode(Protocol):
         """The first messages, which pose the task."""
         ...
 
-    async def answer(self, reply: str) -> Continue | Score:
+    async def answer(self, reply: str) -> Continue | Score | ForJudge:
         """Take the model's reply; a cancel point.
 
-        After `max_rounds` replies the environment returns a `Score` whatever the state.
+        After `max_rounds` replies the environment returns a `Score`, or a `ForJudge`, whatever the state.
         """
         ...
 
@@ -109,4 +131,20 @@ class Environment(Protocol):
         `random` draws from what is legal, `greedy` takes a cheap rule of thumb from the text, `solver` knows the
         environment's own solution: a ceiling, not a model.
         """
+        ...
+
+
+@runtime_checkable
+class JudgedEnvironment(Environment, Protocol):
+    """An environment whose answers a judge reads: another model, asked by the campaign and admitted by its own limits.
+
+    What a judge replies, and whether one replies at all, is never held against the judged model.
+    """
+
+    def judgement(self, reply: str) -> Judgement | None:
+        """Return what a judge's reply says; None when it cannot be read, which is the judge's failure."""
+        ...
+
+    def verdict(self, judgements: Sequence[Judgement]) -> Score:
+        """Return the score that the judgements of one answer make together; there is at least one."""
         ...

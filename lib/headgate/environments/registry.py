@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import errors
-from headgate.environments.protocol import Environment, EnvironmentSpec
+from headgate.environments.protocol import Environment, EnvironmentSpec, JudgedEnvironment
 
 GROUP: Final = "headgate.environments"
 """Entry-point group; a value is a callable without arguments that returns an `Environment`."""
@@ -134,6 +134,11 @@ def _checked(name: str, made: object) -> Environment:
         raise errors.EnvironmentFailedError(
             f"environment {name!r} calls itself {registered!r} in its spec",
             next_step="The name of the entry point and the name in the spec must be equal.",
+        )
+    if made.spec.needs_judge and not isinstance(made, JudgedEnvironment):
+        raise errors.EnvironmentFailedError(
+            f"environment {name!r} needs a judge and cannot read one",
+            next_step="Give it the methods judgement and verdict of headgate.environments.JudgedEnvironment.",
         )
     return made
 

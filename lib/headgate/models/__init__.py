@@ -1,7 +1,7 @@
 """The model client with its retries, the baselines and the local endpoint that serves them with faults on request."""
 
 from headgate.models.attempts import Gate, ask, open_gate
-from headgate.models.baselines import BASELINES, NOT_A_MODEL, baseline_of
+from headgate.models.baselines import BASELINES, JUDGE_BASELINE, NOT_A_MODEL, baseline_of
 from headgate.models.client import ChatClient, ClientSettings
 from headgate.models.endpoint import Endpoint, serve
 from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
@@ -14,6 +14,7 @@ from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION, TaskRef
 
 __all__ = [
     "BASELINES",
+    "JUDGE_BASELINE",
     "LOCAL_MODEL",
     "MAX_RETRY_AFTER_S",
     "NOT_A_MODEL",

@@ -21,6 +21,9 @@ BASELINES: Final[dict[str, BaselineKind]] = {
 }
 """Names of the baseline models. A name that goes on after a hyphen (`baseline-random-2`) is the same baseline."""
 
+JUDGE_BASELINE: Final = "baseline-judge"
+"""Name of the rule-based judge; it needs no task header, since all that it looks at is in the request."""
+
 NOT_A_MODEL: Final = "a Headgate baseline, not a language model"
 
 WITHOUT_TASK: Final = (
@@ -35,6 +38,18 @@ def baseline_of(model: str) -> BaselineKind | None:
         if model == name or model.startswith(name + "-"):
             return kind
     return None
+
+
+def is_judge_baseline(model: str) -> bool:
+    """Return whether a model's name stands for the rule-based judge (`baseline-judge-2` does, too)."""
+    return model == JUDGE_BASELINE or model.startswith(f"{JUDGE_BASELINE}-")
+
+
+def judge_reply(conversation: Sequence[Message]) -> str:
+    """Return what the rule-based judge replies; it says that it is no language model."""
+    from headgate.environments import coverage_judge  # noqa: PLC0415 - a server of simulated models needs no environment
+
+    return coverage_judge(conversation)
 
 
 def installed_environment(name: str) -> Environment:
@@ -81,9 +96,9 @@ class BaselineAgents:
 
 def listed_baselines() -> dict[str, str]:
     """Return the baselines' names with what stands behind each, for a listing of models."""
-    return dict.fromkeys(BASELINES, NOT_A_MODEL)
+    return dict.fromkeys((*BASELINES, JUDGE_BASELINE), NOT_A_MODEL)
 
 
-def fingerprint(kind: BaselineKind) -> str:
+def fingerprint(kind: str) -> str:
     """Return the `system_fingerprint` of a baseline's answers."""
     return f"headgate-baseline-{kind} ({NOT_A_MODEL})"

@@ -19,6 +19,8 @@ from headgate.models.baselines import (
     baseline_of,
     fingerprint,
     installed_environment,
+    is_judge_baseline,
+    judge_reply,
     listed_baselines,
 )
 from headgate.models.broken_answers import send_broken
@@ -156,6 +158,9 @@ class _Api:
             self._faults.end(request.model)
 
     async def _answer(self, request: ChatRequest) -> Completion | web.Response:
+        if is_judge_baseline(request.model):
+            text = judge_reply(request.messages)
+            return Completion(request.model, text, _prompt_tokens(request), fingerprint("judge"))
         if (kind := baseline_of(request.model)) is not None:
             try:
                 text = await self._agents.reply(kind, request.task, request.messages) if request.task else WITHOUT_TASK

@@ -16,7 +16,7 @@ COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E0
 grey, since they vanish on light or dark pages."""
 
 ERROR_COLOURS: Final[Mapping[str, str]] = dict(
-    zip((kind.value for kind in ErrorKind), (*COLOURS, "#5B4B8A"), strict=True)
+    zip((kind.value for kind in ErrorKind), (*COLOURS, "#5B4B8A", "#3B6E75"), strict=True)
 )
 
 

@@ -1,0 +1,153 @@
+"""`headgate:explain`: explain an incident in one's own words. An open question, which a judge grades by a rubric."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core import Message
+from headgate.environments.answers import without_thinking
+from headgate.environments.incident import FAULTS, PARTS, Incident, incident
+from headgate.environments.judge_question import is_echo, judge_question
+from headgate.environments.judge_reply import mean_verdict, read_judgement
+from headgate.environments.protocol import BaselineKind, EnvironmentSpec, ForJudge, Judgement, Score
+from headgate.environments.single_turn import failed
+
+ANSWER_CHARS: Final = 4_000
+"""The question asks for 120 words; a longer answer is not an explanation, and costs every judge its length."""
+
+PASS_MARK: Final = 0.7
+"""Mean of the judgements from which on an answer is a success."""
+
+_QUESTIONS: Final = 3
+"""Wordings of one question to a judge: the rubric's points in another order each."""
+
+_EVENT: Final = re.compile(r"^- (\d\d:\d\d) The (.+)\.$", re.MULTILINE)
+
+SPEC: Final = EnvironmentSpec(
+    name="headgate:explain",
+    summary="Explain an incident: root cause, every step from it, and what is unrelated (graded by a judge)",
+    daily_rate=100.0,
+    data_length=1_000_000,
+    reply_chars=100_000,
+    source="Headgate; incidents are generated from the index",
+    chance_score=0.0,
+    needs_judge=True,
+)
+
+
+class ExplainEpisode:
+    """One question and one answer. What needs no judge to be worth nothing is scored here."""
+
+    def __init__(self, task: Incident, seed: int) -> None:
+        self._task = task
+        self._seed = seed
+        self._question = question_of(task)
+        self.opening = (Message("user", self._question),)
+
+    async def answer(self, reply: str) -> Score | ForJudge:
+        """Return what judges are to be asked of `reply`; the score of one that is empty, huge, or a mere echo."""
+        answer = without_thinking(reply).strip()
+        if not re.search(r"\w", answer):
+            return failed("the answer is empty")
+        if len(answer) > ANSWER_CHARS:
+            return failed(f"the answer has {len(answer)} characters, at most {ANSWER_CHARS} are judged")
+        if is_echo(answer, "\n".join(self._task.notes)):
+            return failed("the answer repeats the notes")
+        return ForJudge(tuple(self._asked(answer, turn) for turn in range(_QUESTIONS)))
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+    def _asked(self, answer: str, turn: int) -> tuple[Message, ...]:
+        return judge_question(
+            self._question,
+            reference_of(self._task),
+            points_of(self._task),
+            answer,
+            secret=f"{SPEC.name}/{self._seed}",
+            turned_by=turn,
+        )
+
+
+class Explain:
+    """Incidents to be explained. Stateless; implements `JudgedEnvironment`."""
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What is known of it without running it."""
+        return SPEC
+
+    async def open(self, index: int, seed: int) -> ExplainEpisode:
+        """Begin task `index`; all of it is drawn from `seed`, which the index gives."""
+        del index
+        return ExplainEpisode(incident(seed), seed)
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with parts and faults at random, with the events in the order of their times, or with the reference."""
+        del index
+        if kind == "solver":
+            return reference_of(incident(seed))
+        if kind == "greedy":
+            return _by_time(conversation[0].content)
+        blamed, *others = (f"the {rng.choice(PARTS)} {rng.choice(FAULTS)}" for _ in range(3))
+        return f"The root cause: {blamed}. Then {' and '.join(others)}."
+
+    def judgement(self, reply: str) -> Judgement | None:
+        """Return what a judge's reply says."""
+        return read_judgement(reply)
+
+    def verdict(self, judgements: Sequence[Judgement]) -> Score:
+        """Return the mean of the judgements, a success from `PASS_MARK` on."""
+        return mean_verdict(judgements, pass_mark=PASS_MARK)
+
+
+def explain() -> Explain:
+    """Return `headgate:explain`."""
+    return Explain()
+
+
+def question_of(task: Incident) -> str:
+    """Return the question as a model is asked it."""
+    complaint = task.chain[-1]
+    notes = "\n".join(f"- {note}" for note in task.notes)
+    return (
+        f"Notes on an incident, out of order:\n{notes}\n\n"
+        f"Explain in at most 120 words why the {complaint.part} {complaint.fault}. Name the root cause, every step "
+        f"from it to the {complaint.part}, and the event in the notes that has nothing to do with it. Use the words of "
+        "the notes for parts and failures."
+    )
+
+
+def reference_of(task: Incident) -> str:
+    """Return an answer that meets every point."""
+    root, *steps = task.chain
+    told = [f"The root cause is that the {root.part} {root.fault}."]
+    for before, step in zip(task.chain, steps, strict=False):
+        told.append(f"The {step.part} needs the {before.part}, so it {step.fault}.")
+    told.append(f"That the {task.unrelated.part} {task.unrelated.fault} has nothing to do with it.")
+    return " ".join(told)
+
+
+def points_of(task: Incident) -> tuple[str, ...]:
+    """Return the rubric."""
+    root, *steps = task.chain
+    points = [f'names as the "root cause" that the "{root.part}" "{root.fault}"']
+    for before, step in zip(task.chain, steps, strict=False):
+        points.append(f'says that the "{step.part}" "{step.fault}" because it needs the "{before.part}"')
+    other = task.unrelated
+    points.append(f'says that the "{other.part}" has "nothing to do" with it')
+    return tuple(points)
+
+
+def _by_time(question: str) -> str:
+    """Return what happened one after the other, the first event as the cause of all: wrong where it is unrelated."""
+    events = [said for _, said in sorted(_EVENT.findall(question))]
+    told = [f"The root cause is that the {events[0]}."]
+    told += [f"Because the {before}, the {after}." for before, after in itertools.pairwise(events)]
+    return " ".join(told)
