@@ -13,6 +13,7 @@ import polars as pl
 
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.endpoints import EndpointChats
+from headgate.campaign.judge_needed import scoring_environments
 from headgate.campaign.matrix import MatrixTaskProvider
 from headgate.campaign.plan import CampaignPlan
 from headgate.config import Settings
@@ -20,7 +21,7 @@ from headgate.core import Secret, SystemClock
 from headgate.core.errors import StoreError, StoreNotWritableError
 from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
-from headgate.environments import Environment, environment, environments
+from headgate.environments import Environment
 from headgate.models import ChatClient, ClientSettings, RetryPolicy
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
@@ -48,13 +49,14 @@ def sample_store(settings: Settings) -> SampleStore:
 
 
 def sampled_environments(settings: Settings) -> dict[str, Environment]:
-    """Return the environments to sample, by name.
+    """Return the environments to sample, by name: those of the settings, else all that need no judge.
 
     Raises:
         UnknownEnvironmentError: if one is not installed.
         MissingExtraError: if one needs a package that is not installed.
+        JudgeNeededError: if one that is named needs a judge.
     """
-    return {name: environment(name) for name in (settings.environments or environments())}
+    return scoring_environments(settings.environments)
 
 
 async def run_campaign(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from headgate.campaign.judge_needed import refuse_judged
 from headgate.config import Settings
 from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidSettingError, UnknownEnvironmentError
@@ -77,11 +78,13 @@ class CampaignPlan:
 
         Raises:
             InvalidSettingError: if no environment is to be sampled.
+            JudgeNeededError: if one of them needs a judge.
         """
         if not self.environments:
             raise InvalidSettingError(
                 "no environment is to be sampled", next_step="`headgate environments` lists what is installed."
             )
+        refuse_judged(self.environments)
         self.rates()
         return self
 
