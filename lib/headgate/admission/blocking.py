@@ -83,7 +83,9 @@ class Sleepers:
         with self._lock:
             now = self._now()
             if self._controller.changes_at <= now:
+                # What this entails is carried out before anybody sleeps.
                 self._controller.tick(now)
+                return
             if ticket.flow is None:
                 return
             if self._keeper is None:
