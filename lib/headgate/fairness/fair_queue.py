@@ -184,8 +184,11 @@ class FairQueue(Generic[T]):
         self._forget(item)
         self._virtual = max(self._virtual, group.tag + lane.offset)
         tag = self._virtual + 1.0 / group.weight
-        if group.heap and self._lane_of(group.heap[0][2]) == lane.name:
+        name = self._lane_of(group.heap[0][2]) if group.heap else ""
+        if name == lane.name:
             self._list_again(group, lane, tag)
+        elif name:
+            self._list_group(group, tag, name)
         else:
             self._advance(group, tag)
         return item
@@ -238,8 +241,8 @@ class FairQueue(Generic[T]):
     def relist(self, group: str) -> None:
         """List a group again when the lane of its head may have changed. O(log groups)."""
         entry = self._groups.get(group)
-        if entry is not None and self._lane_of(entry.heap[0][2]) != entry.lane:
-            self._list_group(entry, self._tag_of(entry))
+        if entry is not None and (lane := self._lane_of(entry.heap[0][2])) != entry.lane:
+            self._list_group(entry, self._tag_of(entry), lane)
 
     def advance(self, virtual_time: float) -> None:
         """Move virtual time forward to `virtual_time`, for what was served elsewhere; never back."""
@@ -301,11 +304,11 @@ class FairQueue(Generic[T]):
         first = None if lane.is_open else self._first_group(lane)
         return self._virtual if first is None else min(self._virtual, max(lane.closed_at, first.tag + lane.offset))
 
-    def _list_group(self, group: _Group[T], tag: float) -> None:
+    def _list_group(self, group: _Group[T], tag: float, name: str = "") -> None:
         """List the group in the lane of its head; `tag` is told in the time of the lane where it was before."""
         before = self._lanes[group.lane] if group.lane else None
-        lane = self._lane(self._lane_of(group.heap[0][2]))
-        if lane is not before:
+        lane = self._lane(name or self._lane_of(group.heap[0][2]))
+        if lane is not before and not (lane.is_open and (before is None or before.is_open)):
             told_at, heard_at = self._clock(before) if before else self._virtual, self._clock(lane)
             if told_at != heard_at:
                 tag = heard_at + max(0.0, tag - told_at)
@@ -313,11 +316,7 @@ class FairQueue(Generic[T]):
         group.tag = tag - lane.offset
         self._order += 1
         group.version = self._order
-        heapq.heappush(lane.heap, (group.tag, group.version, group.name))
-        if len(lane.heap) > 2 * lane.kept + 64:
-            lane.heap = [entry for entry in lane.heap if self._is_listed(entry, lane)]
-            heapq.heapify(lane.heap)
-            lane.kept = len(lane.heap)
+        self._push(lane, group)
         if before is not None and lane is not before:
             self._list_lane(before)
         self._list_lane(lane)
@@ -331,8 +330,16 @@ class FairQueue(Generic[T]):
         if lane.heap[0][1] == before:
             heapq.heapreplace(lane.heap, (group.tag, group.version, group.name))
         else:
-            heapq.heappush(lane.heap, (group.tag, group.version, group.name))
+            self._push(lane, group)
         self._list_lane(lane)
+
+    def _push(self, lane: _Lane, group: _Group[T]) -> None:
+        """Add a listing to the heap of a lane; sweep the heap when it has doubled."""
+        heapq.heappush(lane.heap, (group.tag, group.version, group.name))
+        if len(lane.heap) > 2 * lane.kept + 64:
+            lane.heap = [entry for entry in lane.heap if self._is_listed(entry, lane)]
+            heapq.heapify(lane.heap)
+            lane.kept = len(lane.heap)
 
     def _is_listed(self, entry: tuple[float, int, str], lane: _Lane) -> bool:
         """Return whether an entry of a lane's heap stands for its group as it is now."""

@@ -208,26 +208,16 @@ class Dispatcher:
             if self._events is not None:
                 self._events.denied(task, lease)
             return Held(lease.reason, f"{lease.capacity}: wants {lease.wanted}, {lease.available} free")
-        if self._counts:
-            # Before the commit, which lists the group's next task: there it stands as with this lease.
-            self.holdings.started(task.group, shelf.governed)
-            self._must_verify(task.group)
-            if self._stand_for(shelf, task.group) and self._events is not None:
-                self._events.capped(task.group, shelf.standing(task.group), shelf.governed)
         committed = shelf.commit(selection)
         if isinstance(committed, StaleSelection):
-            return self._put_back(task, shelf, lease, committed.reason)
-        if tag > self.queue.virtual_time:
-            self.queue.virtual_time = tag
+            return self._put_back(task, lease, committed.reason)
+        self.queue.virtual_time = max(self.queue.virtual_time, tag)
         dispatch = Dispatch(task, lease)
         self._started(dispatch, shelf)
         return dispatch
 
-    def _put_back(self, task: Task, shelf: Shelf, lease: Lease, reason: str) -> Held:
+    def _put_back(self, task: Task, lease: Lease, reason: str) -> Held:
         self.book.release(lease)
-        if self._counts:
-            self.holdings.not_started(task.group, shelf.governed)
-            self._restand(shelf, task.group)
         if self._events is not None:
             self._events.stale(task, reason)
         return Held("stale_selection", reason)
@@ -379,21 +369,28 @@ class Dispatcher:
         """Return the first task of lanes in a state: of groups within their share, else of those that may borrow."""
         if not self._counts:
             return self.queue.first(shelves, state)
-        choice = self._standing_right(shelves, state, 0)
+        choice = self._verified(shelves, state)
         if choice is not None:
             return choice
         self._look_again(shelves)
         lending = [shelf for shelf in shelves if self._lends(shelf, now)]
-        return self._standing_right(lending, state + 1, 1)
+        choice = self._verified(lending, state + 1)
+        # A group that was about to borrow may turn out to be within its share by now.
+        return choice or self._verified(shelves, state)
 
-    def _standing_right(self, shelves: list[Shelf], rank: int, standing: int) -> Choice | None:
-        """Return the first task of a rank whose group has that standing or better still."""
+    def _verified(self, shelves: list[Shelf], rank: int) -> Choice | None:
+        """Return the first task of a rank; groups that turn out to stand otherwise are listed where they belong."""
         while (choice := self.queue.first(shelves, rank)) is not None:
             shelf, group = choice[0], choice[1].item.group
-            if shelf.verified.get(group) == self.holdings.version or self._stand_for(shelf, group) <= standing:
+            if shelf.verified.get(group) == self.holdings.version:
                 return choice
-            # The share has become smaller since the group was listed: its place is among those that borrow.
+            before = shelf.standing(group)
+            standing = self._stand_for(shelf, group)
+            if standing == before:
+                return choice
             shelf.relist(group)
+            if standing > before and self._events is not None:
+                self._events.capped(group, standing, shelf.governed)
         return None
 
     def _lends(self, shelf: Shelf, now: float) -> bool:
@@ -436,6 +433,10 @@ class Dispatcher:
         task = dispatch.task
         self.dequeued += 1
         self._running[task.task_id] = dispatch
+        if self._counts:
+            # Where the group stands with this lease is found when its next task comes up: by then it may be back.
+            self.holdings.started(task.group, shelf.governed)
+            self._must_verify(task.group)
         if self.pressure:
             self.pressure.started(task.model)
         lane = self.lanes[task.model]

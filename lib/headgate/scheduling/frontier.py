@@ -115,24 +115,27 @@ class AdaptiveFrontier:
         narrowed = self._narrowed(view, now)
         if narrowed is not None:
             return narrowed
-        if not view.next_rows:
-            return FrontierStep(False, BlockReason.NO_PENDING_ROW_GROUPS)
-        if not view.active:
-            return FrontierStep(True)
-        if view.active_rows + view.next_rows > self.rules.max_rows:
-            return FrontierStep(False, BlockReason.MAX_ADMITTED_ROWS)
-        if view.queued >= self.rules.max_queued:
-            return FrontierStep(False, BlockReason.QUEUED_TASK_GUARDRAIL)
-        if view.active < self.target:
-            return FrontierStep(True)
-        if self.target >= self.rules.cap:
-            return FrontierStep(False, BlockReason.HARD_CAP)
-        blocked_by = _not_idle(view)
+        blocked_by = self._blocked(view)
         if blocked_by is not None:
             return FrontierStep(False, blocked_by)
+        if view.active < max(self.target, 1):
+            return FrontierStep(True)
         self.target += 1
         self.peak = max(self.peak, self.target)
         return FrontierStep(True, None, self.target - 1, self.target, "horizon_limited")
+
+    def _blocked(self, view: FrontierView) -> BlockReason | None:
+        if not view.next_rows:
+            return BlockReason.NO_PENDING_ROW_GROUPS
+        if not view.active:
+            return None
+        if view.active_rows + view.next_rows > self.rules.max_rows:
+            return BlockReason.MAX_ADMITTED_ROWS
+        if view.queued >= self.rules.max_queued:
+            return BlockReason.QUEUED_TASK_GUARDRAIL
+        if view.active < self.target:
+            return None
+        return BlockReason.HARD_CAP if self.target >= self.rules.cap else _not_idle(view)
 
     def next_change_at(self) -> float | None:
         """Return when pressure that lasts narrows the frontier."""

@@ -63,13 +63,6 @@ class Holdings:
             stake.queued -= 1
             stake.held += amount
 
-    def not_started(self, group: str, units: Units) -> None:
-        """Take back a `started`."""
-        for resource, amount in units:
-            stake = self._stakes[group, resource]
-            stake.queued += 1
-            stake.held -= amount
-
     def shares_changed(self) -> None:
         """Note that shares may have changed: a limit, or who competes."""
         self.version += 1

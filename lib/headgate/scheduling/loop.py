@@ -134,7 +134,6 @@ class DispatchLoop:
         self._order = itertools.count()
         self._deferred: list[tuple[float, int, Task]] = []
         self._running: dict[TaskId, asyncio.Task[None]] = {}
-        self._workers: asyncio.TaskGroup | None = None
         self._defect: Exception | None = None
         dispatcher.on_change = self._wake.set
         if trace is not None:
@@ -161,14 +160,12 @@ class DispatchLoop:
         self._events.job_started()
         try:
             async with asyncio.TaskGroup() as workers:
-                self._workers = workers
-                await self._turns()
+                await self._turns(workers)
         except BaseExceptionGroup:
             if self._defect is not None:
                 raise self._defect  # noqa: B904 - its own traceback says where; the group adds nothing
             raise
         finally:
-            self._workers = None
             self.stopped_by = self.stopped_by or "interrupted"
             self._drop_the_rest()
             self._events.job_completed(self._clock.monotonic() - began)
@@ -205,14 +202,21 @@ class DispatchLoop:
 
     # Turns of the loop.
 
-    async def _turns(self) -> None:
+    async def _turns(self, workers: asyncio.TaskGroup) -> None:
+        try:
+            await self._turn_after_turn(workers)
+        except Exception as error:
+            self._defect = self._defect or error
+            raise
+
+    async def _turn_after_turn(self, workers: asyncio.TaskGroup) -> None:
         while True:
             self._wake.clear()
             now = self._clock.monotonic()
             self._requeue_due(now)
-            self._dispatch(now)
+            self._dispatch(workers, now)
             while not self.stopped_by and self._widen(now):
-                self._dispatch(now)
+                self._dispatch(workers, now)
             self._report_health(now)
             if not self._running and (self.stopped_by or self._is_done()):
                 self.stopped_by = self.stopped_by or EVERYTHING_DONE
@@ -228,7 +232,7 @@ class DispatchLoop:
         times = (
             self._deferred[0][0] if self._deferred and not self.stopped_by else None,
             self.dispatcher.next_change_at(now),
-            self.frontier.next_change_at(),
+            self.frontier.next_change_at() if not self.stopped_by else None,
             self._health_at,
         )
         at = min((at for at in times if at is not None), default=None)
@@ -241,9 +245,9 @@ class DispatchLoop:
             if timer is not None:
                 timer.cancel()
 
-    def _dispatch(self, now: float) -> None:
+    def _dispatch(self, workers: asyncio.TaskGroup, now: float) -> None:
         while isinstance(granted := self.dispatcher.next(now), Dispatch):
-            self._spawn(granted, now)
+            self._spawn(workers, granted, now)
 
     def _widen(self, now: float) -> bool:
         """Open the next row group if the frontier says so; return whether to look again."""
@@ -280,28 +284,41 @@ class DispatchLoop:
         limits = self.dispatcher.book.limits
         for task in group.tasks:
             for resource, units in task.resources.items():
-                if units > limits.get(resource, 0):
+                limit = limits.get(resource, 0)
+                if units > limit:
                     raise InvalidInputError(
-                        f"task {task.task_id} wants {units} of {resource}, of which there are {limits.get(resource, 0)}",
+                        f"task {task.task_id} wants {units} of {resource}, of which there are {limit}",
                         next_step="Raise the limit of that resource, or let the task take less.",
                     )
 
     # A task's life.
 
-    def _spawn(self, granted: Dispatch, now: float) -> None:
+    def _spawn(self, workers: asyncio.TaskGroup, granted: Dispatch, now: float) -> None:
         task, lease = granted.task, granted.lease
         body = self._worker(task, lease, now)
         try:
-            if self._workers is None:
-                raise RuntimeError("the run is over")
-            self._running[task.task_id] = self._workers.create_task(body, name=f"task {task.task_id}")
+            worker = workers.create_task(body, name=f"task {task.task_id}")
         except BaseException as error:
             body.close()
             self.dispatcher.finished(task, lease, now)
             self.dispatcher.enqueue((task,), now)
             self._events.spawn_failed(task, lease, error)
             raise
+        self._running[task.task_id] = worker
+        worker.add_done_callback(lambda _: self._never_began(task, lease))
         self._events.spawned(task, lease)
+
+    def _never_began(self, task: Task, lease: Lease) -> None:
+        """Clean up after a worker that was cancelled before its first step: nothing of its body ran, no `finally`."""
+        if task.task_id in self._running:
+            self._events.cancelled(task, self.stopped_by or "the run was interrupted")
+            self._give_back(task, lease, "cancelled", 0.0)
+
+    def _give_back(self, task: Task, lease: Lease, outcome: str, seconds: float) -> None:
+        del self._running[task.task_id]
+        self.dispatcher.finished(task, lease, lease.acquired_at + seconds)
+        self._events.completed(task, outcome, seconds)
+        self._wake.set()
 
     async def _worker(self, task: Task, lease: Lease, began: float) -> None:
         verdict: Verdict | None = None
@@ -310,17 +327,18 @@ class DispatchLoop:
             await self._work(task)
             outcome = "success"
         except asyncio.CancelledError:
-            self._events.cancelled(task, self.stopped_by or "the run was interrupted")
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary around a task's work: judged here, defects stop the run
+            me = asyncio.current_task()
+            if me is None or me.cancelling():
+                self._events.cancelled(task, self.stopped_by or "the run was interrupted")
+                raise
+            verdict = Failure("its work cancelled itself")
+            outcome = "failed"
+        except Exception as error:  # noqa: BLE001 - the boundary around a task's work: judged; a defect stops the run
             verdict = self._verdict(error)
             outcome = _OUTCOMES[type(verdict)]
         finally:
             now = self._clock.monotonic()
-            del self._running[task.task_id]
-            self.dispatcher.finished(task, lease, now)
-            self._events.completed(task, outcome, now - began)
-            self._wake.set()
+            self._give_back(task, lease, outcome, now - began)
         self._ended(task, verdict, now)
 
     def _ended(self, task: Task, verdict: Verdict | None, now: float) -> None:

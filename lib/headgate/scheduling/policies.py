@@ -71,18 +71,17 @@ class Refused:
 
 
 class TaskPolicy(Protocol):
-    """A rule for shares. Immutable; asked with values only, so that the same question has the same answer.
-
-    Attributes:
-        name: as the setting calls it.
-        has_shares: whether any group has a share that is smaller than the limit; without, nothing is counted.
-    """
+    """A rule for shares. Immutable; asked with values only, so that the same question has the same answer."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As the setting calls it."""
+        ...
 
     @property
-    def has_shares(self) -> bool: ...
+    def has_shares(self) -> bool:
+        """Whether any group has a share that is smaller than the limit; without, nothing is counted."""
+        ...
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:
         """Return the units that a group may hold whoever waits: at least 1."""
@@ -155,7 +154,7 @@ class BoundedBorrow:
 
     borrow_ceiling: int = 0
     reserve_share: float = 0.1
-    reserve_for_s: float = 30.0
+    reserve_for_s: float = 5.0
     name: str = "bounded_borrow"
 
     def __post_init__(self) -> None:

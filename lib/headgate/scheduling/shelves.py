@@ -11,9 +11,11 @@ from headgate.scheduling.holdings import Units
 from headgate.scheduling.ready_queue import FairReadyQueue
 
 OPEN, PRESSURED, CLOSED = 0, 2, -1
-"""States of a lane. The first two are ranks of groups within their share; the rank above is for those that borrow."""
+"""States of a lane; the first two are ranks for groups within their share, each with the next rank for borrowers."""
 
 RANKS = 4
+_REMEMBERED_GROUPS = 16_384
+"""Groups whose standing is known to be right; when they are more, some are gone, and all are looked at again."""
 CAPPED = 2
 
 
@@ -61,7 +63,7 @@ class Shelf(FairReadyQueue):
             self._standing[group] = standing
         elif self._standing:
             self._standing.pop(group, None)
-        if len(self.verified) > 2 * len(self) + 4_096:  # noqa: PLR2004 - groups that are gone are forgotten now and then
+        if len(self.verified) > _REMEMBERED_GROUPS:
             self.verified.clear()
         self.verified[group] = version
 

@@ -1,4 +1,4 @@
-"""P3: the ready queue's full cycle (enqueue, select, lease, commit, release), beside a queue that sorts its groups."""
+"""P3: the ready queue's full cycle under each task admission policy, beside a queue that sorts its groups."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headgate.bench.bars import at_most
+from headgate.bench.bars import Bar, at_most
+from headgate.bench.peer_arrival import PeerArrival, PeerWaits, peer_waits
 from headgate.bench.rivals.sorted_scan import SortedScanQueue
 from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
 from headgate.bench.spread import spread_of
 from headgate.core import HolderId, Lease, LeaseBook, Task, TaskId
-from headgate.scheduling import Dispatch, Dispatcher
+from headgate.scheduling import BoundedBorrow, Dispatch, Dispatcher, StrictFair, TaskPolicy
 
 _HOLDER = HolderId("bench")
 _CHUNK = 256
@@ -29,22 +30,28 @@ class QueueParameters:
     Attributes:
         groups: numbers of groups (one per model) to measure with.
         tasks: cycles per measurement; each takes one task and adds one.
-        backlog: tasks that wait at any time.
+        backlog: numbers of tasks that wait at any time, to measure with.
         closed_share: of the groups in closed lanes in the second half of the measurements.
         iterations: measurements of each number of groups.
         rival_cpu_s: CPU time that one measurement of the rival may take; it does as many cycles as fit.
         bar_us: CPU time per task at most.
         bar_flat: slowest number of groups relative to the fastest at most.
+        bar_peer_s: simulated seconds that the first task of a group that arrives may wait.
+        bar_peer_share: 95th percentile of its waits relative to that under `strict_fair` at most.
+        bar_wall: wall time relative to that under `strict_fair` at most.
     """
 
     groups: tuple[int, ...] = (1, 8, 64, 256, 1_024, 4_096)
-    tasks: int = 10_000
-    backlog: int = 20_000
+    tasks: int = 5_000
+    backlog: tuple[int, ...] = (20_000,)
     closed_share: float = 0.9
     iterations: int = 5
     rival_cpu_s: float = 0.1
     bar_us: float = 15.0
     bar_flat: float = 1.5
+    bar_peer_s: float = 0.01
+    bar_peer_share: float = 0.2
+    bar_wall: float = 1.05
 
 
 class _Contender(Protocol):
@@ -56,10 +63,10 @@ class _Contender(Protocol):
 
 
 class _Ours:
-    """Headgate's dispatcher: fair queue, leases and lanes."""
+    """Headgate's dispatcher: fair queue, task admission and lanes. Its workers leave what a policy may keep back."""
 
-    def __init__(self, groups: Sequence[str], closed: frozenset[str]) -> None:
-        self._dispatcher = Dispatcher({"workers": _IN_FLIGHT + 1}, holder=_HOLDER)
+    def __init__(self, groups: Sequence[str], closed: frozenset[str], policy: TaskPolicy) -> None:
+        self._dispatcher = Dispatcher({"workers": 2 * _IN_FLIGHT}, holder=_HOLDER, policy=policy)
         self._running: deque[Dispatch] = deque()
         for group in groups:
             self._dispatcher.set_model(group, _IN_FLIGHT + 1)
@@ -111,57 +118,51 @@ class _Rival:
         self._running.append(lease)
 
 
+_POLICIES: dict[str, TaskPolicy] = {"strict_fair": StrictFair(), "bounded_borrow": BoundedBorrow()}
+_SCAN = "sorted_scan"
+_Case = tuple[int, float, int]
+"""Groups, share of them in closed lanes, tasks that wait."""
+
+
 def measure(parameters: QueueParameters, bench: Bench) -> Outcome:
     """Return the CPU time of a cycle by number of groups, ours and the rival's interleaved."""
     samples = list(_measured(parameters, bench))
-    ours = _medians(samples, "ours")
-    rival = _medians(samples, "sorted_scan")
-    slowest = max(ours.values())
-    flat = {
-        (name, is_closed): _flatness(samples, name, is_closed=is_closed)
-        for name in ("ours", "sorted_scan")
-        for is_closed in (False, True)
+    medians = {queue: _medians(samples, queue) for queue in (*_POLICIES, _SCAN)}
+    beside: dict[str, float | str] = {
+        f"sorted scan, {groups} groups": us
+        for (groups, share, backlog), us in medians[_SCAN].items()
+        if not share and backlog == parameters.backlog[-1]
     }
-    beside = {f"sorted scan, {groups} groups": us for (groups, share), us in rival.items() if not share}
-    bars = [
-        at_most("P3.cycle", "CPU time of a full cycle, slowest case", slowest, parameters.bar_us, "µs/task", beside),
-        at_most(
-            "P3.flat",
-            "slowest over fastest number of groups, all lanes open",
-            flat["ours", False],
-            parameters.bar_flat,
-            "×",
-            {"sorted scan": flat["sorted_scan", False]},
-        ),
-        at_most(
-            "P3.flat_closed",
-            f"the same with {parameters.closed_share:.0%} of the groups in closed lanes",
-            flat["ours", True],
-            parameters.bar_flat,
-            "×",
-            {"sorted scan": flat["sorted_scan", True]},
-        ),
-    ]
+    waits = {
+        "strict_fair": peer_waits(PeerArrival(), StrictFair()),
+        "bounded_borrow": peer_waits(PeerArrival(), BoundedBorrow(reserve_share=0.375, reserve_for_s=1.0)),
+        "by default": peer_waits(PeerArrival(), BoundedBorrow()),
+    }
+    bars = [*_cycle_bars(parameters, samples, medians, beside), *_peer_bars(parameters, waits)]
     ratios = {
-        f"sorted scan / ours, {groups} groups, {share:.0%} closed": spread_of(
+        f"sorted scan / strict_fair, {groups} groups, {share:.0%} closed, {backlog} waiting": spread_of(
             [
                 theirs["cpu_us"] / mine["cpu_us"]
                 for mine, theirs in zip(
-                    _of(samples, "ours", groups, share), _of(samples, "sorted_scan", groups, share), strict=True
+                    _of(samples, "strict_fair", (groups, share, backlog)),
+                    _of(samples, _SCAN, (groups, share, backlog)),
+                    strict=True,
                 )
             ]
         )
-        for groups, share in ours
+        for groups, share, backlog in medians["strict_fair"]
     }
     series = {
-        f"{'Headgate' if name == 'ours' else 'sorted scan'}, {'all open' if not share else f'{share:.0%} closed'}": [
-            (float(groups), us) for (groups, its), us in medians.items() if its == share
+        f"{queue.replace('_', ' ')}, {'all open' if not share else f'{share:.0%} closed'}": [
+            (float(groups), us)
+            for (groups, its, backlog), us in of_queue.items()
+            if (its, backlog) == (share, parameters.backlog[-1])
         ]
-        for name, medians in (("ours", ours), ("sorted_scan", rival))
+        for queue, of_queue in medians.items()
         for share in (0.0, parameters.closed_share)
     }
     chart = Chart(
-        "CPU time of one full queue cycle by number of groups",
+        f"CPU time of one full queue cycle by number of groups, {parameters.backlog[-1]} tasks waiting",
         "groups",
         "µs per task",
         "lines",
@@ -172,74 +173,161 @@ def measure(parameters: QueueParameters, bench: Bench) -> Outcome:
     return Outcome(bars, samples, ratios, [chart])
 
 
+def _cycle_bars(
+    parameters: QueueParameters,
+    samples: Sequence[dict[str, Any]],
+    medians: dict[str, dict[_Case, float]],
+    beside: dict[str, float | str],
+) -> list[Bar]:
+    strict, bounded = (max(medians[policy].values()) for policy in _POLICIES)
+    flat = {
+        (queue, is_closed): _flatness(samples, queue, is_closed=is_closed)
+        for queue in (*_POLICIES, _SCAN)
+        for is_closed in (False, True)
+    }
+    cycle = "CPU time of a full cycle, slowest case"
+    share = f"{parameters.closed_share:.0%}"
+    return [
+        at_most("P3.cycle", f"{cycle}, strict_fair", strict, parameters.bar_us, "µs/task", beside),
+        at_most("P3.cycle_borrow", f"{cycle}, bounded_borrow", bounded, parameters.bar_us, "µs/task"),
+        at_most(
+            "P3.flat",
+            "slowest over fastest number of groups, all lanes open",
+            flat["strict_fair", False],
+            parameters.bar_flat,
+            "×",
+            {"bounded_borrow": flat["bounded_borrow", False], "sorted scan": flat[_SCAN, False]},
+        ),
+        at_most(
+            "P3.flat_closed",
+            f"the same with {share} of the groups in closed lanes",
+            flat["strict_fair", True],
+            parameters.bar_flat,
+            "×",
+            {"bounded_borrow": flat["bounded_borrow", True], "sorted scan": flat[_SCAN, True]},
+        ),
+    ]
+
+
+def _peer_bars(parameters: QueueParameters, waits: dict[str, PeerWaits]) -> list[Bar]:
+    strict, bounded, default = waits["strict_fair"], waits["bounded_borrow"], waits["by default"]
+    return [
+        at_most(
+            "P3.peer_first",
+            "first wait of a group that arrives beside a heavy one, bounded_borrow",
+            bounded.first_wait_s,
+            parameters.bar_peer_s,
+            "s",
+            {"strict_fair": strict.first_wait_s, "default reserve": default.first_wait_s},
+        ),
+        at_most(
+            "P3.peer_p95",
+            "95th percentile of its waits, relative to strict_fair",
+            bounded.p95_wait_s / strict.p95_wait_s,
+            parameters.bar_peer_share,
+            "×",
+            {"s": bounded.p95_wait_s, "strict_fair, s": strict.p95_wait_s, "default reserve, s": default.p95_wait_s},
+        ),
+        at_most(
+            "P3.peer_wall",
+            "wall time of both groups, relative to strict_fair",
+            bounded.wall_s / strict.wall_s,
+            parameters.bar_wall,
+            "×",
+            {"s": bounded.wall_s, "strict_fair, s": strict.wall_s, "default reserve, s": default.wall_s},
+        ),
+    ]
+
+
 def _measured(parameters: QueueParameters, bench: Bench) -> Iterator[dict[str, Any]]:
-    cases = [(groups, share) for groups in parameters.groups for share in (0.0, parameters.closed_share)]
+    cases = [
+        (groups, share, backlog)
+        for backlog in parameters.backlog
+        for groups in parameters.groups
+        for share in (0.0, parameters.closed_share)
+    ]
     total = len(cases) * parameters.iterations
     for iteration in range(parameters.iterations):
-        for number, (groups, share) in enumerate(cases):
-            bench.progress((iteration * len(cases) + number) / total, f"{groups} groups, {share:.0%} closed")
+        for number, (groups, share, backlog) in enumerate(cases):
+            what = f"{groups} groups, {share:.0%} closed, {backlog} tasks"
+            bench.progress((iteration * len(cases) + number) / total, what)
             names = [f"model-{group}" for group in range(groups)]
             closed = frozenset(names[: int(groups * share)])
-            common = {"iteration": iteration, "groups": groups, "closed_share": share}
-            ours = _cycle_us(_Ours(names, closed), names, closed, parameters, limit_s=math.inf)
-            rival = _cycle_us(_Rival(closed), names, closed, parameters, limit_s=parameters.rival_cpu_s)
-            yield common | {"queue": "ours", "cpu_us": ours[0], "cycles": ours[1]}
-            yield common | {"queue": "sorted_scan", "cpu_us": rival[0], "cycles": rival[1]}
+            contenders: dict[str, _Contender] = {
+                name: _Ours(names, closed, policy) for name, policy in _POLICIES.items()
+            }
+            for queue, contender in (contenders | {_SCAN: _Rival(closed)}).items():
+                limit_s = parameters.rival_cpu_s if queue == _SCAN else math.inf
+                mean_us, p95_us, cycles = _cycle_us(contender, names, closed, parameters.tasks, backlog, limit_s)
+                yield {
+                    "iteration": iteration,
+                    "groups": groups,
+                    "closed_share": share,
+                    "backlog": backlog,
+                    "queue": queue,
+                    "cpu_us": mean_us,
+                    "cpu_us_p95": p95_us,
+                    "cycles": cycles,
+                }
 
 
 def _cycle_us(
-    contender: _Contender, names: Sequence[str], closed: frozenset[str], parameters: QueueParameters, limit_s: float
-) -> tuple[float, int]:
-    """Return CPU microseconds per cycle, and how many cycles were done.
+    contender: _Contender, names: Sequence[str], closed: frozenset[str], tasks: int, waiting: int, limit_s: float
+) -> tuple[float, float, int]:
+    """Return CPU microseconds per cycle (mean, 95th percentile of chunks), and how many cycles were done.
 
     Tasks are made outside of the measured time. New ones go round the open groups, which is the order in which equal
     groups are served, so that the backlog of each stays as it is.
     """
     is_open = [name for name in names if name not in closed]
-    each = max(math.ceil(parameters.backlog / len(names)), math.ceil(2 * _IN_FLIGHT / len(is_open)))
+    each = max(math.ceil(waiting / len(names)), math.ceil(2 * _IN_FLIGHT / len(is_open)))
     backlog = each * len(names)
     contender.fill([_task(number, names[number % len(names)]) for number in range(backlog)])
     spent_s, done = 0.0, 0
-    while done < parameters.tasks and spent_s < limit_s:
-        numbers = range(done, min(done + _CHUNK, parameters.tasks))
+    chunks: list[float] = []
+    while done < tasks and spent_s < limit_s:
+        numbers = range(done, min(done + _CHUNK, tasks))
         fresh = [_task(backlog + number, is_open[number % len(is_open)]) for number in numbers]
         began = time.process_time()
         for task in fresh:
             contender.cycle(task)
-        spent_s += time.process_time() - began
+        chunk_s = time.process_time() - began
+        chunks.append(chunk_s / len(fresh))
+        spent_s += chunk_s
         done += len(fresh)
-    return 1e6 * spent_s / done, done
+    return 1e6 * spent_s / done, 1e6 * sorted(chunks)[math.ceil(0.95 * len(chunks)) - 1], done
 
 
 def _task(number: int, group: str) -> Task:
     return Task(TaskId(f"t-{number:024x}"), group, "bench:free", number, 0, 0, group, 0.0)
 
 
-def _of(samples: Sequence[dict[str, Any]], queue: str, groups: int, share: float) -> list[dict[str, Any]]:
-    return [s for s in samples if (s["queue"], s["groups"], s["closed_share"]) == (queue, groups, share)]
+def _of(samples: Sequence[dict[str, Any]], queue: str, case: _Case) -> list[dict[str, Any]]:
+    return [s for s in samples if (s["queue"], s["groups"], s["closed_share"], s["backlog"]) == (queue, *case)]
 
 
-def _medians(samples: Sequence[dict[str, Any]], queue: str) -> dict[tuple[int, float], float]:
-    cases = dict.fromkeys((s["groups"], s["closed_share"]) for s in samples)
-    return {case: spread_of([s["cpu_us"] for s in _of(samples, queue, *case)]).median for case in cases}
+def _medians(samples: Sequence[dict[str, Any]], queue: str) -> dict[_Case, float]:
+    cases = dict.fromkeys((s["groups"], s["closed_share"], s["backlog"]) for s in samples)
+    return {case: spread_of([s["cpu_us"] for s in _of(samples, queue, case)]).median for case in cases}
 
 
 def _flatness(samples: Sequence[dict[str, Any]], queue: str, *, is_closed: bool) -> float:
-    """Return the slowest number of groups over the fastest, each by its least disturbed measurement.
+    """Return the slowest number of groups over the fastest with as many tasks, each by its least disturbed measurement.
 
     What else the machine does only ever adds to CPU time, and not to all numbers of groups alike.
     """
-    least: dict[int, float] = {}
+    least: dict[int, dict[int, float]] = {}
     for sample in samples:
         if sample["queue"] == queue and bool(sample["closed_share"]) == is_closed:
-            least[sample["groups"]] = min(sample["cpu_us"], least.get(sample["groups"], math.inf))
-    return max(least.values()) / min(least.values())
+            of_backlog = least.setdefault(sample["backlog"], {})
+            of_backlog[sample["groups"]] = min(sample["cpu_us"], of_backlog.get(sample["groups"], math.inf))
+    return max(max(by_groups.values()) / min(by_groups.values()) for by_groups in least.values())
 
 
 SCENARIO = Scenario(
     name="queue",
-    what="P3: CPU time of the ready queue's full cycle from 1 to 4 096 groups, beside a queue that sorts its groups",
+    what="P3: CPU time of the ready queue's full cycle from 1 to 4 096 groups, and the waits of a group that arrives",
     quick=QueueParameters(),
-    full=QueueParameters(tasks=100_000, backlog=100_000, iterations=7, rival_cpu_s=1.0),
+    full=QueueParameters(tasks=20_000, backlog=(1_000, 10_000, 100_000), rival_cpu_s=0.3),
     measure=measure,
 )
