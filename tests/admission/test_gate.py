@@ -25,7 +25,7 @@ from headgate.admission import (
 from headgate.core import ReleaseOutcome, SystemClock, events
 from headgate.core.errors import AdmissionDeniedError
 from headgate.simulation import LoopClock, run_virtual
-from tests.admission.admission_world import CHAT, OTHER, REFUSED, A, B, refused
+from tests.admission.admission_world import CHAT, OTHER, REFUSED, A, B, refused, until
 from tests.admission.toy_laws import FixedLaw, ToyLaw
 
 ITEM = RequestItem(CHAT, "g")

@@ -21,7 +21,7 @@ from headgate.admission import (
 )
 from headgate.core import SystemClock
 from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
-from tests.admission.admission_world import CHAT, A, refused
+from tests.admission.admission_world import CHAT, A, refused, until
 from tests.admission.toy_laws import FixedLaw, ToyLaw
 
 ITEM = RequestItem(CHAT, "g")
