@@ -15,6 +15,7 @@ from headgate.admission.gate import RequestAdmission, denied_error
 from headgate.admission.items import Denied, DenyReason, RequestItem
 from headgate.admission.leases import RequestLease
 from headgate.admission.outcomes import OutcomeKind, RequestOutcome
+from headgate.admission.telling import started
 from headgate.core import ChatReply, Clock, ErrorKind
 from headgate.core.events import Emit, RequestDelayed, RetryDenied
 from headgate.models import GiveUp, RetryPolicy
@@ -38,12 +39,14 @@ class CallWatch:
         attempts: attempts that were sent.
         wait_s: time spent on admission and back-off.
         is_idle: whether the call waits for longer than `IDLE_AFTER_S`; stays True when it ends while it waits.
+        lease_id: of the lease under which the last attempt was sent.
     """
 
-    __slots__ = ("attempts", "is_idle", "wait_s")
+    __slots__ = ("attempts", "is_idle", "lease_id", "wait_s")
 
     def __init__(self) -> None:
         self.attempts = 0
+        self.lease_id = ""
         self.wait_s = 0.0
         self.is_idle = False
 
@@ -194,6 +197,9 @@ class RequestExecutor:
                 if watch.is_idle:
                     watch.busy()
                 watch.attempts += 1
+                watch.lease_id = lease.lease_id
+                if self._admission.traces_requests:
+                    self._emit(started(asking, lease.lease_id))
                 result = yield None
             except BaseException as error:
                 self._admission.release(lease, classify(error, wall=self._clock.wall()))

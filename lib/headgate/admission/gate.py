@@ -70,6 +70,11 @@ class RequestAdmission:
         self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
         self._sleepers = Sleepers(self._lock, controller, clock)
 
+    @property
+    def traces_requests(self) -> bool:
+        """Whether events of single requests are told."""
+        return self._controller.effects.trace_requests
+
     # Requests.
 
     async def acquire(self, item: RequestItem) -> RequestLease:

@@ -135,6 +135,11 @@ class Effects:
         self.pending.append(events.ProviderSlotsChanged(provider, before, after))
 
 
+def started(item: RequestItem, lease_id: str) -> events.RequestStarted:
+    """Return the event that an attempt is sent now."""
+    return events.RequestStarted(*_attempt(item), lease_id)
+
+
 def _attempt(item: RequestItem) -> tuple[str, str, str, str, str, int, str, str]:
     """Return the fields that every event about one attempt begins with."""
     key, told = item.key, item.correlation

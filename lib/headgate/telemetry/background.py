@@ -22,14 +22,19 @@ class BackgroundSink:
 
     A sink that blocks costs events and nothing else: what finds no room is dropped, counted in `dropped`, and warned of
     once per outage. A sink that raises is reported with its traceback once per kind of exception, counted in
-    `failures`, and called again with the next event. Owned by the event stream; lives until `close`.
+    `failures`, and called again with the next event. With `closes` false the sink inside is left open for its owner.
+
+    Owned by the event stream; lives until `close`.
     """
 
-    def __init__(self, sink: Sink, *, queue_events: int = 10_000, close_within_s: float = 5.0) -> None:
+    def __init__(
+        self, sink: Sink, *, queue_events: int = 10_000, close_within_s: float = 5.0, closes: bool = True
+    ) -> None:
         if queue_events < 1:
             raise ValueError(f"queue_events must be >= 1 (got {queue_events})")
         self._sink = sink
         self._close_within_s = close_within_s
+        self._closes = closes
         self._queue: queue.Queue[_Call | None] = queue.Queue(queue_events + 1)
         self._is_closed = False
         self._lock = threading.Lock()
@@ -79,7 +84,8 @@ class BackgroundSink:
         while (call := self._queue.get()) is not None:
             handler, recorded = call
             self._guarded(partial(handler, recorded))
-        self._guarded(self._sink.close)
+        if self._closes:
+            self._guarded(self._sink.close)
 
     def _guarded(self, call: Callable[[], None]) -> None:
         try:
