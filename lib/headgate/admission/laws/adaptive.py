@@ -46,6 +46,8 @@ class AdaptiveLaw:
         self._sent = 0
         self._keep = 1 - 1 / settings.recent
         self._refused_share = 0.0
+        self._worst_share = 0.0
+        """The highest refused share since an attempt was accepted last."""
         self._successes = 0
         """Successes with the limit in use since the limit was moved last."""
         self._moved_at = -math.inf
@@ -102,11 +104,11 @@ class AdaptiveLaw:
     def _succeeded(self, admitted: Admitted, in_flight: int, now: float) -> LimitChange | None:
         settings = self._settings
         if admitted.at >= self._cut_at:
+            self._worst_share = self._refused_share
             self._note_accepted(admitted.sent)
         if self._guard.holds_limit or not self._ramp.is_over:
             return None
-        used = in_flight if self._is_regrowing else admitted.in_flight
-        if used < settings.used_share * self.limit:
+        if in_flight < settings.used_share * self.limit:
             return None
         if self._growth:
             return self._grow(in_flight, now)
@@ -147,6 +149,7 @@ class AdaptiveLaw:
         settings = self._settings
         self._ramp.stop()
         self._refused_share = min(1.0, self._refused_share + 1 / settings.recent)
+        self._worst_share = max(self._worst_share, self._refused_share)
         if self.limit == 1:
             asked = retry_after_s if retry_after_s is not None and retry_after_s > 0 else settings.cooldown_s
             self.blocked_until = max(self.blocked_until, now + min(asked, settings.longest_cooldown_s))
@@ -154,7 +157,7 @@ class AdaptiveLaw:
         if admitted.at < self._cut_at or admitted.sent > self.limit + 1:
             return None
         self._cut_at = now
-        is_single = self._growth > 0 or self._refused_share <= settings.again_share
+        is_single = self._growth > 0 or self._worst_share <= settings.again_share
         self._ceiling.refused(admitted.sent, is_single=is_single)
         self._growth, self._is_regrowing = 0.0, False
         change = self._move(max(1.0, min(self._size - 1, self._size_after_cut(admitted.sent))), now, "decreased")
@@ -162,7 +165,7 @@ class AdaptiveLaw:
         return change
 
     def _size_after_cut(self, sent: int) -> float:
-        settings, share = self._settings, self._refused_share
+        settings, share = self._settings, self._worst_share
         if share > settings.hard_share:
             return self._size * (1 - settings.cut_hard)
         cut = settings.cut_again if share > settings.again_share else settings.cut
@@ -204,5 +207,6 @@ class AdaptiveLaw:
         assert self.limit == int(self._size), f"limit {self.limit} is not the whole part of {self._size}"
         assert self._sent >= 0, f"{self._sent} attempts under way"
         assert 0 <= self._refused_share <= 1
+        assert 0 <= self._worst_share <= 1
         self._ceiling.validate()
         self._guard.validate()

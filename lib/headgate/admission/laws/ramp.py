@@ -38,13 +38,15 @@ class StartupRamp:
         if self.is_over:
             return None
         limit = self._limit_at(now)
-        if self.began_at is None or limit >= self.target:
-            return now
-        return self.began_at + self.seconds * limit / (self.target - 1)
+        began_at = self._began(now)
+        return now if limit >= self.target else began_at + self.seconds * limit / (self.target - 1)
 
     def _limit_at(self, now: float) -> int:
-        if self.began_at is None:
-            self.began_at = now
-        share = min(1.0, max(0.0, (now - self.began_at) / self.seconds))
+        share = min(1.0, max(0.0, (now - self._began(now)) / self.seconds))
         # The time of a step, computed from that step, may come out a rounding error too early.
         return min(self.target, 1 + math.floor((self.target - 1) * share + 1e-9))
+
+    def _began(self, now: float) -> float:
+        if self.began_at is None:
+            self.began_at = now
+        return self.began_at
