@@ -21,6 +21,9 @@ RESERVE_REFILL_PER_S: Final = 0.1
 SAVED_AT_MOST: Final = 100.0
 """Retries that a busy endpoint can save up; an hour of health does not pay for an hour of retries."""
 
+_ROUNDING: Final = 1e-9
+"""Five times a fifth is a whole retry."""
+
 
 @dataclass(slots=True)
 class _Account:
@@ -66,10 +69,10 @@ class RetryBudget:
             earned = max(0.0, now - known.counted_at) * RESERVE_REFILL_PER_S
             known.retries = min(RESERVE, known.retries + earned)
         known.counted_at = now
-        if known.retries < 1.0:
+        if known.retries < 1.0 - _ROUNDING:
             self.denied[account] = self.denied.get(account, 0) + 1
             return False
-        known.retries -= 1.0
+        known.retries = max(0.0, known.retries - 1.0)
         return True
 
     def left(self, account: ProviderModel) -> float:

@@ -83,14 +83,16 @@ class AdmissionController:
         Args:
             item: what wants to be sent.
             now: monotonic seconds.
-            ticket: one that the caller made, so that it can `cancel` it whatever interrupts this call; it records a
-                lease that is granted at once, too.
+            ticket: one that the caller made, so that it can `cancel` it whatever interrupts this call; it records what
+                is answered at once, too.
 
         Raises:
             InvalidSettingError: if it has to wait and its weight is not above 0.
         """
         key = self._key_for(item, now)
         if isinstance(key, Denied):
+            if ticket is not None:
+                ticket.denied = key
             self.effects.denied(item, key, now)
             return key
         if key.admits(now) and not key.account.provider.is_full:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,13 +15,14 @@ from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import scoring_environments
 from headgate.campaign.matrix import MatrixTaskProvider
 from headgate.campaign.plan import CampaignPlan
+from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Secret, SystemClock
 from headgate.core.errors import StoreError, StoreNotWritableError
 from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment
-from headgate.models import ChatClient, ClientSettings, RetryPolicy
+from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
 from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry
@@ -97,13 +97,14 @@ async def run_campaign(
         client = await stack.enter_async_context(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
-        policy = RetryPolicy(max_attempts=settings.request_attempts)
+        requests = RequestSide(settings, clock=clock, emit=stream.emit)
         plan = CampaignPlan(
             settings=settings,
             roster=roster if roster is not None else roster_of(settings),
             environments=sampled,
             store=store,
-            chats=EndpointChats(client, policy, clock=clock, rng=random.Random(settings.campaign)),
+            chats=EndpointChats(client, requests, clock=clock),
+            requests=requests,
             duration_s=duration_s,
             provider=await _provider(stack, store, settings, sampled, instances),
             stop_when_idle=instances is not None,

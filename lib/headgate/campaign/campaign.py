@@ -112,6 +112,7 @@ class Campaign:
             samplers=self.samplers,
             local=local,
             provider=plan.provider if plan.provider is not None else local,
+            requests=plan.requests,
         )
         self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._samples_accepted)
         self._health = Health(self._parts)
@@ -181,6 +182,8 @@ class Campaign:
                 sink.cancel()
         finally:
             self._state = "stopped"
+            if self._parts.requests is not None:
+                self._parts.requests.close("the campaign has ended")
             self._left_open, spooled = await self._close()
         result = CampaignResult(
             status=self.status(),
@@ -217,7 +220,16 @@ class Campaign:
             open_tasks=self._left_open if self._state == "stopped" else len(open_tasks) + parts.batches.size,
         )
 
+    def _pressed(self, model: str, reason: str | None, until: float | None) -> None:
+        """Close a model's lane, or open it again, as its endpoint can take requests."""
+        # Admission tells the monotonic time, the dispatcher is told the campaign's.
+        self._parts.dispatcher.set_pressure(model, reason, None if until is None else until + self._epoch_offset)
+        if reason is None:
+            self._workforce.fill()
+
     async def _start(self) -> None:
+        if self._parts.requests is not None:
+            self._parts.requests.watch(self._pressed)
         await restored(self._journal, self.plan.store, self.now())
         await self._membership.load()
         adopted = await self._demand.adopt()

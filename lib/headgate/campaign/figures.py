@@ -77,6 +77,7 @@ class WorkerFigures:
         self._total = total
         self._started = self._changed = now
         self._active = 0
+        self._parked = 0
         self._busy_s = 0.0
         self._finished = 0
         self._task_s = 0.0
@@ -96,6 +97,18 @@ class WorkerFigures:
         self._task_s += seconds
         self._recent.add(now)
 
+    def parked(self, now: float) -> None:
+        """An episode lent its worker away while it waits."""
+        self._advance(now)
+        self._active -= 1
+        self._parked += 1
+
+    def unparked(self, now: float) -> None:
+        """An episode that waited goes on, or has ended."""
+        self._advance(now)
+        self._active += 1
+        self._parked -= 1
+
     def status(self, now: float) -> WorkerStatus:
         """Return the counts so far."""
         self._advance(now)
@@ -108,8 +121,10 @@ class WorkerFigures:
             finished_last_minute=self._recent.total(now),
             busy_s=self._busy_s,
             elapsed_s=now - self._started,
-            utilization_last_minute=(self._busy_s - busy_then) / (span * self._total) if span > 0 else 0.0,
+            # Episodes that come back from waiting may be more than workers for a moment.
+            utilization_last_minute=min(1.0, (self._busy_s - busy_then) / (span * self._total)) if span > 0 else 0.0,
             mean_task_s=self._task_s / self._finished if self._finished else None,
+            parked=self._parked,
         )
 
     def _advance(self, now: float) -> None:

@@ -71,6 +71,8 @@ class Membership:
                 self._ordinals += 1
         for key, model in wanted.items():
             parts.samplers[key].model = model
+            if parts.requests is not None:
+                parts.requests.register(model)
             parts.dispatcher.set_model(key, model.max_parallel)
             self._health.sync(key)
         parts.provider.roster_changed(models)
@@ -83,6 +85,10 @@ class Membership:
         parts = self._parts
         del parts.samplers[key]
         tasks = parts.batches.take(key) + parts.dispatcher.remove_model(key)
+        if parts.requests is not None:
+            parts.requests.dismiss(key)
+            if not parts.dispatcher.in_flight(key):
+                parts.requests.settle(key)
         await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
         for task in tasks:
             parts.ready_since.pop(task.task_id, None)

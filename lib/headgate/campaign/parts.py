@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.campaign.figures import PairFigures
+from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.events import Emit
@@ -25,6 +26,7 @@ class Parts:
         samplers: by model key, those of the roster in force.
         local: the provider that asks the samplers.
         provider: where demand comes from: `local`, or one in its place.
+        requests: who may send requests; None where the models are scripted.
         ready_since: task id -> when it became ready.
         fill_workers: start episodes while workers are free; called whenever that may have changed.
         wake: set when the demand loop has something to look at.
@@ -43,6 +45,7 @@ class Parts:
     samplers: dict[str, ModelSampler]
     local: LocalTaskProvider
     provider: TaskProvider
+    requests: RequestSide | None = None
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)
     enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))

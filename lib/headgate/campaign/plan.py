@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.campaign.judge_needed import refuse_judged
+from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidSettingError, UnknownEnvironmentError
@@ -27,8 +28,8 @@ class CampaignStore(BatchStore, Protocol):
 class ChatSource(Protocol):
     """Who answers a task's conversation: the models behind their endpoints, or a script in a simulation."""
 
-    def chat(self, model: Model, task: Task, emit: Emit) -> Chat:
-        """Return what answers the requests of one episode."""
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
+        """Return what answers the requests of one episode; `trace_id` is shared by all of its events."""
         ...
 
 
@@ -42,6 +43,7 @@ class CampaignPlan:
         environments: by name, those to sample.
         store: where samples go, and where history comes from.
         chats: who answers.
+        requests: the admission that `chats` sends by; None where the models are scripted.
         duration_s: how long to sample; None until stopped.
         provider: a source of tasks in place of the daily rates.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
@@ -52,6 +54,7 @@ class CampaignPlan:
     environments: Mapping[str, Environment]
     store: CampaignStore
     chats: ChatSource
+    requests: RequestSide | None = None
     duration_s: float | None = None
     provider: TaskProvider | None = None
     stop_when_idle: bool = False

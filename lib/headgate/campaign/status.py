@@ -39,6 +39,7 @@ def campaign_status(
         stored=stored,
         samples=samples,
         open_tasks=open_tasks,
+        requests=parts.requests.status() if parts.requests is not None else (),
     )
 
 

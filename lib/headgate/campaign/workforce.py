@@ -11,8 +11,9 @@ from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
 from headgate.campaign.plan import ChatSource
 from headgate.campaign.samples import MAX_ATTEMPTS, poison_result, sample_of
+from headgate.campaign.waiting import WaitingEpisodes
 from headgate.core import Model, Sample, Task, new_trace_id
-from headgate.core.events import TaskReturned, TaskStarted
+from headgate.core.events import TaskDeferred, TaskReturned, TaskStarted
 from headgate.environments import converse
 from headgate.scheduling import Dispatch
 
@@ -21,7 +22,8 @@ class Workforce:
     """Runs an episode for every task that the dispatcher grants a worker. Owned by the campaign.
 
     A freed worker is given to the next task in the same turn of the loop. Every episode runs under a lease that ends
-    with it, whatever happens.
+    with it, whatever happens. While an episode waits for its provider its worker is lent to another one
+    (`WaitingEpisodes`); one that ends only because its provider admits nothing goes back into the queue.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Workforce:
         self._running: dict[str, tuple[Task, asyncio.Task[None]]] = {}
         self._episodes: asyncio.TaskGroup | None = None
         self.figures = WorkerFigures(parts.settings.num_evaluation_workers, parts.now())
+        self._waiting = WaitingEpisodes(parts, self.figures)
         parts.fill_workers = self.fill
 
     @property
@@ -86,14 +89,17 @@ class Workforce:
         task = granted.task
         self._parts.dequeued_recently.add(now)
         self.figures.started(now)
+        self._waiting.started(task, granted.lease)
         self._acceptance.note_started(task.task_id)
         model = self._parts.samplers[task.model].model
         self._running[task.task_id] = (task, episodes.create_task(self._work(granted, model, now)))
 
     async def _work(self, granted: Dispatch, model: Model, started_at: float) -> None:
         task = granted.task
+        may_run_again = False
         try:
             sample = await self._episode(task, model, started_at)
+            may_run_again = self._waiting.may_defer(task, sample)
         except BaseException as error:
             self._episodes = None  # stopping, or ending on a defect of ours: the group takes no new episode
             if isinstance(error, asyncio.CancelledError):
@@ -102,14 +108,38 @@ class Workforce:
         finally:
             ended = self._parts.now()
             del self._running[task.task_id]
+            self._waiting.ended(task, ended)
             self._parts.dispatcher.finished(task, granted.lease)
             self.figures.ended(ended, ended - started_at)
+            self._settle(task.model)
+        if may_run_again:
+            self._defer(task, sample, ended)
+            return
         self._acceptance.add(sample)
         # The model is held before its worker is given away: the next task must not go to a service just found down.
         is_changed = self._health.observe(sample, started_at, ended)
         self.fill()
         if is_changed:
             await self._health.remember(task.model)
+
+    def _defer(self, task: Task, sample: Sample, now: float) -> None:
+        """Put a task back into the queue whose provider admits nothing now."""
+        parts = self._parts
+        reason = sample.error or "its provider admits nothing now"
+        if self._episodes is None or task.model not in parts.samplers:
+            # It stays open in the journal, or is withdrawn with its model.
+            parts.emit(TaskReturned(task.task_id, task.model, task.environment, reason))
+        else:
+            parts.emit(TaskDeferred(task.task_id, task.model, task.environment, reason, self._waiting.deferred(task)))
+            parts.dispatcher.enqueue([task], now)
+            parts.ready_since[task.task_id] = now
+        self.fill()
+
+    def _settle(self, model: str) -> None:
+        """Withdraw what a model has left once no episode of it is in progress."""
+        requests = self._parts.requests
+        if requests is not None and requests.is_settling and not self._parts.dispatcher.in_flight(model):
+            requests.settle(model)
 
     async def _episode(self, task: Task, model: Model, started_at: float) -> Sample:
         parts = self._parts
@@ -119,7 +149,7 @@ class Workforce:
         if task.attempt > MAX_ATTEMPTS:
             result = poison_result(task)
         else:
-            chat = self._chats.chat(model, task, parts.emit)
+            chat = self._chats.chat(model, task, parts.emit, trace_id=trace_id)
             result = await converse(parts.environments[task.environment], task.index, task.seed, chat)
         return sample_of(
             task,

@@ -62,7 +62,7 @@ class ScriptedChats:
         self.peak = 0
         self.served = 0
 
-    def chat(self, model: Model, task: Task, emit: Emit) -> Chat:
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
         """Return the scripted model's side of one episode."""
 
         async def answer(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001

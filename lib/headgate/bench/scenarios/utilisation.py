@@ -18,10 +18,10 @@ from headgate.bench.rivals.batch_rounds import BatchRounds, expected_utilisation
 from headgate.bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
 from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
 from headgate.bench.spread import spread_of
-from headgate.campaign import Campaign, CampaignPlan, EndpointChats
+from headgate.campaign import Campaign, CampaignPlan, EndpointChats, RequestSide
 from headgate.config import Settings
 from headgate.core import DAY_S, SystemClock
-from headgate.models import ChatClient, RetryPolicy, SimulationPlan
+from headgate.models import ChatClient, SimulationPlan
 from headgate.sampling import StaticRoster
 from headgate.simulation import free_environments
 from headgate.storage import open_store
@@ -143,13 +143,15 @@ async def _ours(parameters: UtilisationParameters, endpoint: Provider, folder: P
     store = open_store(settings.store)
     stream = EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
     await store.probe()
+    requests = RequestSide(settings, clock=clock, emit=stream.emit, rng=random.Random(seed))
     async with ChatClient() as client:
         plan = CampaignPlan(
             settings=settings,
             roster=StaticRoster(fleet(parameters.models, endpoint.base_url)),
             environments=free_environments(dict.fromkeys(names, rate)),
             store=store,
-            chats=EndpointChats(client, RetryPolicy(), clock=clock, rng=random.Random(seed)),
+            chats=EndpointChats(client, requests, clock=clock),
+            requests=requests,
         )
         campaign = Campaign(plan, clock=clock, emit=stream.emit)
         stream.add(PrometheusSink(new_registry(campaign.status)))

@@ -1,0 +1,173 @@
+"""The request side of a campaign: its admission, its executor, and whose lanes the pressure on endpoints closes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from headgate.admission import (
+    AdmissionController,
+    Correlation,
+    Domain,
+    LimitLaw,
+    Pressure,
+    PressureReason,
+    ProviderModel,
+    RequestAdmission,
+    RequestExecutor,
+    RequestItem,
+    RequestKey,
+    RetryBudget,
+    law_factory,
+    request_key,
+)
+from headgate.campaign.request_status import request_statuses
+from headgate.config import Settings
+from headgate.core import Clock, Model
+from headgate.core.events import Emit
+from headgate.core.status import RequestStatus
+from headgate.models import RetryPolicy
+
+Pressed = Callable[[str, str | None, float | None], None]
+"""Told a model's key, what presses on its endpoint (None: nothing), and until when in monotonic seconds."""
+
+
+class RequestSide:
+    """Who may send, and when. One per campaign: every request of it goes through `executor`.
+
+    A model of the roster is an alias of the model at its provider; its cap is `max_parallel`. A model that has left, or
+    has moved to another address, stays registered there until its last episode has ended: what is in flight runs on.
+
+    Attributes:
+        admission: the gate; a slot bank bounds it by `set_provider_cap`.
+        executor: the way of every request.
+        idle: told a task whose request will wait for longer than a second.
+        busy: told that it goes on.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        emit: Emit,
+        rng: random.Random | None = None,
+        make_law: Callable[[int], LimitLaw] | None = None,
+        trace_requests: bool = False,
+    ) -> None:
+        """Prepare the request side.
+
+        Args:
+            settings: of the campaign.
+            clock: real, or virtual in a simulation.
+            emit: where events go.
+            rng: jitter of the back-offs.
+            make_law: the limit law by its cap, in place of the one that the settings name.
+            trace_requests: whether events of every single request are told.
+        """
+        controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
+        self.admission = RequestAdmission(controller, clock, emit)
+        self.executor = RequestExecutor(
+            self.admission,
+            RetryPolicy(max_attempts=settings.request_attempts),
+            RetryBudget(settings.retry_budget),
+            clock=clock,
+            rng=rng or random.Random(settings.campaign),
+            emit=emit,
+            queue_wait_s=settings.request_queue_wait_s,
+        )
+        self.idle: Callable[[str], None] = lambda _: None
+        self.busy: Callable[[str], None] = lambda _: None
+        self._now = clock.monotonic
+        self._models: dict[str, Model] = {}
+        self._keys: dict[str, RequestKey] = {}
+        self._aliases: dict[ProviderModel, dict[str, None]] = {}
+        self._leaving: dict[str, set[ProviderModel]] = {}
+
+    # The roster.
+
+    def register(self, model: Model) -> None:
+        """Let a model be asked, or take over what has changed of it.
+
+        Raises:
+            InvalidSettingError: if its cap is below 1.
+        """
+        before, now = self._keys.get(model.key), request_key(model)
+        self.admission.register(now.account, model.max_parallel, model.key)
+        self._models[model.key], self._keys[model.key] = model, now
+        self._aliases.setdefault(now.account, {})[model.key] = None
+        self._leaving.get(model.key, set()).discard(now.account)
+        if before is not None and before.account != now.account:
+            self._leaving.setdefault(model.key, set()).add(before.account)
+
+    def dismiss(self, alias: str) -> None:
+        """Let a model be asked no more once its last episode has ended (`settle`)."""
+        key = self._keys.pop(alias, None)
+        if key is not None:
+            del self._models[alias]
+            self._leaving.setdefault(alias, set()).add(key.account)
+
+    def settle(self, alias: str) -> None:
+        """Withdraw what a model has left; to be called when no episode of it is in progress."""
+        for account in self._leaving.pop(alias, ()):
+            self.admission.unregister(account, alias)
+            aliases = self._aliases[account]
+            aliases.pop(alias, None)
+            if not aliases:
+                del self._aliases[account]
+                self.executor.budget.forget(account)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether any model has left something that `settle` is to withdraw."""
+        return bool(self._leaving)
+
+    # Requests.
+
+    def item(self, model: Model, correlation: Correlation, domain: Domain = Domain.CHAT) -> RequestItem:
+        """Return what a request of `model` is admitted as: its group is the model, its weight the model's."""
+        key = self._keys.get(model.key)
+        if key is None or self._models[model.key] is not model or domain is not Domain.CHAT:
+            key = request_key(model, domain)
+        return RequestItem(key, model.key, model.weight, None, correlation)
+
+    def pressure(self, alias: str) -> Pressure | None:
+        """Return what a request of a model would have to wait for now."""
+        key = self._keys.get(alias)
+        return None if key is None else self.admission.pressure(key)
+
+    def watch(self, pressed: Pressed) -> Callable[[], None]:
+        """Tell `pressed` whenever the pressure on a model changes; return what ends that. Needs a running loop."""
+
+        def changed(key: RequestKey, pressure: Pressure | None) -> None:
+            if key.domain is not Domain.CHAT:
+                return
+            aliases = self._aliases.get(key.account, ())
+            if pressure is not None and pressure.reason is PressureReason.AGGREGATE_CAP and len(aliases) == 1:
+                # As many requests as episodes: its lane is full by itself, and tells so without this for every request.
+                pressure = None
+            reason, until = (None, None) if pressure is None else (pressure.reason.value, pressure.until)
+            for alias in aliases:
+                pressed(alias, reason, until)
+
+        return self.admission.on_change(changed)
+
+    def close(self, reason: str) -> None:
+        """Deny whatever still waits or will ask."""
+        self.admission.shutdown(reason)
+
+    # What it looks like.
+
+    def status(self) -> tuple[RequestStatus, ...]:
+        """Return every request key that was asked, and the models that were not asked yet."""
+        return request_statuses(
+            self.admission.account_snapshots(),
+            self.admission.snapshots(),
+            {account: tuple(aliases) for account, aliases in self._aliases.items()},
+            self.executor.budget.denied,
+            self._now(),
+        )
+
+    def models(self) -> Iterable[str]:
+        """Return the keys of the models that may be asked."""
+        return self._keys.keys()
