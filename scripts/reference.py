@@ -19,6 +19,7 @@ REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 GROUPS = {
     "limit_law": "Request admission",
     "task_admission": "Task admission",
+    "judge_model": "Judge",
     "events_file": "Telemetry",
     "campaign": "What is sampled, and where it goes",
     "daily_rate_per_env": "Rates",

@@ -10,19 +10,21 @@ import orjson
 
 from headgate.core import events
 from headgate.telemetry.fields import JsonValue, event_fields, event_name, printable
+from headgate.telemetry.levels import SCHEDULING_LEVELS
 from headgate.telemetry.stream import Handler, Recorded
 
 LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.Event: logging.INFO,
+    **SCHEDULING_LEVELS,
     events.DuesForgiven: logging.DEBUG,
-    events.HealthReported: logging.DEBUG,
-    events.TaskOpened: logging.DEBUG,
     events.TasksEnqueued: logging.DEBUG,
     events.TaskStarted: logging.DEBUG,
     events.RequestFinished: logging.DEBUG,
     events.RequestDelayed: logging.DEBUG,
     events.SampleAccepted: logging.DEBUG,
     events.TaskReturned: logging.DEBUG,
+    events.AnswerJudged: logging.DEBUG,
+    events.JudgementMissing: logging.WARNING,
     events.ModelPaused: logging.WARNING,
     events.QueueWarned: logging.WARNING,
     events.QueuePaused: logging.WARNING,

@@ -38,6 +38,7 @@ from headgate.core.events.health import (
     HealthReported,
     RequestKeyHealth,
 )
+from headgate.core.events.judging import AnswerJudged, JudgementMissing, JudgingStarted, JudgingStopped
 from headgate.core.events.requests import (
     BreakerClosed,
     BreakerOpened,
@@ -112,6 +113,7 @@ from headgate.core.events.slots import (
 __all__ = [
     "AdmissionBlocked",
     "AdmissionDenied",
+    "AnswerJudged",
     "BatchStored",
     "BoostChanged",
     "BreakerClosed",
@@ -129,6 +131,9 @@ __all__ = [
     "HealthReported",
     "JournalBlocked",
     "JournalRecovered",
+    "JudgementMissing",
+    "JudgingStarted",
+    "JudgingStopped",
     "ModelPaused",
     "ModelResumed",
     "MonitorStarted",
