@@ -10,6 +10,7 @@ from typing import Final
 from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.demand import DemandSide
+from headgate.campaign.dispatching import dispatcher_of
 from headgate.campaign.early_stop import EarlyStop
 from headgate.campaign.health import Health
 from headgate.campaign.membership import Membership
@@ -31,7 +32,7 @@ from headgate.core.events import (
 )
 from headgate.core.status import CampaignStatus
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
-from headgate.scheduling import Backpressure, Dispatcher, Explanation
+from headgate.scheduling import Backpressure, Explanation
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
 
 STOP_WITHIN_S: Final = 60.0
@@ -100,7 +101,7 @@ class Campaign:
             now=self.now,
             emit=emit,
             journal=self._journal,
-            dispatcher=Dispatcher({"workers": settings.num_evaluation_workers}, holder=journal.holder),
+            dispatcher=dispatcher_of(settings, journal.holder),
             backpressure=Backpressure(
                 settings.queue_warning_threshold,
                 settings.queue_pause_threshold,

@@ -11,7 +11,7 @@ from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
 from headgate.core import Task
 from headgate.core.errors import HeadgateError
-from headgate.core.events import TaskProviderFailed, TasksEnqueued
+from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
 from headgate.sampling import Demand
 from headgate.storage import AlreadyTaken, Opening
 
@@ -60,6 +60,7 @@ class DemandSide:
         tasks = [task for task in found if task.model in parts.samplers]
         for task in tasks:
             parts.pairs.fell_due(task)
+            parts.emit(task_opened(task))
             self._enqueue(task.model, [task], now)
         return len(tasks)
 
@@ -119,6 +120,7 @@ class DemandSide:
                 self._follow(result, now)
             elif result.model in parts.samplers:
                 parts.pairs.fell_due(result)
+                parts.emit(task_opened(result))
                 parts.batches.add(result.model, result, now)
             else:  # its model has left the roster while the journal was writing
                 orphans.append(result.task_id)
@@ -162,8 +164,17 @@ class DemandSide:
         """Return how long there is nothing to do; None until something wakes the loop."""
         parts = self._parts
         now = parts.now()
-        times = [self._health.next_at(), parts.batches.next_at() if self._room() else None]
+        times = [
+            self._health.next_at(),
+            parts.batches.next_at() if self._room() else None,
+            parts.dispatcher.next_change_at(now),
+        ]
         if self._may_ask():
             next_at = parts.provider.next_at(now)
             times.append(None if next_at is None else max(next_at, self._ask_at))
         return min((max(0.0, at - now) for at in times if at is not None), default=None)
+
+
+def task_opened(task: Task) -> TaskOpened:
+    """Return the event that a task is in the journal."""
+    return TaskOpened(task.task_id, task.model, task.environment, task.sequence, task.due_at, task.stage, task.attempt)

@@ -43,6 +43,7 @@ class RequestSide:
         executor: the way of every request.
         idle: told a task whose request will wait for longer than a second.
         busy: told that it goes on.
+        now: the monotonic seconds that admission goes by.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class RequestSide:
         )
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
-        self._now = clock.monotonic
+        self.now = clock.monotonic
         self._models: dict[str, Model] = {}
         self._keys: dict[str, RequestKey] = {}
         self._aliases: dict[ProviderModel, dict[str, None]] = {}
@@ -165,7 +166,7 @@ class RequestSide:
             self.admission.snapshots(),
             {account: tuple(aliases) for account, aliases in self._aliases.items()},
             self.executor.budget.denied,
-            self._now(),
+            self.now(),
         )
 
     def models(self) -> Iterable[str]:

@@ -1,6 +1,5 @@
-"""The model client with its retries, the baselines and the local endpoint that serves them with faults on request."""
+"""The model client and the policy of its retries, the baselines and the local endpoint that serves them with faults on request."""
 
-from headgate.models.attempts import Gate, ask, open_gate
 from headgate.models.baselines import BASELINES, JUDGE_BASELINE, NOT_A_MODEL, baseline_of
 from headgate.models.client import ChatClient, ClientSettings
 from headgate.models.endpoint import Endpoint, serve
@@ -28,7 +27,6 @@ __all__ = [
     "Failure",
     "FaultPlan",
     "Garbage",
-    "Gate",
     "GiveUp",
     "Hang",
     "RateLimit",
@@ -41,11 +39,9 @@ __all__ = [
     "Slow",
     "TaskReference",
     "WrongKey",
-    "ask",
     "baseline_of",
     "kind_of_status",
     "local_model",
-    "open_gate",
     "retry_after_s",
     "run_baselines",
     "run_local_model",

@@ -139,7 +139,7 @@ class Dispatcher:
         """Tell that the endpoint of a model is under pressure, or (None) no longer.
 
         Its tasks start when no task of an open lane can, and after a bounded number of pass-overs. Under a reason
-        in `USELESS` they do not start at all until `until`, or until told that it is over.
+        in `PressureRules.closing` they do not start at all until `until`, or until told that it is over.
         """
         self.pressure.put(model, reason, until)
         self._update_lane(model)

@@ -17,10 +17,12 @@ class PressureRules:
     Attributes:
         max_pass_overs: tasks that may go before the first one of a pressured lane; then it goes next.
         max_age_s: seconds after which it goes next in any case.
+        closing: reasons under which nothing of a lane starts at all.
     """
 
     max_pass_overs: int = 100
     max_age_s: float = 30.0
+    closing: frozenset[str] = USELESS
 
     def __post_init__(self) -> None:
         if self.max_pass_overs < 1:
@@ -36,19 +38,16 @@ class Pressed:
     Attributes:
         reason: what presses.
         until: when it ends by itself; None when only an event ends it.
+        is_useless: whether nothing of the lane may start at all.
         passed_over: tasks that went before the lane's first task since one of its own went.
         since: when the first of them did.
     """
 
     reason: str
     until: float | None
+    is_useless: bool
     passed_over: int = 0
     since: float | None = None
-
-    @property
-    def is_useless(self) -> bool:
-        """Whether nothing of the lane may start at all."""
-        return self.reason in USELESS
 
 
 class PressureBoard:
@@ -74,9 +73,9 @@ class PressureBoard:
             return
         pressed = self._pressed.get(lane)
         if pressed is None:
-            self._pressed[lane] = Pressed(reason, until)
+            self._pressed[lane] = Pressed(reason, until, reason in self.rules.closing)
         else:
-            pressed.reason, pressed.until = reason, until
+            pressed.reason, pressed.until, pressed.is_useless = reason, until, reason in self.rules.closing
         if until is not None:
             heapq.heappush(self._ends, (until, lane))
 
