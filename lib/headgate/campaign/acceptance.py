@@ -43,6 +43,10 @@ class Acceptance:
         """Samples that are not durable yet."""
         return len(self._waiting)
 
+    def is_waiting(self, task_id: str) -> bool:
+        """Return whether a task's sample is not durable yet; for people who ask."""
+        return any(sample.task_id == task_id for sample in self._waiting)
+
     def note_started(self, task_id: str) -> None:
         """Have it recorded that a task's episode has begun."""
         self._started.append(task_id)

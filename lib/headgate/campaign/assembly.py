@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
+from typing import Any
 
 import httpx
 import polars as pl
@@ -14,10 +14,11 @@ from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import scoring_environments
 from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.observing import is_observed, observe, report_health
 from headgate.campaign.plan import CampaignPlan
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
-from headgate.core import Secret, SystemClock
+from headgate.core import Secret, SystemClock, new_run_id
 from headgate.core.errors import StoreError, StoreNotWritableError
 from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
@@ -25,7 +26,15 @@ from headgate.environments import Environment
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
-from headgate.telemetry import EventStream, JsonlSink, LogSink, PrometheusSink, Sink, new_registry
+from headgate.telemetry import (
+    BackgroundSink,
+    EventStream,
+    LogSink,
+    PrometheusSink,
+    Sink,
+    new_registry,
+    register_losses,
+)
 
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 """Told of the campaign's status while it runs; what it raises ends the campaign."""
@@ -90,14 +99,13 @@ async def run_campaign(
     sampled = sampled_environments(settings)
     async with AsyncExitStack() as stack:
         stream = EventStream(clock, [LogSink()])
-        stack.callback(stream.close)
         await _tried(store, stream)
-        if settings.events_file:
-            stream.add(JsonlSink(Path(settings.events_file)))
+        run_id, is_traced = new_run_id(), is_observed(settings)
+        observe(stack, stream, settings, run_id)
         client = await stack.enter_async_context(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
-        requests = RequestSide(settings, clock=clock, emit=stream.emit)
+        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced)
         plan = CampaignPlan(
             settings=settings,
             roster=roster if roster is not None else roster_of(settings),
@@ -108,22 +116,30 @@ async def run_campaign(
             duration_s=duration_s,
             provider=await _provider(stack, store, settings, sampled, instances),
             stop_when_idle=instances is not None,
+            run_id=run_id,
+            is_traced=is_traced,
         )
         campaign = Campaign(plan, clock=clock, emit=stream.emit)
         registry = new_registry(campaign.status)
+        register_losses(registry, stream)
+        stream.add(campaign.inquiry)
         stream.add(PrometheusSink(registry))
         for sink in sinks:
-            stream.add(sink)
-            stack.callback(stream.remove, sink)
+            stream.add(BackgroundSink(sink, closes=False))
         if settings.enable_monitoring:
-            from headgate.telemetry import serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
+            from headgate.telemetry import Questions, serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
 
+            asked = campaign.inquiry
+            questions = Questions(asked.explain, asked.tasks, asked.capacity, asked.health)
             token = _secret(settings.monitor_token.get_secret_value())
             server = await stack.enter_async_context(
-                serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token)
+                serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token, questions)
             )
             stream.emit(MonitorStarted(server.address))
-        return await _watched(campaign, stop, on_status, status_every_s)
+        beside = []
+        if is_traced:
+            beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
+        return await _watched(campaign, stop, on_status, status_every_s, beside)
 
 
 async def _tried(store: SampleStore, stream: EventStream) -> None:
@@ -137,7 +153,11 @@ async def _tried(store: SampleStore, stream: EventStream) -> None:
 
 
 async def _watched(
-    campaign: Campaign, stop: asyncio.Event | None, on_status: OnStatus | None, every_s: float
+    campaign: Campaign,
+    stop: asyncio.Event | None,
+    on_status: OnStatus | None,
+    every_s: float,
+    beside: Iterable[Coroutine[Any, Any, None]] = (),
 ) -> CampaignResult:
     async def pass_on_stop(event: asyncio.Event) -> None:
         await event.wait()
@@ -149,7 +169,7 @@ async def _watched(
             await asyncio.sleep(every_s)
 
     async with asyncio.TaskGroup() as group:
-        watchers = []
+        watchers = [group.create_task(watcher) for watcher in beside]
         if stop is not None:
             watchers.append(group.create_task(pass_on_stop(stop)))
         if on_status is not None:

@@ -13,6 +13,7 @@ from headgate.campaign.demand import DemandSide
 from headgate.campaign.dispatching import dispatcher_of
 from headgate.campaign.early_stop import EarlyStop
 from headgate.campaign.health import Health
+from headgate.campaign.inquiry import Inquiry
 from headgate.campaign.membership import Membership
 from headgate.campaign.parts import Parts
 from headgate.campaign.plan import CampaignPlan
@@ -20,11 +21,12 @@ from headgate.campaign.samples import health_of
 from headgate.campaign.starting import restored
 from headgate.campaign.status import campaign_status
 from headgate.campaign.workforce import Workforce
-from headgate.core import Clock, Sample, TaskId
+from headgate.core import Clock, Sample, TaskId, new_run_id
 from headgate.core.events import (
     CampaignStarted,
     CampaignStopped,
     CampaignStopping,
+    CapacityReported,
     Emit,
     SampleAccepted,
     SampleRefused,
@@ -32,7 +34,7 @@ from headgate.core.events import (
 )
 from headgate.core.status import CampaignStatus
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
-from headgate.scheduling import Backpressure, Explanation
+from headgate.scheduling import Backpressure, Explanation, Trace
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
 
 STOP_WITHIN_S: Final = 60.0
@@ -123,8 +125,19 @@ class Campaign:
             self._parts, self._health, self._acceptance, plan.chats, became_idle=self._stop_when_dry
         )
         self._journal.unblocked = self._parts.wake.set
+        self.run_id = plan.run_id or new_run_id()
+        if plan.is_traced:
+            self._parts.dispatcher.trace_to(Trace(emit, run_id=self.run_id))
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
+        self.inquiry = Inquiry(
+            self._parts,
+            self._workforce,
+            run_id=self.run_id,
+            state=lambda: self._state,
+            spooled=lambda: self._sink.spooled + self._acceptance.waiting,
+            is_accepting=self._acceptance.is_waiting,
+        )
         self._early_stop = (
             EarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
         )
@@ -195,11 +208,10 @@ class Campaign:
             stopped_by=self._stop_reason,
             stopped_early=self._stopped_early,
         )
-        self._emit(
-            CampaignStopped(
-                self.plan.settings.campaign, result.samples, result.stored, result.spooled, result.open_tasks
-            )
-        )
+        name = self.plan.settings.campaign
+        self._emit(CapacityReported(name, self.run_id, "end", self.inquiry.capacity()))
+        left = (result.samples, result.stored, result.spooled, result.open_tasks)
+        self._emit(CampaignStopped(name, *left, self.run_id, self._stop_reason))
         return result
 
     def status(self) -> CampaignStatus:
@@ -243,8 +255,10 @@ class Campaign:
                 workers=self.plan.settings.num_evaluation_workers,
                 resumed_samples_24h=sum(s.samples_24h(self.now()) for s in self.samplers.values()),
                 reopened_tasks=adopted,
+                run_id=self.run_id,
             )
         )
+        self._emit(CapacityReported(self.plan.settings.campaign, self.run_id, "start", self.inquiry.capacity()))
 
     async def _stop_in_time(self) -> None:
         if self.plan.duration_s is not None:

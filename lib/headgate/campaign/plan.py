@@ -46,6 +46,8 @@ class CampaignPlan:
         requests: the admission that `chats` sends by; None where the models are scripted.
         duration_s: how long to sample; None until stopped.
         provider: a source of tasks in place of the daily rates.
+        run_id: what the events of this run have in common; made up when empty.
+        is_traced: whether events of single tasks are told, too.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
     """
 
@@ -58,6 +60,8 @@ class CampaignPlan:
     duration_s: float | None = None
     provider: TaskProvider | None = None
     stop_when_idle: bool = False
+    run_id: str = ""
+    is_traced: bool = False
 
     def rates(self) -> dict[str, float]:
         """Return samples per model and day, by environment."""

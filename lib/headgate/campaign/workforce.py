@@ -98,7 +98,7 @@ class Workforce:
         task = granted.task
         may_run_again = False
         try:
-            sample = await self._episode(task, model, started_at)
+            sample = await self._episode(granted, model, started_at)
             may_run_again = self._waiting.may_defer(task, sample)
         except BaseException as error:
             self._episodes = None  # stopping, or ending on a defect of ours: the group takes no new episode
@@ -109,7 +109,7 @@ class Workforce:
             ended = self._parts.now()
             del self._running[task.task_id]
             self._waiting.ended(task, ended)
-            self._parts.dispatcher.finished(task, granted.lease)
+            self._parts.dispatcher.finished(task, granted.lease, ended)
             self.figures.ended(ended, ended - started_at)
             self._settle(task.model)
         if may_run_again:
@@ -141,11 +141,12 @@ class Workforce:
         if requests is not None and requests.is_settling and not self._parts.dispatcher.in_flight(model):
             requests.settle(model)
 
-    async def _episode(self, task: Task, model: Model, started_at: float) -> Sample:
-        parts = self._parts
+    async def _episode(self, granted: Dispatch, model: Model, started_at: float) -> Sample:
+        parts, task = self._parts, granted.task
         trace_id = new_trace_id()
         queue_wait_s = started_at - parts.ready_since.pop(task.task_id, started_at)
-        parts.emit(TaskStarted(task.task_id, task.model, task.environment, queue_wait_s, trace_id))
+        about = (task.task_id, task.model, task.environment, queue_wait_s, trace_id)
+        parts.emit(TaskStarted(*about, granted.lease.lease_id, task.attempt))
         if task.attempt > MAX_ATTEMPTS:
             result = poison_result(task)
         else:

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "compact": ("data:compact", "Merge small parts of the store into large ones."),
     "verify": ("data:verify", "Read every stored object and compare it with its checksum."),
     "trace": ("trace:trace", "Turn a file of events into a trace that Perfetto opens."),
+    "why": ("why:why", "Say which gate holds a task, why, and until when."),
     "doctor": ("diagnosis:doctor", "Check what a campaign needs on this machine."),
     "serve-baselines": ("serving:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
     "serve-model": ("serving:serve_model", "Serve a small real language model."),

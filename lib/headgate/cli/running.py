@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -33,6 +34,9 @@ def run(
     ] = None,
     enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
     monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
+    trace: Annotated[
+        Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
+    ] = None,
     verbose: Annotated[
         int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
     ] = 0,
@@ -45,7 +49,11 @@ def run(
 
     Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`).
     """
-    loaded = (choices or Choices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port)
+    loaded = (choices or Choices()).load(
+        enable_monitoring=enable_monitoring,
+        monitor_port=monitor_port,
+        trace_file=None if trace is None else str(trace),
+    )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = asyncio.run(_run(loaded.settings, duration, instances, is_live=is_live))

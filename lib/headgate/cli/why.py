@@ -1,0 +1,207 @@
+"""`headgate why`: which gate holds a task, why, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headgate.campaign import sample_store
+from headgate.cli.asking import MonitorClient
+from headgate.cli.choices import Choices
+from headgate.cli.output import AsJson, console, print_json
+from headgate.config import Settings
+from headgate.core import task_id_of
+from headgate.core.errors import InvalidInputError, StoreError
+from headgate.storage import Journal, TaskState
+
+_TASK_ID: Final = re.compile(r"t-[0-9a-f]{24}\Z")
+
+_JOURNALED: Final = {
+    TaskState.OPEN: "it is open in the journal: the next `headgate run` takes it up, unless a campaign that does not "
+    "serve the monitoring API holds it",
+    TaskState.STARTED: "its episode has begun: it runs in a campaign without a monitoring API, or the next "
+    "`headgate run` takes it up",
+    TaskState.SPOOLED: "its sample is durable in the journal: the next `headgate run` stores it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a task is and what holds it; `asked` is who said so: an address, `journal` or `store`."""
+
+    task_id: str
+    state: str
+    gate: str
+    reason: str
+    until: float | None
+    ahead: int
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A task as it was named: by its id, or by model, environment and number (None: the one that runs next)."""
+
+    task_id: str | None
+    model: str = ""
+    environment: str = ""
+    sequence: int | None = None
+    stage: str = "sample"
+
+
+def why(
+    task: Annotated[str, Parameter(help="Id of a task (t-…), or a model as NAME or NAME@REVISION.")],
+    environment: Annotated[str | None, Parameter(help="Environment, when the first word is a model.")] = None,
+    sequence: Annotated[
+        int | None, Parameter(help="Number of the task; without it the one of model and environment that is next.")
+    ] = None,
+    choices: Choices | None = None,
+    *,
+    stage: Annotated[str, Parameter(help="Stage of the task.")] = "sample",
+    address: Annotated[
+        str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say which gate holds a task, why, and until when.
+
+    Asks the running campaign by its monitoring API; when none answers, the journal and the store.
+    """
+    settings = (choices or Choices()).load().settings
+    answer = asyncio.run(_answer(settings, subject_of(task, environment, sequence, stage), address))
+    if as_json:
+        print_json({name: getattr(answer, name) for name in Answer.__slots__})
+    else:
+        for line in lines_of(answer, time.time()):
+            console().print(line, markup=False, highlight=False)
+    return 0
+
+
+def subject_of(task: str, environment: str | None, sequence: int | None, stage: str) -> Subject:
+    """Return the task that the words name.
+
+    Raises:
+        InvalidInputError: if they name none.
+    """
+    if environment is not None:
+        model = task if "@" in task else f"{task}@main"
+        return Subject(None, model, environment, sequence, stage)
+    if not _TASK_ID.match(task):
+        raise InvalidInputError(
+            f"{task!r} is no task's id (t- and 24 hex digits)",
+            next_step="Give an id from the log or the file of events, or MODEL ENVIRONMENT [NUMBER].",
+        )
+    return Subject(task)
+
+
+def lines_of(answer: Answer, now: float) -> list[str]:
+    """Return an answer as a person reads it."""
+    lines = [f"{answer.task_id} is {answer.state}: {answer.reason}"]
+    if answer.gate != "none":
+        lines.append(f"gate: {answer.gate}{_until(answer.until, now)}")
+    if answer.ahead:
+        lines.append(f"{answer.ahead} tasks of its group go first")
+    lines.append(f"asked: {answer.asked}")
+    return lines
+
+
+def _until(until: float | None, now: float) -> str:
+    if until is None:
+        return ""
+    at = datetime.fromtimestamp(until, UTC).strftime("%H:%M:%S UTC")
+    return f", until {at} (in {max(0.0, until - now):,.0f} s)"
+
+
+async def _answer(settings: Settings, subject: Subject, address: str | None) -> Answer:
+    async with MonitorClient(settings, address) as monitor:
+        campaign = await monitor.campaign()
+        if campaign is not None:
+            named = subject.task_id or await _named_in(monitor, subject, campaign)
+            found = await monitor.task(named)
+            if found is not None:
+                return _of_campaign(found, monitor.address)
+            return await _at_rest(settings, named)
+    return await _at_rest(settings, subject.task_id or _named_at_rest(subject, settings.campaign))
+
+
+async def _named_in(monitor: MonitorClient, subject: Subject, campaign: str) -> str:
+    """Return the id of a task of a running campaign; without a number that of the pair's next one."""
+    if subject.sequence is not None:
+        return task_id_of(subject.model, subject.environment, subject.sequence, subject.stage, campaign)
+    tasks = await monitor.tasks(subject.model, subject.environment)
+    if not tasks:
+        raise InvalidInputError(
+            f"campaign {campaign} has no open task of {subject.model} in {subject.environment}",
+            next_step="Check the names with `headgate models` and `headgate environments`, or give the task's number.",
+        )
+    return str(tasks[0]["task_id"])
+
+
+def _named_at_rest(subject: Subject, campaign: str) -> str:
+    if subject.sequence is None:
+        raise InvalidInputError(
+            "no campaign answers, so the next task of a model and environment is not known",
+            next_step="Give the task's number as a third word, or start the campaign with --enable-monitoring.",
+        )
+    return task_id_of(subject.model, subject.environment, subject.sequence, subject.stage, campaign)
+
+
+def _of_campaign(found: dict[str, Any], address: str) -> Answer:
+    return Answer(
+        task_id=str(found["task_id"]),
+        state=str(found["state"]),
+        gate=str(found["gate"]),
+        reason=str(found["reason"]),
+        until=found.get("until"),
+        ahead=int(found.get("ahead") or 0),
+        asked=address,
+    )
+
+
+async def _at_rest(settings: Settings, task_id: str) -> Answer:
+    """Return what journal and store know of a task that no campaign has in hand."""
+    state = _journaled(settings, task_id)
+    if state is not TaskState.UNKNOWN:
+        return Answer(task_id, str(state), "no_campaign", _JOURNALED[state], None, 0, "journal")
+    stored = await _stored(settings, task_id)
+    if stored is not None:
+        return Answer(task_id, "stored", "none", stored, None, 0, "store")
+    raise InvalidInputError(
+        f"task {task_id} is in no running campaign, not in the journal of {settings.campaign}, and not in the store",
+        next_step="Check --campaign, --journal and --store; ids depend on the campaign's name.",
+    )
+
+
+def _journaled(settings: Settings, task_id: str) -> TaskState:
+    if not settings.journal.exists():
+        return TaskState.UNKNOWN  # asking makes no journal
+    journal = Journal(settings.journal, settings.campaign)
+    try:
+        return journal.state_of(task_id)
+    finally:
+        journal.close()
+
+
+async def _stored(settings: Settings, task_id: str) -> str | None:
+    sql = f"select score, success, error_kind, finished_at from samples where task_id = '{task_id}'"  # noqa: S608 - hex digits
+    try:
+        rows = (await sample_store(settings).query(sql)).rows
+    except StoreError:
+        return None
+    if not rows:
+        return None
+    score, success, error_kind, finished_at = rows[0]
+    outcome = f"error {error_kind}" if error_kind else f"score {score:g}, {'a success' if success else 'no success'}"
+    return f"its sample is in the store: {outcome}, finished {_shown(finished_at)}"
+
+
+def _shown(at: Any) -> str:
+    if isinstance(at, int | float):
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return str(at)
