@@ -391,3 +391,21 @@ def test_a_selection_says_its_lane() -> None:
     selection = queue.select_next()
     assert isinstance(selection, Selection)
     assert selection.lane == "sat"
+
+
+def test_an_item_that_stands_for_a_stream_is_served_again_and_again_by_the_weight_it_has_then() -> None:
+    queue = FairReadyQueue()
+    light, heavy = task("t1", "light", weight=1.0), task("t2", "heavy", weight=3.0)
+    queue.enqueue([light, heavy])
+    served: list[str] = []
+    for _ in range(40):
+        selection = queue.select_next()
+        assert selection is not None
+        assert queue.serve(selection)
+        assert not queue.serve(selection), "it is out of date"
+        served.append(selection.item.group)
+    assert 29 <= served.count("heavy") <= 31
+    queue.validate()
+    assert len(queue) == 2
+    queue.enqueue([task("t3", "light")])
+    assert not any(queue.serve(s) for _ in range(2) if (s := queue.select_next(lambda t: t.group == "light")))

@@ -193,6 +193,24 @@ class FairQueue(Generic[T]):
             self._advance(group, tag)
         return item
 
+    def serve(self, selection: Selection[T]) -> bool:
+        """Advance virtual time by a service of the selected item and keep it, at the weight that it has now.
+
+        For items that stand for many services, such as a stream. Returns False, and changes nothing, when the selection
+        is out of date or other items of its group wait behind it.
+        """
+        group = self._groups.get(selection.item.group)
+        if group is None or group.version != selection.version or len(group.heap) > 1:
+            return False
+        lane = self._lanes[group.lane]
+        if not lane.is_open:
+            return False
+        self._virtual = max(self._virtual, group.tag + lane.offset)
+        tag = self._virtual + 1.0 / group.weight
+        group.weight = selection.item.weight
+        self._list_again(group, lane, tag)
+        return True
+
     def discard(self, item_id: str) -> bool:
         """Take a item out without serving it; return whether it was there. O(items of its group)."""
         item = self._items.get(item_id)
