@@ -19,6 +19,10 @@ IDLE_CASES = (
 )
 
 TINY = {
+    "admission": (
+        "waiters=200", "slots=4", "groups=3", "handovers=100", "contended=400", "alone=200", "idle_s=0.1", "most_s=1",
+        "iterations=1",
+    ),
     "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=1", "rival_cpu_s=0.02"),
     "day": ("models=1", "compared_s=3600"),
     "environments": ("names=affine:sat", "episodes=5"),
@@ -36,6 +40,7 @@ TINY = {
 }  # fmt: skip
 
 EASY = {
+    "admission": ("bar_handover_ms=1e9", "bar_idle=1e9", "bar_contended=1", "bar_alone=1"),
     "queue": ("bar_us=1e9", "bar_flat=1e9"),
     "day": (),
     "environments": ("bar_sigmas=100",),
@@ -47,6 +52,7 @@ EASY = {
 """Bars that a busy machine meets as well: what is tested is the bench, not the machine."""
 
 HARD = {
+    "admission": "bar_alone=1e15",
     "queue": "bar_us=0",
     "day": "bar_off=-1",
     "environments": "bar_solver=2",

@@ -40,7 +40,8 @@ class Waiters:
         if flow is None:
             flow = key.flows[group] = Flow(group, key, ticket.item.weight)
             self._groups.setdefault(group, []).append(flow)
-            self._enqueue(flow)
+            self._weigh(flow)
+            self._queue.put(flow)
         else:
             flow.share = ticket.item.weight
         flow.tickets[ticket.number] = ticket
@@ -66,11 +67,12 @@ class Waiters:
     def take(self, selection: Selection[Flow]) -> Ticket:
         """Serve the first ticket of the selected flow and let the flow wait for its next turn."""
         flow = selection.item
-        self._queue.commit(selection)
         _, ticket = flow.tickets.popitem(last=False)
         if flow.tickets:
-            self._enqueue(flow)
+            self._weigh(flow)
+            self._queue.serve(selection)
         else:
+            self._queue.commit(selection)
             self._drop(flow)
         self._left(ticket, flow)
         return ticket
@@ -89,12 +91,11 @@ class Waiters:
             self.ready += 1
             self._queue.open_lane(key.lane)
 
-    def _enqueue(self, flow: Flow) -> None:
-        """Let a flow wait for its next turn, with its part of its group's weight."""
+    def _weigh(self, flow: Flow) -> None:
+        """Give a flow its part of its group's weight, for its next turn."""
         siblings = self._groups[flow.owner]
         rivals = 1 if len(siblings) == 1 else sum(other is flow or other.key.is_open for other in siblings)
         flow.weight = flow.share / rivals
-        self._queue.enqueue((flow,))
 
     def _drop(self, flow: Flow) -> None:
         del flow.key.flows[flow.owner]
