@@ -1,0 +1,141 @@
+"""From settings to a run with a judge: what `headgate judge` and the flow call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+
+from headgate.campaign.assembly import roster_of, sample_store
+from headgate.campaign.endpoints import EndpointChats
+from headgate.campaign.judge_needed import judged_environments
+from headgate.campaign.judged.cells import missing_cells
+from headgate.campaign.judged.plan import JudgedPlan
+from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
+from headgate.campaign.judged.run import JudgedRun
+from headgate.campaign.observing import is_observed, observe
+from headgate.campaign.request_side import RequestSide
+from headgate.config import Settings
+from headgate.core import Model, Secret, SystemClock, new_run_id
+from headgate.core.errors import InvalidSettingError
+from headgate.models import ChatClient, ClientSettings
+from headgate.sampling import RosterSource
+from headgate.storage import SampleStore
+from headgate.telemetry import BackgroundSink, EventStream, LogSink, Sink
+
+OnProgress = Callable[[JudgedProgress], Awaitable[None]]
+"""Told how far a run has come while it runs; what it raises ends the run."""
+
+JUDGE_PREFIX = "judge:"
+"""The judge's key begins with it, so that a model may judge and be judged in one run, by limits of its own each."""
+
+
+def judge_of(settings: Settings) -> Model:
+    """Return the judge that the settings name.
+
+    Raises:
+        InvalidSettingError: if they name none, or no address of it.
+        InvalidNameError: if its name has a form that cannot be used.
+    """
+    for name in ("judge_model", "judge_url"):
+        if not getattr(settings, name):
+            raise InvalidSettingError(
+                f"setting {name!r} is empty: a run with a judge needs a model that judges, and its address",
+                next_step="Give --judge-model and --judge-url; `headgate serve-baselines` serves baseline-judge.",
+            )
+    return Model(
+        name=f"{JUDGE_PREFIX}{settings.judge_model}",
+        base_url=settings.judge_url,
+        served_name=settings.judge_model,
+        api_key=Secret(settings.judge_key.get_secret_value()),
+        max_parallel=settings.judge_parallel,
+        options=tuple(sorted(settings.judge_options.items())),
+    )
+
+
+async def run_judged(
+    settings: Settings,
+    *,
+    instances: int,
+    judge: Model | None = None,
+    roster: RosterSource | None = None,
+    store: SampleStore | None = None,
+    stop: asyncio.Event | None = None,
+    on_progress: OnProgress | None = None,
+    progress_every_s: float = 1.0,
+    sinks: Iterable[Sink] = (),
+) -> JudgedResult:
+    """Run a fixed matrix of models x judged environments x instances, less what the store has, to its end.
+
+    Args:
+        settings: of the campaign.
+        instances: tasks per model and environment, from 0.
+        judge: in place of the one that the settings name; its key must be that of no other model.
+        roster: in place of the one that the settings name; read once.
+        store: likewise.
+        stop: set to stop and drain.
+        on_progress: called every `progress_every_s` while it runs, and once at the end.
+        progress_every_s: see `on_progress`.
+        sinks: further sinks of the event stream; the caller closes them.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    clock = SystemClock()
+    environments = judged_environments(settings.environments)
+    judge = judge if judge is not None else judge_of(settings)
+    models = (await (roster if roster is not None else roster_of(settings)).load()).models
+    store = store if store is not None else sample_store(settings)
+    await store.probe()
+    cells, figures = await missing_cells(store, settings.campaign, list(environments), instances)
+    async with AsyncExitStack() as stack:
+        stream, run_id = EventStream(clock, [LogSink()]), new_run_id()
+        observe(stack, stream, settings, run_id)
+        for sink in sinks:
+            stream.add(BackgroundSink(sink, closes=False))
+        is_traced = is_observed(settings)
+        client = await stack.enter_async_context(
+            ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
+        )
+        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced)
+        plan = JudgedPlan(
+            settings=settings,
+            models=models,
+            judge=judge,
+            environments=environments,
+            store=store,
+            chats=EndpointChats(client, requests, clock=clock),
+            cells=cells,
+            requests=requests,
+            figures=figures,
+            run_id=run_id,
+            wants=lambda _: is_traced,
+        )
+        run = JudgedRun(plan, clock=clock, emit=stream.emit)
+        return await _watched(run, stop, on_progress, progress_every_s)
+
+
+async def _watched(
+    run: JudgedRun, stop: asyncio.Event | None, on_progress: OnProgress | None, every_s: float
+) -> JudgedResult:
+    async def pass_on_stop(event: asyncio.Event) -> None:
+        await event.wait()
+        run.stop("stopped by request")
+
+    async def report(told: OnProgress) -> None:
+        while True:
+            await told(run.progress())
+            await asyncio.sleep(every_s)
+
+    async with asyncio.TaskGroup() as group:
+        watchers = []
+        if stop is not None:
+            watchers.append(group.create_task(pass_on_stop(stop)))
+        if on_progress is not None:
+            watchers.append(group.create_task(report(on_progress)))
+        result = await run.run()
+        for watcher in watchers:
+            watcher.cancel()
+    if on_progress is not None:
+        await on_progress(result.progress)
+    return result
