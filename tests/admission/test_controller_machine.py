@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import ClassVar
 
 from hypothesis import settings
@@ -10,11 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.admission import (
+    AdaptiveLaw,
+    AdaptiveSettings,
     AdmissionController,
+    AimdLaw,
+    AimdSettings,
     BreakerRule,
     Denied,
     DenyReason,
     Domain,
+    LimitLaw,
     OutcomeKind,
     PressureChanged,
     ProviderModel,
@@ -29,6 +35,12 @@ from tests.admission.toy_laws import FixedLaw, ToyLaw
 
 ACCOUNTS = [ProviderModel("one", "a"), ProviderModel("one", "b"), ProviderModel("two", "a")]
 KEYS = [RequestKey(account, domain) for account in ACCOUNTS for domain in (Domain.CHAT, Domain.EMBEDDING)]
+LAWS: list[Callable[[int], LimitLaw]] = [
+    FixedLaw,
+    ToyLaw,
+    lambda cap: AimdLaw(cap, AimdSettings(successes_until_increase=2, startup_ramp_s=8.0)),
+    lambda cap: AdaptiveLaw(cap, AdaptiveSettings(startup_ramp_s=8.0)),
+]
 WEIGHTS = {"x": 1.0, "y": 3.0, "z": 0.5}
 OUTCOMES = st.builds(
     RequestOutcome,
@@ -77,8 +89,8 @@ class Admission(RuleBasedStateMachine):
         self.slots[provider] = slots
         self.settle()
 
-    @rule(law=st.sampled_from([FixedLaw, ToyLaw]))
-    def change_the_law(self, law: type[FixedLaw]) -> None:
+    @rule(law=st.sampled_from(LAWS))
+    def change_the_law(self, law: Callable[[int], LimitLaw]) -> None:
         self.controller.set_law(law, self.now)
         self.settle()
 

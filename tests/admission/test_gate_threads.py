@@ -21,7 +21,7 @@ from headgate.admission import (
 )
 from headgate.core import SystemClock
 from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
-from tests.admission.admission_world import CHAT, A, refused, until
+from tests.admission.admission_world import CHAT, OTHER, A, refused, until
 from tests.admission.toy_laws import FixedLaw, ToyLaw
 
 ITEM = RequestItem(CHAT, "g")
@@ -117,6 +117,15 @@ def test_an_interrupt_while_waiting_leaks_nothing_and_the_time_is_kept_by_anothe
     gate.release(lease, SUCCESS)
     assert gate.in_flight(A.provider) == 0
     gate.validate()
+
+
+def test_a_thread_that_can_never_be_admitted_is_told_at_once() -> None:
+    gate = admission()
+    with pytest.raises(AdmissionDeniedError, match="hard_policy_denial"):
+        gate.acquire_blocking(RequestItem(OTHER))
+    gate.shutdown("over")
+    with pytest.raises(AdmissionDeniedError, match="shutdown"):
+        gate.acquire_blocking(ITEM)
 
 
 def test_an_interrupted_block_gives_its_lease_back_as_cancelled() -> None:
