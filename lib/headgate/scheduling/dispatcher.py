@@ -77,7 +77,8 @@ class Dispatcher:
             governed: the resources that the policy is about; all but `submission`, unless a task takes only that.
             max_parked: leases that can be parked at once; as many as the largest limit unless given.
             is_roster_open: whether models that were never set run without a limit of their own.
-            on_change: called when a task that had to wait may run now; must not call back.
+            on_change: called when a task that had to wait may run now, or `next_change_at` is another; must not call
+                back.
             trace: where events go.
         """
         self.policy: TaskPolicy = policy if policy is not None else StrictFair()
@@ -143,8 +144,7 @@ class Dispatcher:
         """
         self.pressure.put(model, reason, until)
         self._update_lane(model)
-        if reason is None or self.queue.state(model) != CLOSED:
-            self.on_change()
+        self.on_change()
 
     def set_limit(self, resource: str, limit: int) -> None:
         """Change the units of a resource; lowered under its holders, it denies until enough came back."""
