@@ -25,6 +25,7 @@ EXIT_CODES: Final = {
 
 COMMANDS: Final = {
     "run": ("running:run", "Sample the roster's models in every environment until stopped."),
+    "judge": ("judging:judge", "Sample environments whose answers another model judges, each task once."),
     "plan": ("plan:plan", "Compare the samples that the rates demand with what workers and endpoints carry."),
     "models": ("listing:models", "Check the roster and list its models."),
     "environments": ("listing:environments", "List the environments that are installed."),

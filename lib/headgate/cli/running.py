@@ -75,7 +75,7 @@ def run(
 
 async def _run(settings: Settings, duration: float | None, instances: int | None, *, is_live: bool) -> CampaignResult:
     stop = asyncio.Event()
-    _stop_on_signals(stop)
+    stop_on_signals(stop)
     live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
     with live if live is not None else nullcontext():
         return await run_campaign(
@@ -94,7 +94,7 @@ def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
     return show
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def stop_on_signals(stop: asyncio.Event) -> None:
     """Drain on the first SIGINT or SIGTERM; on the second give up what is in progress."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()

@@ -1,0 +1,114 @@
+"""`headgate judge`: samples whose answers another model judges."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
+from headgate.cli.choices import Choices
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.running import STOPPED_EARLY, stop_on_signals
+from headgate.config import Settings
+from headgate.telemetry import setup_logging
+
+JUDGED_COLUMNS = (
+    "model",
+    "environment",
+    "samples",
+    "scored",
+    "successes",
+    "mean_score",
+    "judgements",
+    "agreement",
+    "judge_errors",
+    "errors",
+)
+"""Of the table, and keys of each pair in `--json`."""
+
+
+def judge(
+    choices: Choices | None = None,
+    *,
+    instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
+    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
+    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
+    judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
+    judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
+    verbose: Annotated[
+        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Sample the roster's models in environments whose answers a judge reads, each task once.
+
+    What the store has already is not run again. Ctrl-C begins no further sample, judges what there are answers to, and
+    ends; what was not judged in time is taken again next time. The judge's key is the setting `judge_key`.
+
+    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`).
+    """
+    loaded = (choices or Choices()).load(
+        judge_model=judge_model, judge_url=judge_url, judge_parallel=judge_parallel, judgements=judgements
+    )
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    result = asyncio.run(_run(loaded.settings, instances, is_live=is_live))
+    if as_json:
+        print_json(judged_document(result))
+    else:
+        print_table(
+            f"judged by {loaded.settings.judge_model}",
+            [column.replace("_", " ") for column in JUDGED_COLUMNS],
+            [tuple(getattr(pair, column) for column in JUDGED_COLUMNS) for pair in result.progress.pairs],
+            right=range(2, len(JUDGED_COLUMNS)),
+        )
+        console().print(
+            f"{result.samples} samples, {result.scored} scored, {result.stored} stored in {loaded.settings.store}, "
+            f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
+        )
+    return STOPPED_EARLY if result.stopped_early else 0
+
+
+async def _run(settings: Settings, instances: int, *, is_live: bool) -> JudgedResult:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    bar = _bar() if is_live else None
+    with bar if bar is not None else nullcontext():
+        return await run_judged(
+            settings, instances=instances, stop=stop, on_progress=_showing(bar) if bar is not None else None
+        )
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console(), transient=True)
+
+
+def _showing(bar: Progress) -> Callable[[JudgedProgress], Awaitable[None]]:
+    task: TaskID = bar.add_task("starting", total=None)
+
+    async def show(progress: JudgedProgress) -> None:
+        said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
+        bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
+
+    return show
+
+
+def judged_document(result: JudgedResult) -> dict[str, Any]:
+    """Return a result as `--json` prints it."""
+    return {
+        "samples": result.samples,
+        "scored": result.scored,
+        "stored": result.stored,
+        "spooled": result.spooled,
+        "open_tasks": result.open_tasks,
+        "stopped_by": result.stopped_by,
+        "stopped_early": result.stopped_early,
+        "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.progress.pairs],
+    }
