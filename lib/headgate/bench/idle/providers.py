@@ -45,6 +45,7 @@ class Providers:
         self._case = case
         self._clock = clock
         self._recorder = recorder
+        self._refuses_until = clock.monotonic() + (case.request_s if case.shape == "cooldown" else 0.0)
         self._admission = RequestAdmission(AdmissionController(AimdLaw), clock, lambda _event: None)
         for stage, cap in self.slots.items():
             self._admission.register(_account(stage), cap, alias=stage)
@@ -120,8 +121,7 @@ class Providers:
 
     def _blocked_s(self, stage: str) -> float:
         """Return for how much longer a provider refuses what is sent to it."""
-        is_refusing = self._case.shape == "cooldown" and stage == PRESSURED
-        return max(0.0, self._case.request_s - self._clock.monotonic()) if is_refusing else 0.0
+        return max(0.0, self._refuses_until - self._clock.monotonic()) if stage == PRESSURED else 0.0
 
 
 def _slots(case: Case) -> dict[str, int]:

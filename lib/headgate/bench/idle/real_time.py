@@ -34,6 +34,15 @@ def granularity_s() -> dict[float, float]:
     return asyncio.run(all_of_them())
 
 
+def wall_ratios(case: Case, control: Case, seed: int, repeats: int) -> list[float]:
+    """Return the wall time of a case over that of its control, by the wall clock; they take turns."""
+    return [_wall_s(case, seed) / _wall_s(control, seed) for _ in range(repeats)]
+
+
+def _wall_s(case: Case, seed: int) -> float:
+    return asyncio.run(run_case(case, seed)).wall_s
+
+
 def run_in_real_time(case: Case, seed: int, granularity: Mapping[float, float]) -> dict[str, Any]:
     """Return the figures of one run by the wall clock.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from headgate.bench.idle.baseline import committed_baseline, compared, read_baseline
 from headgate.bench.idle.cases import Case, Mode, cases_of
-from headgate.bench.idle.checks import Check, checks_of
+from headgate.bench.idle.checks import Check, Severity, checks_of
 from headgate.bench.idle.facts import Run
 from headgate.bench.idle.metrics import metrics_of
 from headgate.bench.idle.pipeline import run_case
@@ -41,6 +41,11 @@ class Suite:
         """The figures by case."""
         cases: Mapping[str, Mapping[str, Any]] = self.summary["cases"]
         return cases
+
+    def failures(self, severity: Severity) -> list[str]:
+        """Return the names of the checks of a severity that fail."""
+        checks = self.summary["checks"]["checks"]
+        return [check["name"] for check in checks if check["severity"] == severity and not check["passed"]]
 
     @property
     def mean_cpu_us(self) -> float:

@@ -1,0 +1,218 @@
+"""P11: what the figures of the idle suite are held to, and what stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from headgate.bench.bars import Bar, at_least, at_most
+from headgate.bench.idle.metrics import MODEL
+from headgate.bench.idle.parameters import IdleParameters
+from headgate.bench.idle.published import published
+from headgate.bench.idle.suite import Suite, worst_over_ideal
+
+_ADAPTIVE: Final = "adaptations/adaptive-row-groups-adaptive"
+_FIXED_LOW: Final = "adaptations/adaptive-row-groups-fixed-low"
+_FIXED_HIGH: Final = "adaptations/adaptive-row-groups-fixed-high"
+_PRESSED: Final = "adaptations/request-pressure-control"
+_ADVISED: Final = "adaptations/request-pressure-advisory"
+NEITHER: Final = "adaptations/adaptive-request-pressure-control"
+BOTH: Final = "adaptations/adaptive-request-pressure-combined"
+_STRICT: Final = "headgate/heavy-root-peer-arrival-strict"
+_BORROWING: Final = "headgate/heavy-root-peer-arrival-bounded"
+_STRICT_ADVICE: Final = "headgate/adaptive-request-pressure-strict"
+_COOLDOWN: Final = "headgate/cross-provider-cooldown"
+
+UTILISATION: Final = f"{MODEL}_utilization_ratio"
+FRONTIER: Final = f"{MODEL}_frontier_dependency_horizon_idle_ratio"
+_WHILE_PRESSED: Final = "request_utilization_while_pressed_ratio"
+LEASED_WAIT: Final = "request_wait_seconds_while_task_leased_mean"
+
+
+def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
+    """Give the bars of the cases that were run."""
+    cases = suite.cases
+    if _ADAPTIVE in cases:
+        yield at_least(
+            "P11.adaptive",
+            "model capacity leased with an adaptive frontier",
+            cases[_ADAPTIVE][UTILISATION],
+            parameters.bar_utilisation,
+            "of capacity",
+            _beside(cases, UTILISATION, "utilisation"),
+        )
+        yield at_most(
+            "P11.frontier",
+            "model capacity idle with an adaptive frontier, since open work gave it nothing",
+            cases[_ADAPTIVE][FRONTIER],
+            parameters.bar_frontier,
+            "of capacity",
+            _beside(cases, FRONTIER, "frontier"),
+        )
+    if {_PRESSED, _ADVISED} <= set(cases):
+        yield from _pressure_bars(cases, parameters)
+    if {NEITHER, BOTH} <= set(cases):
+        yield from _combined_bars(cases, parameters)
+    yield from _own_bars(cases)
+    worst, over = worst_over_ideal(suite, parameters.mode)
+    if worst:
+        yield at_most(
+            "P11.wall",
+            f"wall time over its ideal in the worst case, {worst}",
+            over,
+            parameters.bar_wall,
+            "×",
+            {name.partition("/")[2]: cases[name]["wall_time_over_ideal"] for name in _controls(cases)},
+        )
+    dearest = max(suite.cpu_us, key=lambda name: suite.cpu_us[name])
+    yield at_most(
+        "P11.cpu",
+        "CPU time of one generation, over all cases",
+        suite.mean_cpu_us,
+        parameters.bar_cpu_us,
+        "µs",
+        {f"dearest case, {dearest}": suite.cpu_us[dearest]},
+    )
+    errors = suite.failures("error")
+    yield at_most(
+        "P11.checks",
+        "checks of the suite that fail, those against the baseline included",
+        len(errors),
+        parameters.bar_errors,
+        f"of {len(suite.summary['checks']['checks'])}",
+        {"warnings": len(suite.failures("warning"))},
+    )
+
+
+def _controls(cases: Mapping[str, Any]) -> list[str]:
+    return [name for name in (_PRESSED, NEITHER, _STRICT) if name in cases]
+
+
+def _beside(cases: Mapping[str, Mapping[str, Any]], metric: str, name: str) -> dict[str, float | str]:
+    """Return a figure of the fixed frontiers, and what was published."""
+    beside: dict[str, float | str] = {}
+    for label, case in (("one group, fixed", _FIXED_LOW), ("eight groups, fixed", _FIXED_HIGH)):
+        if case in cases:
+            beside[label] = cases[case][metric]
+    beside["published, adaptive"] = published()[_ADAPTIVE][name]
+    beside["published, one group"] = published()[_FIXED_LOW][name]
+    return beside
+
+
+def _pressure_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+    first = cases[_ADVISED]["first_model_dispatch_column"]
+    yield at_least(
+        "P11.first",
+        "first model task is for the provider that is open (1) and not for the one that is pressed (0)",
+        float(first == "z_open"),
+        1.0,
+        "",
+        {"without advice": cases[_PRESSED]["first_model_dispatch_column"], "with advice": first},
+    )
+    without_s, with_s = cases[_PRESSED][LEASED_WAIT], cases[_ADVISED][LEASED_WAIT]
+    yield at_most(
+        "P11.leased_wait",
+        f"wait for the provider under a task's lease, with advice; 1/{parameters.bar_leased_wait:g} of that without",
+        1e3 * with_s,
+        1e3 * without_s / parameters.bar_leased_wait,
+        "ms",
+        {
+            "without advice": 1e3 * without_s,
+            "published, with advice": 1e3 * published()[_ADVISED]["leased_wait_s"],
+            "published, without": 1e3 * published()[_PRESSED]["leased_wait_s"],
+        },
+    )
+
+
+def _combined_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+    neither, both = cases[NEITHER], cases[BOTH]
+    strict = cases.get(_STRICT_ADVICE)
+    yield at_least(
+        "P11.combined",
+        "providers' slots in use while one is pressed, with advice and an adaptive frontier, less without advice",
+        both[_WHILE_PRESSED] - neither[_WHILE_PRESSED],
+        parameters.bar_combined,
+        "of capacity",
+        {
+            "with": both[_WHILE_PRESSED],
+            "without": neither[_WHILE_PRESSED],
+            "over the whole run, with": both["request_utilization_ratio"],
+            "over the whole run, without": neither["request_utilization_ratio"],
+            "leased, with": both[UTILISATION],
+            "leased, without": neither[UTILISATION],
+            "leased and working, with": both[f"{MODEL}_working_ratio"],
+            "leased and working, without": neither[f"{MODEL}_working_ratio"],
+        }
+        | ({"with strict advice": strict[_WHILE_PRESSED], "leased, strict": strict[UTILISATION]} if strict else {}),
+    )
+    yield at_most(
+        "P11.combined_wall",
+        "wall time with both over that without advice",
+        # Both are sums of the same service times, in another order.
+        round(both["mean_wall_time_seconds"] / neither["mean_wall_time_seconds"], 9),
+        1.0,
+        "×",
+        {"published": published()[BOTH]["wall_s"] / published()[NEITHER]["wall_s"]},
+    )
+
+
+def _own_bars(cases: Mapping[str, Mapping[str, Any]]) -> Iterator[Bar]:
+    yield at_most(
+        "P11.hidden",
+        "workers at any time that were started and held no task lease",
+        max(case["hidden_scheduler_resource_waiters"] for case in cases.values()),
+        0,
+        "workers",
+    )
+    if {_STRICT, _BORROWING} <= set(cases):
+        yield at_most(
+            "P11.peer",
+            "first wait of a peer that arrives while a heavy group holds the workers, borrowing bounded",
+            cases[_BORROWING]["peer_first_wait_seconds"],
+            0.01,
+            "s",
+            {
+                "strict shares": cases[_STRICT]["peer_first_wait_seconds"],
+                "p95 of its waits": cases[_BORROWING]["peer_wait_p95_seconds"],
+                "p95, strict shares": cases[_STRICT]["peer_wait_p95_seconds"],
+                "wall": cases[_BORROWING]["mean_wall_time_seconds"],
+                "wall, strict shares": cases[_STRICT]["mean_wall_time_seconds"],
+            },
+        )
+    if _COOLDOWN in cases:
+        yield at_most(
+            "P11.cooldown",
+            "time that an open provider idled with work for it, while another cooled down",
+            cases[_COOLDOWN]["open_provider_starved_idle_ratio"],
+            0.0,
+            "of capacity",
+        )
+
+
+def clock_bars_of(by_the_clock: Sequence[Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+    """Give the bars by the wall clock, which is what the published figures were measured by."""
+    found = {sample["case"]: sample for sample in by_the_clock}
+    if _ADAPTIVE in found:
+        yield at_least(
+            "P11.clock_adaptive",
+            "by the wall clock: model capacity leased with an adaptive frontier",
+            found[_ADAPTIVE][UTILISATION],
+            parameters.bar_utilisation,
+            "of capacity",
+            {
+                **({"one group, fixed": found[_FIXED_LOW][UTILISATION]} if _FIXED_LOW in found else {}),
+                "published": published()[_ADAPTIVE]["utilisation"],
+                "generations/s": found[_ADAPTIVE]["throughput_generations_per_second"],
+                "published, generations/s": published()[_ADAPTIVE]["per_s"],
+            },
+        )
+    if {_PRESSED, _ADVISED} <= set(found):
+        without_s, with_s = found[_PRESSED][LEASED_WAIT], found[_ADVISED][LEASED_WAIT]
+        yield at_most(
+            "P11.clock_leased_wait",
+            "by the wall clock: wait for the provider under a task's lease, with advice",
+            1e3 * with_s,
+            1e3 * without_s / parameters.bar_leased_wait,
+            "ms",
+            {"without advice": 1e3 * without_s},
+        )
