@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import polars as pl
 
+from headgate.admission import SlotSource
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import scoring_environments
@@ -79,6 +80,7 @@ async def run_campaign(
     on_status: OnStatus | None = None,
     status_every_s: float = 1.0,
     sinks: Iterable[Sink] = (),
+    slots: SlotSource | None = None,
 ) -> CampaignResult:
     """Run a campaign to its end and return what it did.
 
@@ -93,6 +95,7 @@ async def run_campaign(
         on_status: called every `status_every_s` while it runs, and once at the end.
         status_every_s: see `on_status`.
         sinks: further sinks of the event stream; the caller closes them.
+        slots: bounds the requests of several processes together; they are given back when the campaign has ended.
     """
     clock = SystemClock()
     store = store if store is not None else sample_store(settings)
@@ -105,7 +108,9 @@ async def run_campaign(
         client = await stack.enter_async_context(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
-        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced)
+        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
+        if slots is not None:
+            await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
         plan = CampaignPlan(
             settings=settings,
             roster=roster if roster is not None else roster_of(settings),

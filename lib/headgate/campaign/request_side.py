@@ -18,6 +18,7 @@ from headgate.admission import (
     RequestItem,
     RequestKey,
     RetryBudget,
+    SlotSource,
     law_factory,
     request_key,
 )
@@ -43,6 +44,8 @@ class RequestSide:
         executor: the way of every request.
         idle: told a task whose request will wait for longer than a second.
         busy: told that it goes on.
+        ready: says how many tasks of a model are ready to start.
+        free_workers: says how many could start at once.
         now: the monotonic seconds that admission goes by.
     """
 
@@ -54,6 +57,7 @@ class RequestSide:
         emit: Emit,
         rng: random.Random | None = None,
         make_law: Callable[[int], LimitLaw] | None = None,
+        slots: SlotSource | None = None,
         trace_requests: bool = False,
     ) -> None:
         """Prepare the request side.
@@ -64,6 +68,7 @@ class RequestSide:
             emit: where events go.
             rng: jitter of the back-offs.
             make_law: the limit law by its cap, in place of the one that the settings name.
+            slots: bounds providers across processes.
             trace_requests: whether events of every single request are told.
         """
         controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
@@ -79,6 +84,9 @@ class RequestSide:
         )
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
+        self.ready: Callable[[str], int] = lambda _: 0
+        self.free_workers: Callable[[], int] = lambda: 0
+        self._slots = slots
         self.now = clock.monotonic
         self._models: dict[str, Model] = {}
         self._keys: dict[str, RequestKey] = {}
@@ -94,7 +102,8 @@ class RequestSide:
             InvalidSettingError: if its cap is below 1.
         """
         before, now = self._keys.get(model.key), request_key(model)
-        self.admission.register(now.account, model.max_parallel, model.key)
+        cap = model.max_parallel if self._slots is None else self._slots.follow(now.account, model.max_parallel)
+        self.admission.register(now.account, cap, model.key)
         self._models[model.key], self._keys[model.key] = model, now
         self._aliases.setdefault(now.account, {})[model.key] = None
         self._leaving.get(model.key, set()).discard(now.account)
@@ -136,6 +145,19 @@ class RequestSide:
         """Return what a request of a model would have to wait for now."""
         key = self._keys.get(alias)
         return None if key is None else self.admission.pressure(key)
+
+    def backlog(self, provider: str) -> int:
+        """Return how many ready tasks would ask a provider at once if it had more slots for them."""
+        for_slots = {PressureReason.NO_SLOTS}
+        if self.admission.pressing(provider):
+            for_slots.add(PressureReason.WAITERS)
+        ready = 0
+        for alias, key in self._keys.items():
+            if key.account.provider == provider:
+                pressure = self.admission.pressure(key)
+                if pressure is None or pressure.reason in for_slots:
+                    ready += min(self.ready(alias), self._models[alias].max_parallel)
+        return min(ready, self.free_workers())
 
     def watch(self, pressed: Pressed) -> Callable[[], None]:
         """Tell `pressed` whenever the pressure on a model changes; return what ends that. Needs a running loop."""

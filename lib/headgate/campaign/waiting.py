@@ -29,6 +29,11 @@ class WaitingEpisodes:
         if parts.requests is not None:
             parts.requests.idle = self._idle
             parts.requests.busy = self._busy
+            parts.requests.ready = parts.dispatcher.queued
+            parts.requests.free_workers = self._free_workers
+
+    def _free_workers(self) -> int:
+        return max(0, self._parts.settings.num_evaluation_workers - self._parts.dispatcher.in_flight())
 
     def started(self, task: Task, lease: Lease) -> None:
         """Note an episode that begins."""
