@@ -17,6 +17,7 @@ async def evaluate(
     models: list[p.Name] = [],  # noqa: B006
     roster: p.Block = "",
     store: p.Block = "",
+    limits: p.Block = "",
     campaign: p.Name = "evaluation",
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
@@ -32,6 +33,7 @@ async def evaluate(
         models: Models of the roster by name, or by name@revision. Empty: all of them.
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Episodes in progress at most. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
@@ -44,6 +46,7 @@ async def evaluate(
         campaign=campaign,
         roster=roster,
         store=store,
+        limits=limits,
         models=tuple(models),
         workers=workers,
         settings=settings,

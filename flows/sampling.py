@@ -16,6 +16,7 @@ async def sample_environment(
     duration_s: p.Seconds = 540.0,
     roster: p.Block = "",
     store: p.Block = "",
+    limits: p.Block = "",
     campaign: p.Name = "main",
     rate_per_day: p.DailyRate | None = None,
     workers: p.Workers | None = None,
@@ -31,6 +32,7 @@ async def sample_environment(
         duration_s: How long to sample before what is in progress is drained.
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
         rate_per_day: Samples per model and day, in place of the environment's own rate.
         workers: Episodes in progress at most. Empty: the setting, 20.
@@ -44,6 +46,7 @@ async def sample_environment(
         campaign=campaign,
         roster=roster,
         store=store,
+        limits=limits,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,
@@ -56,6 +59,7 @@ async def keep_sampling(
     environments: list[p.Name] = [],  # noqa: B006
     roster: p.Block = "",
     store: p.Block = "",
+    limits: p.Block = "",
     campaign: p.Name = "main",
     rate_per_day: p.DailyRate | None = None,
     workers: p.Workers | None = None,
@@ -67,6 +71,7 @@ async def keep_sampling(
         environments: What to sample. Empty: everything that is installed.
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
         rate_per_day: Samples per model and day in each environment, in place of the environments' own rates.
         workers: Episodes in progress at most. Empty: the setting, 20.
@@ -80,6 +85,7 @@ async def keep_sampling(
         campaign=campaign,
         roster=roster,
         store=store,
+        limits=limits,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,

@@ -46,7 +46,7 @@ from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limit_rules import NAME_PREFIX, LimitRule, limit_rule, rule_for
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.shares import fair_shares, split_slots
-from headgate.admission.slot_source import SlotSource
+from headgate.admission.slot_source import Backlog, SlotSource
 
 __all__ = [
     "IDLE_AFTER_S",
@@ -61,6 +61,7 @@ __all__ = [
     "AdmittedRequest",
     "AimdLaw",
     "AimdSettings",
+    "Backlog",
     "BankCall",
     "BankRules",
     "BreakerRule",

@@ -22,20 +22,20 @@ def fair_shares(total: int, wants: Mapping[str, int]) -> dict[str, int]:
 
 
 def split_slots(held: int, uses: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Return how `held` slots of one limit are split between the providers that share it.
+    """Return how many requests each of the providers that share `held` slots of one limit may have in flight.
 
     Args:
         held: slots of this process.
         uses: requests in flight and waiting, by provider.
 
-    What is in flight keeps its slots first, then waiters get theirs, and the rest is dealt out evenly, so that a
-    provider without requests can start one without asking. The parts never add up to more than `held`.
+    Each gets its fair share of what they want together, and what is left over is dealt out evenly, so that a provider
+    without requests can start one without asking. A slot that is in use is given to another provider only once it is
+    free: what is in flight and what may be started never add up to more than `held`.
     """
-    in_flight = {name: used for name, (used, _) in uses.items()}
-    spare = held - sum(in_flight.values())
-    if spare < 0:
-        return fair_shares(held, in_flight)
-    more = fair_shares(spare, {name: waiting for name, (_, waiting) in uses.items()})
-    rest = spare - sum(more.values())
-    even = fair_shares(rest, dict.fromkeys(uses, rest))
-    return {name: in_flight[name] + more[name] + even[name] for name in uses}
+    targets = fair_shares(held, {name: used + waiting for name, (used, waiting) in uses.items()})
+    left = held - sum(targets.values())
+    even = fair_shares(left, dict.fromkeys(uses, left))
+    targets = {name: targets[name] + even[name] for name in uses}
+    free = held - sum(used for used, _ in uses.values())
+    more = fair_shares(free, {name: max(0, targets[name] - used) for name, (used, _) in uses.items()})
+    return {name: min(targets[name], used + more[name]) for name, (used, _) in uses.items()}

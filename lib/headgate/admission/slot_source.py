@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from headgate.admission.gate import RequestAdmission
 from headgate.admission.keys import ProviderModel
 from headgate.core.events import Emit
+
+Backlog = Callable[[str], int]
+"""Returns how many requests would be made of a provider at once if it had more slots."""
 
 
 class SlotSource(Protocol):
@@ -20,6 +24,11 @@ class SlotSource(Protocol):
         """
         ...
 
-    def serving(self, admission: RequestAdmission, emit: Emit) -> AbstractAsyncContextManager[None]:
-        """Give a context in which the caps of providers follow the slots; everything is given back when it ends."""
+    def serving(
+        self, admission: RequestAdmission, emit: Emit, backlog: Backlog | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Give a context in which the caps of providers follow the slots; everything is given back when it ends.
+
+        `backlog` tells of demand that has made no request yet, as nothing is started at a provider without slots.
+        """
         ...

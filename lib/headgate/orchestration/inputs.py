@@ -28,6 +28,7 @@ class SamplingOrder:
         campaign: what the samples are counted under; shares one journal between runs.
         roster: name of a ModelRoster block; the settings say when empty.
         store: name of a SampleStore block; likewise.
+        limits: name of an AdmissionLimits block; nothing bounds requests across processes when empty.
         models: names or keys to choose from the roster; all when empty.
         rate_per_day: in place of the environments' own rates.
         workers: episodes in progress at most.
@@ -38,6 +39,7 @@ class SamplingOrder:
     campaign: str = ""
     roster: str = ""
     store: str = ""
+    limits: str = ""
     models: tuple[str, ...] = ()
     rate_per_day: float | None = None
     workers: int | None = None

@@ -13,6 +13,7 @@ from headgate.campaign import CampaignResult, run_campaign, sampled_environments
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import CampaignArtifacts, Share
 from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
+from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.score_rows import result_sentence
@@ -65,6 +66,7 @@ async def _run(
     settings = settings_of(order)
     sampled_environments(settings)
     roster = roster_for(order, settings)
+    slots = await slots_for(order.limits)
     store = await store_for(order.store, settings)
     stop = StopRequest()
     artifacts = CampaignArtifacts(subject, stop, share)
@@ -76,6 +78,7 @@ async def _run(
             settings,
             roster=roster,
             store=store,
+            slots=slots,
             duration_s=duration_s,
             instances=instances,
             stop=stop.event,

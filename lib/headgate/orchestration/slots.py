@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.admission import (
+    Backlog,
     BankCall,
     BankRules,
     LeaseBlock,
@@ -33,8 +34,11 @@ from headgate.orchestration.slot_notices import Notices
 from headgate.orchestration.slot_register import known_slots, peers_at
 from headgate.orchestration.slot_service import NoSlots, SlotService, SlotServiceBusyError, open_slot_service
 
-_PRESS_S: Final = 0.01
+_PRESS_S: Final = 0.02
 """Pressure is looked at this long after it is told of, so that a storm of requests costs one look."""
+
+_SHIFT_S: Final = 0.2
+"""How often slots are looked at that pass from one provider to another of the same limit as requests end."""
 
 _CLOSE_S: Final = 10.0
 """Slots may take so long to be given back; what is left then ends with its lease."""
@@ -67,6 +71,7 @@ class SlotBroker:
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._admission: RequestAdmission | None = None
+        self._backlog: Backlog = lambda _provider: 0
         self._is_pressed = False
         self._is_closing = False
 
@@ -86,8 +91,11 @@ class SlotBroker:
         return min(cap, rule.model_caps.get(name.model, cap))
 
     @asynccontextmanager
-    async def serving(self, admission: RequestAdmission, emit: Emit) -> AsyncIterator[None]:
+    async def serving(
+        self, admission: RequestAdmission, emit: Emit, backlog: Backlog | None = None
+    ) -> AsyncIterator[None]:
         """Give a context in which the caps of providers follow the slots; everything is given back when it ends."""
+        self._backlog = backlog or self._backlog
         self._loop, self._admission = asyncio.get_running_loop(), admission
         for caps in self._caps.values():
             for provider in caps:
@@ -149,6 +157,7 @@ class SlotBroker:
         self._is_pressed = False
         now = self._clock.monotonic()
         looking = []
+        is_shifting = False
         for name, bank in self._banks.items():
             self._balance(name, bank, admission, now)
             for call in bank.decide(now):
@@ -157,7 +166,7 @@ class SlotBroker:
                 else:
                     calls.create_task(self._make(service, bank, call))
             # Before the calls are made: a block is not given back while it can still be admitted on.
-            self._balance(name, bank, admission, now)
+            is_shifting |= self._balance(name, bank, admission, now)
         if looking:
             calls.create_task(self._look(service, looking, emit))
         notice_at = self._notices.next_at(self._banks, now)
@@ -167,13 +176,21 @@ class SlotBroker:
             for event in bank.take_events():
                 emit(event)
         times = [bank.next_at(now) for bank in self._banks.values()]
-        times += [notice_at if notice_at is not None and notice_at > now else None]
+        times += [
+            notice_at if notice_at is not None and notice_at > now else None,
+            now + _SHIFT_S if is_shifting else None,
+        ]
         return min((max(0.0, at - now) for at in times if at is not None), default=None)
 
-    def _balance(self, name: str, bank: SlotBank, admission: RequestAdmission, now: float) -> None:
-        """Give the slots that are held to the providers, and tell the bank what they need."""
+    def _balance(self, name: str, bank: SlotBank, admission: RequestAdmission, now: float) -> bool:
+        """Tell the bank what the providers need, and give them the slots that are held; return whether some must shift.
+
+        A provider always wants one slot at least: without any, no task of it is started, and nobody would ever ask.
+        """
         caps = self._caps[name]
-        uses = {provider: (admission.in_flight(provider), admission.pressing(provider)) for provider in caps}
+        uses = {provider: self._use(provider, caps[provider], admission) for provider in caps}
+        if not self._is_closing:
+            bank.demand(sum(used for used, _ in uses.values()), sum(waiting for _, waiting in uses.values()), now)
         held = bank.slots_held(now)
         split: dict[str, int | None] = dict.fromkeys(caps) if held is None else {**split_slots(held, uses)}
         # The lowered ones first: together the caps never stand above what is held.
@@ -181,9 +198,14 @@ class SlotBroker:
             if split[provider] != caps[provider]:
                 caps[provider] = split[provider]
                 admission.set_provider_cap(provider, split[provider])
-        if not self._is_closing:
-            in_flight = sum(admission.in_flight(provider) for provider in caps)
-            bank.demand(in_flight, sum(admission.pressing(provider) for provider in caps), now)
+        return len(caps) > 1 and any(used > _above(split[provider]) for provider, (used, _) in uses.items())
+
+    def _use(self, provider: str, cap: int | None, admission: RequestAdmission) -> tuple[int, int]:
+        """Return a provider's requests in flight, and those that more slots would let go."""
+        in_flight, waiting = admission.in_flight(provider), admission.pressing(provider)
+        if cap is not None and in_flight >= cap:
+            waiting += self._backlog(provider)
+        return in_flight, max(waiting, 0 if in_flight else 1)
 
     async def _look(self, service: SlotService, banks: Sequence[SlotBank], emit: Emit) -> None:
         """Read limits and register for banks that want to know, and tell of slots that nobody is known to hold."""
