@@ -258,7 +258,10 @@ def test_submission_slots_are_not_shared_out_unless_they_are_all_there_is() -> N
     dispatcher.enqueue([task("a", resources={"submission": 1, "llm_wait": 1})])
     dispatcher.enqueue([task("b", resources={"submission": 1})])
     _start_all(dispatcher)
-    assert (dispatcher.holdings.held("a", "llm_wait"), dispatcher.holdings.held("a", "submission")) == (1, 1)
+    assert (
+        dispatcher.admission.holdings.held("a", "llm_wait"),
+        dispatcher.admission.holdings.held("a", "submission"),
+    ) == (1, 1)
 
 
 def test_a_peer_that_arrives_beside_a_heavy_group_waits_for_nothing_at_about_equal_wall_time() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.core import Denied, Lease, ReleaseOutcome, Task, events
 from headgate.scheduling.holdings import Units
 from headgate.scheduling.pressure import Pressed
+from headgate.scheduling.shelves import Shelf
 from headgate.scheduling.tracing import Trace
 
 _STANDINGS = ("within its share", "borrows", "at its ceiling")
@@ -78,11 +79,11 @@ class DispatchEvents:
             what = (task.task_id, task.model, pressed.reason, pressed.passed_over, in_favour_of.task_id)
             trace.emit(events.RequestPressureSkipped(trace.run_id, *what))
 
-    def capped(self, group: str, standing: int, units: Units) -> None:
+    def capped(self, group: str, standing: int, shelf: Shelf) -> None:
         """Tell that a group has its share."""
         trace = self._trace
         if trace.wants(events.GroupCapped):
-            trace.emit(events.GroupCapped(trace.run_id, group, _STANDINGS[standing], units))
+            trace.emit(events.GroupCapped(trace.run_id, group, _STANDINGS[standing], shelf.governed))
 
     def held(self, reason: str, detail: str, queued: int, running: int) -> None:
         """Tell why nothing runs, once until that changes."""

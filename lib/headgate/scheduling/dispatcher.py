@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
-from headgate.fairness import Selection, StaleSelection
+from headgate.fairness import StaleSelection
 from headgate.scheduling.dispatch_events import DispatchEvents
 from headgate.scheduling.explaining import Explanation, explained
-from headgate.scheduling.holdings import Holdings
-from headgate.scheduling.policies import Claim, DenyReason, Refused, StrictFair, TaskPolicy, evaluate
+from headgate.scheduling.policies import DenyReason, Refused, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
-from headgate.scheduling.shelves import CAPPED, CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf
+from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf
+from headgate.scheduling.task_admission import Choice, TaskAdmission
 from headgate.scheduling.tracing import Trace
 
 
@@ -39,9 +39,6 @@ class Lane:
     max_parallel: int | None = None
     in_flight: int = 0
     held_until: float | None = None
-
-
-Choice = tuple[Shelf, Selection[Task], float]
 
 
 class Dispatcher:
@@ -81,11 +78,10 @@ class Dispatcher:
                 back.
             trace: where events go.
         """
-        self.policy: TaskPolicy = policy if policy is not None else StrictFair()
         self.book = LeaseBook(dict(resources))
         self.queue = ReadyShelves(None if governed is None else frozenset(governed))
         self.pressure = PressureBoard(pressure or PressureRules())
-        self.holdings = Holdings()
+        self.admission = TaskAdmission(policy if policy is not None else StrictFair(), self.book, self.queue)
         self.on_change = on_change
         self.enqueued = 0
         self.dequeued = 0
@@ -94,17 +90,15 @@ class Dispatcher:
         self._holder = holder
         self.is_roster_open = is_roster_open
         self._max_parked = max_parked if max_parked is not None else max(resources.values(), default=0)
-        self._counts = self.policy.has_shares
         self._running: dict[TaskId, Dispatch] = {}
         self._events: DispatchEvents | None = None
-        self._left_seen = 0
-        self._reserve_ends: float | None = None
         if trace is not None:
             self.trace_to(trace)
 
     def trace_to(self, trace: Trace) -> None:
         """Tell what happens from now on."""
         self._events = DispatchEvents(trace)
+        self.admission.capped = self._events.capped
 
     # What can run.
 
@@ -149,10 +143,7 @@ class Dispatcher:
     def set_limit(self, resource: str, limit: int) -> None:
         """Change the units of a resource; lowered under its holders, it denies until enough came back."""
         self.book.set_limit(resource, limit)
-        self.holdings.shares_changed()
-        for shelf in self.queue.shelves():
-            for group in shelf.standing_above(0):
-                self._restand(shelf, group)
+        self.admission.limits_changed()
         self.on_change()
 
     def shut_down(self, reason: str) -> None:
@@ -174,13 +165,11 @@ class Dispatcher:
                 self._lane(task.model)
                 self._update_lane(task.model)
             shelf = self.queue.shelf_for(task)
-            if self._counts and not shelf.has_group(task.group):
-                self._stand_for(shelf, task.group)
+            self.admission.will_queue(task, shelf)
             if not self.queue.add(shelf, task):
                 continue
             added += 1
-            if self._counts:
-                self.holdings.queued(task.group, task.weight, shelf.governed, now)
+            self.admission.queued(task, shelf, now)
             if self._events is not None:
                 self._events.enqueued(task, shelf.units, len(self.queue))
         self.enqueued += added
@@ -230,8 +219,8 @@ class Dispatcher:
             del self._running[task.task_id]
             lane = self.lanes[task.model]
             lane.in_flight -= 1
-            if self._counts and not was_parked:
-                self._give_back(task)
+            if not was_parked:
+                self.admission.gave_back(task)
             if lane.max_parallel is None and not self.is_roster_open:
                 if not lane.in_flight and not self.queue.queued(task.model):
                     del self.lanes[task.model]
@@ -253,8 +242,7 @@ class Dispatcher:
             return False
         if not self.book.park(lease):
             return False
-        if self._counts:
-            self._give_back(running.task)
+        self.admission.gave_back(running.task)
         if self._events is not None:
             self._events.parked(running.task, lease, self.queue.shelf_for(running.task).units)
         self.on_change()
@@ -270,9 +258,7 @@ class Dispatcher:
             return False
         task = self._running[TaskId(lease.subject)].task
         shelf = self.queue.shelf_for(task)
-        if self._counts:
-            self.holdings.took(task.group, task.weight, shelf.governed, now)
-            self._must_verify(task.group)
+        self.admission.took_again(task, now)
         if self._events is not None:
             self._events.unparked(task, lease, shelf.units)
         return True
@@ -280,9 +266,8 @@ class Dispatcher:
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
         """Withdraw all queued tasks that fulfil the condition; return them. O(tasks)."""
         gone = self.queue.discard_where(condition)
-        if self._counts:
-            for task in gone:
-                self.holdings.dequeued(task.group, self.queue.shelf_for(task).governed)
+        for task in gone:
+            self.admission.withdrawn(task)
         return gone
 
     # What is going on.
@@ -305,43 +290,18 @@ class Dispatcher:
 
     def next_change_at(self, now: float) -> float | None:
         """Return when time alone may let a task run: the end of a cooldown, or of the time a reserve is kept."""
-        times = [self.pressure.next_end(), self._reserve_ends]
+        times = [self.pressure.next_end(), self.admission.reserve_ends]
         return min((at for at in times if at is not None and at > now), default=None)
-
-    def claims(self, task: Task, now: float) -> tuple[Claim, ...]:
-        """Return what a task's group claims of each resource that the policy is about."""
-        return tuple(
-            self.holdings.claim(
-                task.group,
-                resource,
-                amount,
-                free=self.book.available(resource),
-                limit=self.book.limits.get(resource, 0),
-                is_reserve_kept=now < self.holdings.reserve_until(self.policy, resource),
-            )
-            for resource, amount in self.queue.shelf_for(task).governed
-        )
 
     def evaluate(self, task: Task, now: float) -> Denied | Refused | None:
         """Return why a task would get no lease now, or None if it would. Changes nothing."""
         if self.shut_down_by:
             return Denied(DenyReason.SHUTDOWN, "", 0, 0)
-        short = self.book.shortage(task.resources)
-        if short is not None or not self._counts:
-            return short
-        verdict = evaluate(self.policy, self.claims(task, now), does_peer_wait=self._does_peer_wait(task))
-        return verdict if isinstance(verdict, Refused) else None
+        return self.admission.evaluate(task, now)
 
     def debts(self) -> dict[tuple[str, str], int]:
         """Return what each group holds of each resource above its share, where that is something."""
-        found = {}
-        for group, resource in self.holdings.groups() if self._counts else ():
-            limit = self.book.limits.get(resource, 0)
-            claim = self.holdings.claim(group, resource, 0, free=0, limit=limit, is_reserve_kept=False)
-            share = self.policy.share(resource, limit, claim.weight, claim.total_weight, claim.groups)
-            if claim.held > share:
-                found[group, resource] = int(claim.held - share)
-        return found
+        return self.admission.debts()
 
     def why(self, task_id: TaskId, now: float) -> Explanation:
         """Return which gate holds a task, why, and until when."""
@@ -350,10 +310,10 @@ class Dispatcher:
     # Choosing.
 
     def _choose(self, shelves: list[Shelf], now: float) -> Choice | None:
-        best = self._of_ranks(shelves, OPEN, now)
+        best = self.admission.first(shelves, OPEN, now)
         if not self.pressure:
             return best
-        pressed = self._of_ranks(shelves, PRESSURED, now)
+        pressed = self.admission.first(shelves, PRESSURED, now)
         if best is None or pressed is None:
             return best if pressed is None else pressed
         lane = pressed[1].item.model
@@ -364,53 +324,6 @@ class Dispatcher:
             if self._events is not None and state is not None:
                 self._events.passed_over(pressed[1].item, state, best[1].item)
         return best
-
-    def _of_ranks(self, shelves: list[Shelf], state: int, now: float) -> Choice | None:
-        """Return the first task of lanes in a state: of groups within their share, else of those that may borrow."""
-        if not self._counts:
-            return self.queue.first(shelves, state)
-        choice = self._verified(shelves, state)
-        if choice is not None:
-            return choice
-        self._look_again(shelves)
-        lending = [shelf for shelf in shelves if self._lends(shelf, now)]
-        choice = self._verified(lending, state + 1)
-        # A group that was about to borrow may turn out to be within its share by now.
-        return choice or self._verified(shelves, state)
-
-    def _verified(self, shelves: list[Shelf], rank: int) -> Choice | None:
-        """Return the first task of a rank; groups that turn out to stand otherwise are listed where they belong."""
-        while (choice := self.queue.first(shelves, rank)) is not None:
-            shelf, group = choice[0], choice[1].item.group
-            if shelf.verified.get(group) == self.holdings.version:
-                return choice
-            before = shelf.standing(group)
-            standing = self._stand_for(shelf, group)
-            if standing == before:
-                return choice
-            shelf.relist(group)
-            if standing > before and self._events is not None:
-                self._events.capped(group, standing, shelf.governed)
-        return None
-
-    def _lends(self, shelf: Shelf, now: float) -> bool:
-        """Return whether a group may borrow what the shelf needs: not the reserve, while it is kept."""
-        for resource, amount in shelf.governed:
-            until = self.holdings.reserve_until(self.policy, resource)
-            kept = self.policy.reserve(self.book.limits.get(resource, 0)) if now < until else 0
-            if self.book.available(resource) - amount < kept:
-                self._reserve_ends = until
-                return False
-        return True
-
-    def _look_again(self, shelves: list[Shelf]) -> None:
-        """Let groups on from their ceiling if a peer has left since: their shares may have grown."""
-        if self.holdings.left == self._left_seen:
-            return
-        self._left_seen = self.holdings.left
-        for shelf in shelves:
-            for group in shelf.standing_above(CAPPED - 1):
-                self._restand(shelf, group)
 
     def _held(self, shelves: list[Shelf]) -> Held:
         if not len(self.queue):
@@ -423,20 +336,11 @@ class Dispatcher:
         denied = next(short for short in shorts if short is not None)
         return Held(denied.reason, f"{denied.capacity}: wants {denied.wanted}, {denied.available} free")
 
-    def _does_peer_wait(self, task: Task) -> bool:
-        heads = (s.first(rank) for s in self.queue.stocked(self.book) for rank in (OPEN, PRESSURED))
-        return any(head is not None and head.item.group != task.group for head in heads)
-
-    # Counting.
-
     def _started(self, dispatch: Dispatch, shelf: Shelf) -> None:
         task = dispatch.task
         self.dequeued += 1
         self._running[task.task_id] = dispatch
-        if self._counts:
-            # Where the group stands with this lease is found when its next task comes up: by then it may be back.
-            self.holdings.started(task.group, shelf.governed)
-            self._must_verify(task.group)
+        self.admission.started(task, shelf)
         if self.pressure:
             self.pressure.started(task.model)
         lane = self.lanes[task.model]
@@ -445,29 +349,6 @@ class Dispatcher:
             self._update_lane(task.model)
         if self._events is not None:
             self._events.acquired(task, dispatch.lease, shelf.units)
-
-    def _give_back(self, task: Task) -> None:
-        self.holdings.gave_back(task.group, self.queue.shelf_for(task).governed)
-        self._restand_all(task.group)
-
-    def _stand_for(self, shelf: Shelf, group: str) -> int:
-        standing = self.holdings.standing(self.policy, group, shelf.governed, self.book.limits)
-        shelf.stand(group, standing, self.holdings.version)
-        return standing
-
-    def _must_verify(self, group: str) -> None:
-        """Have a group's standing looked at again before it is served: it holds more than it did."""
-        for shelf in self.queue.shelves():
-            shelf.verified.pop(group, None)
-
-    def _restand(self, shelf: Shelf, group: str) -> None:
-        self._stand_for(shelf, group)
-        shelf.relist(group)
-
-    def _restand_all(self, group: str) -> None:
-        for shelf in self.queue.shelves():
-            if shelf.standing(group):
-                self._restand(shelf, group)
 
     def _lane(self, model: str) -> Lane:
         lane = self.lanes.get(model)
@@ -488,5 +369,5 @@ class Dispatcher:
         """Assert the invariants of the class, its queue, its book and its holdings."""
         self.queue.validate()
         self.book.validate()
-        self.holdings.validate()
+        self.admission.holdings.validate()
         assert sum(lane.in_flight for lane in self.lanes.values()) == len(self._running) == len(self.book.live)

@@ -27,7 +27,11 @@ class LoopEvents:
         trace, dispatcher, rules = self._trace, self._loop.dispatcher, self._loop.frontier.rules
         limits = tuple(sorted(dispatcher.book.limits.items()))
         if trace.wants(events.SchedulerJobStarted):
-            trace.emit(events.SchedulerJobStarted(trace.run_id, limits, dispatcher.policy.name, rules.floor, rules.cap))
+            trace.emit(
+                events.SchedulerJobStarted(
+                    trace.run_id, limits, dispatcher.admission.policy.name, rules.floor, rules.cap
+                )
+            )
         self.health()
 
     def job_completed(self, seconds: float) -> None:
