@@ -151,3 +151,29 @@ def test_a_store_that_cannot_be_written_is_refused_at_once(headgate: Command, sa
     said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--store", "file/samples")
     assert said.status == 3
     assert "store_not_writable" in said.err
+
+
+def test_plan_says_where_every_limit_comes_from(headgate: Command, sampled) -> None:
+    said = headgate("plan", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--workers", "3", "--json")
+    configured = said.document["capacity"]["configured"]
+    assert (configured["num_evaluation_workers"]["value"], configured["num_evaluation_workers"]["source"]) == (
+        3,
+        "flag",
+    )
+    assert "max_parallel solver@main" in configured
+
+
+def test_run_writes_a_trace(headgate: Command, sampled, tmp_path: Path) -> None:
+    options = (
+        "--roster",
+        "roster.yaml",
+        "-e",
+        "affine:sat-hard",
+        "--instances",
+        "8",
+        "--trace",
+        "trace.json",
+        "--json",
+    )
+    assert headgate("run", *options).status == 0
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

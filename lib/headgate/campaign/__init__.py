@@ -2,6 +2,7 @@
 
 from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sample_store, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
+from headgate.campaign.capacity import capacity_plan
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.endpoints import ChatSender, EndpointChats
 from headgate.campaign.matrix import MatrixTaskProvider
@@ -19,6 +20,7 @@ __all__ = [
     "MatrixTaskProvider",
     "OnStatus",
     "RequestSide",
+    "capacity_plan",
     "rare_collections",
     "rates_of",
     "roster_of",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.campaign import rates_of, roster_of, sample_store, sampled_environments
+from headgate.campaign import capacity_plan, rates_of, roster_of, sample_store, sampled_environments
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
+from headgate.core import Model
 from headgate.core.errors import StoreError
 from headgate.sampling import CapacityCheck, capacity_check
+from headgate.telemetry import json_safe
 
 ASSUMED_EPISODE_S = 30.0
 """Seed 000 calls tasks under 30 s fast and up to 120 s medium; assumed where the store has no sample to measure."""
@@ -32,19 +35,19 @@ def plan(
     Exit status 4 when something is asked for more than it carries.
     """
     settings = (choices or Choices()).load().settings
-    found = asyncio.run(_plan(settings, episode_s or ASSUMED_EPISODE_S))
+    found, models = asyncio.run(_plan(settings, episode_s or ASSUMED_EPISODE_S))
     if as_json:
-        print_json(_document(found))
+        print_json(_document(found) | {"capacity": json_safe(capacity_plan(settings, models))})
     else:
         _print(found)
     return 0 if found.fits else 4
 
 
-async def _plan(settings: Settings, assumed_s: float) -> CapacityCheck:
+async def _plan(settings: Settings, assumed_s: float) -> tuple[CapacityCheck, Sequence[Model]]:
     models = (await roster_of(settings).load()).models
     environments = sampled_environments(settings)
     measured = await _measured_s(settings)
-    return capacity_check(
+    check = capacity_check(
         models,
         rates_of(settings, environments),
         workers=settings.num_evaluation_workers,
@@ -52,6 +55,7 @@ async def _plan(settings: Settings, assumed_s: float) -> CapacityCheck:
         episode_s={name: measured.get(name, assumed_s) for name in environments},
         is_measured={name: name in measured for name in environments},
     )
+    return check, models
 
 
 async def _measured_s(settings: Settings) -> dict[str, float]:
