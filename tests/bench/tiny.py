@@ -31,6 +31,7 @@ TINY = {
         "reading_s=0.05", "sink_batch_size=100",
     ),
     "idle": ("cases=" + ",".join(IDLE_CASES),),
+    "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
     "store": (
         "rows=2000", "batch_rows=50", "environments=2", "iterations=1", "kills=2", "writers=1", "longest_s=0.2",
     ),
@@ -46,6 +47,7 @@ EASY = {
     "environments": ("bar_sigmas=100",),
     "scale": ("bar_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),
     "idle": ("bar_cpu_us=1e9",),
+    "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
     "store": ("bar_rows_per_s=1",),
     "utilisation": ("bar=0.05",),
 }
@@ -58,6 +60,7 @@ HARD = {
     "environments": "bar_solver=2",
     "scale": "bar_us=-1e9",
     "idle": "bar_wall=0",
+    "limit": "bar_up_s=0",
     "store": "bar_rows_per_s=1e15",
     "utilisation": "bar=1.5",
 }

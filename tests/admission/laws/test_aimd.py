@@ -113,7 +113,9 @@ def test_the_cooldown_only_ever_gets_longer() -> None:
     assert law.blocked_until == 60.0
 
 
-@pytest.mark.parametrize(("asked", "until"), [(1e9, 300.0), (math.inf, 300.0), (0.0, 2.0), (-5.0, 2.0), (math.nan, 2.0)])
+@pytest.mark.parametrize(
+    ("asked", "until"), [(1e9, 300.0), (math.inf, 300.0), (0.0, 2.0), (-5.0, 2.0), (math.nan, 2.0)]
+)
 def test_an_absurd_retry_after_is_clamped_or_replaced(asked: float, until: float) -> None:
     law = AimdLaw(40)
     refuse(law, 0.0, limited(asked))

@@ -51,18 +51,22 @@ class QueueGuard:
         self._base_count = 0.0
         self._recent = 0.0
         """Fast average of levels, for a limit that doubles within one service time."""
+        self._is_slow = False
         self._undo_limit = 0
         self._above_level = 0.0
         self._above_limit = 0
         """Level and limit before the last step down: what the next measurement is compared with."""
         self._is_first_step = False
+        self._worst_level = 0.0
+        self._worst_limit = 0
+        """The worst measurement while the limit was held, and its limit; 0 for none."""
         self._growths = 0
         self._since_dip = 0
 
     @property
     def holds_limit(self) -> bool:
-        """Whether the limit is the guard's: the law must not raise it."""
-        return self._phase is not _Phase.WATCHING
+        """Whether the law must not raise the limit: because it is the guard's, or because answers have become slow."""
+        return self._is_slow or self._phase is not _Phase.WATCHING
 
     def admitted(self, *, is_used: bool) -> int:
         """Return the cohort of an attempt, 0 for none; `is_used` if the limit is used, so that it can matter."""
@@ -78,7 +82,8 @@ class QueueGuard:
         level = None if latency_s is None else level_of(latency_s)
         if level is not None and self._phase is _Phase.WATCHING and self._base is not None:
             self._recent += (level - self._recent) / self._settings.recent
-            if self._recent - self._base > self._settings.slow_at_once and self._is_surely_slow(limit):
+            self._is_slow = self._recent - self._base > self._settings.slow_at_once
+            if self._is_slow and self._is_surely_slow(limit):
                 return self._settle(limit)
         if not self._cohorts.ended(cohort, level):
             return None
@@ -141,7 +146,7 @@ class QueueGuard:
     def _watch(self, limit: int) -> None:
         assert self._base is not None
         self._phase = _Phase.WATCHING
-        self._recent = self._base
+        self._recent, self._is_slow = self._base, False
         self._cohorts.begin(self._cohort_size(limit))
 
     # Looking for the knee.
@@ -154,8 +159,7 @@ class QueueGuard:
         return Proposal(max(1, int(target)), "queueing")
 
     def _descended(self, measured: Measured, limit: int) -> Proposal:
-        fall = self._above_level - measured.level
-        full = math.log(self._above_limit / limit) if limit < self._above_limit else 0.0
+        fall, full = self._fall(measured, limit)
         if self._is_first_step and fall < 0.4 * full:
             # Fewer requests did not make answers faster: they did not queue.
             self._set_base(measured, self._undo_limit)
@@ -164,28 +168,35 @@ class QueueGuard:
         self._is_first_step = False
         if fall > 0.7 * full and limit > 1:
             return self._descend(measured.level, limit, limit * self._settings.fall)
+        self._worst_limit = self._growths = 0
+        # The first measurement at the knee is made in haste: the next dip comes sooner.
+        self._since_dip = self._settings.dip_every // 2
+        return self._hold_at_knee(measured, limit)
+
+    def _fall(self, measured: Measured, limit: int) -> tuple[float, float]:
+        """Return how much the level fell with the last step down, and how much it would have if all was queueing."""
+        full = math.log(self._above_limit / limit) if limit < self._above_limit else 0.0
+        return self._above_level - measured.level, full
+
+    def _hold_at_knee(self, measured: Measured, limit: int) -> Proposal:
+        self._phase = _Phase.HOLDING
+        self._set_base(measured, limit)
+        fall, _ = self._fall(measured, limit)
         knee = self._above_limit * math.exp(-max(0.0, fall)) * self._settings.knee_slack
-        self._hold(measured, limit)
         return Proposal(max(limit, round(knee)), "increased")
 
     # Holding the limit at the knee.
 
-    def _hold(self, measured: Measured, limit: int) -> None:
-        self._phase = _Phase.HOLDING
-        self._set_base(measured, limit)
-        self._above_limit = 0
-        self._growths = self._since_dip = 0
-
     def _held(self, measured: Measured, limit: int, rise: float) -> Proposal | None:
         settings = self._settings
         if self._was_cut_in_vain(measured, limit):
-            undone, self._above_limit = self._above_limit, 0
+            undone, self._worst_limit = self._worst_limit, 0
             self._set_base(measured, limit)
             return Proposal(undone, "increased")
         self._since_dip += 1
         if self._since_dip >= settings.dip_every:
-            self._phase, self._undo_limit, self._growths = _Phase.DIPPING, limit, 0
-            return Proposal(max(1, int(limit * settings.dip)), "measuring")
+            self._phase, self._growths, self._since_dip = _Phase.DIPPING, 0, 0
+            return self._dip(measured, limit)
         if rise > settings.hold_high:
             self._growths = 0
             return Proposal(max(1, int(limit * max(settings.fall, math.exp(settings.hold_mid - rise)))), "queueing")
@@ -197,20 +208,24 @@ class QueueGuard:
         return None
 
     def _was_cut_in_vain(self, measured: Measured, limit: int) -> bool:
-        """Return whether the limit fell by a fifth since a measurement and answers did not become faster."""
-        if self._above_limit and limit <= 0.8 * self._above_limit:
-            if self._above_level - measured.level < 0.4 * math.log(self._above_limit / limit):
+        """Return whether the limit fell by a fifth since the worst measurement and answers did not become faster."""
+        if self._worst_limit and limit <= 0.8 * self._worst_limit:
+            if self._worst_level - measured.level < 0.4 * math.log(self._worst_limit / limit):
                 return True
-            self._above_limit = 0
-        if limit > self._above_limit:
-            self._above_limit, self._above_level = limit, measured.level
+            self._worst_limit = 0
+        if limit > self._worst_limit or measured.level > self._worst_level:
+            self._worst_limit, self._worst_level = limit, measured.level
         return False
 
+    def _dip(self, measured: Measured, limit: int) -> Proposal:
+        self._above_level, self._above_limit = measured.level, limit
+        return Proposal(max(1, int(limit * self._settings.dip)), "measuring")
+
     def _dipped(self, measured: Measured, limit: int) -> Proposal:
-        self._phase = _Phase.HOLDING
-        self._set_base(measured, limit)
-        self._since_dip = 0
-        return Proposal(self._undo_limit, "increased")
+        fall, full = self._fall(measured, limit)
+        if fall > 0.7 * full and limit > 1:
+            return self._dip(measured, limit)
+        return self._hold_at_knee(measured, limit)
 
     def _set_base(self, measured: Measured, limit: int) -> None:
         self._base, self._base_count, self._base_limit = measured.level, float(measured.count), limit
@@ -219,7 +234,7 @@ class QueueGuard:
         settings = self._settings
         rounds = settings.cohort_rounds * limit
         if self._phase in (_Phase.SETTLING, _Phase.DESCENDING):
-            wanted = settings.descent_cohort * self._cohorts.variance / _CV_HALF_VARIANCE
+            wanted = settings.descent_cohort * max(1.0, self._cohorts.variance / _CV_HALF_VARIANCE)
         else:
             wanted = max(settings.least_cohort, 2 * self._cohorts.variance / settings.precision**2)
             rounds = max(50, rounds)

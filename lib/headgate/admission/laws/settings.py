@@ -86,7 +86,7 @@ class QueueGuardSettings:
     recent: int = 20
     slow: float = 0.2
     slow_at_once: float = 0.35
-    certainty: float = 4.0
+    certainty: float = 3.5
     knee_slack: float = 1.1
     hold_low: float = 0.06
     hold_mid: float = 0.10
