@@ -23,6 +23,9 @@ Workers = Annotated[int, Field(ge=1, le=100_000)]
 
 Instances = Annotated[int, Field(ge=1, le=1_000_000)]
 
+Judgements = Annotated[int, Field(ge=1, le=15)]
+"""How often each answer is judged."""
+
 Hours = Annotated[float, Field(gt=0, le=87_600)]
 
 Title = Annotated[str, Field(min_length=1, max_length=200)]

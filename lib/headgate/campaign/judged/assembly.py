@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from typing import Final
 
 from headgate.campaign.assembly import roster_of, sample_store
 from headgate.campaign.endpoints import EndpointChats
@@ -26,7 +27,7 @@ from headgate.telemetry import BackgroundSink, EventStream, LogSink, Sink
 OnProgress = Callable[[JudgedProgress], Awaitable[None]]
 """Told how far a run has come while it runs; what it raises ends the run."""
 
-JUDGE_PREFIX = "judge:"
+JUDGE_PREFIX: Final = "judge:"
 """The judge's key begins with it, so that a model may judge and be judged in one run, by limits of its own each."""
 
 

@@ -1,0 +1,58 @@
+"""A fixed matrix whose answers another model judges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate import orchestration
+
+
+@flow(name="evaluate-with-judge", flow_run_name="judge {campaign}: {instances} instances")
+async def evaluate_with_judge(
+    instances: p.Instances = 10,
+    judge: p.Block = "",
+    judge_model: str = "",
+    judgements: p.Judgements | None = None,
+    environments: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
+    models: list[p.Name] = [],  # noqa: B006
+    roster: p.Block = "",
+    store: p.Block = "",
+    campaign: p.Name = "judged",
+    workers: p.Workers | None = None,
+    settings: p.Settings = {},  # noqa: B006
+) -> dict[str, Any]:
+    """Have a judge read what every model answers in every environment that needs one, each task once.
+
+    What the store holds already is not run again. A cancelled run begins no further sample and judges what it has
+    answers to; what was not judged in time is taken again by the next run.
+
+    Args:
+        instances: Tasks per model and environment: those with the numbers 0 to n-1.
+        judge: Name of a Model Endpoint block that the judge is behind. Empty: HEADGATE_JUDGE_URL of the worker.
+        judge_model: The judge, as its endpoint calls it. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
+        judgements: How often each answer is judged; the score is made of all of them. Empty: the setting, 1.
+        environments: What to run. Empty: everything that is installed and needs a judge.
+        models: Models of the roster by name, or by name@revision. Empty: all of them.
+        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        campaign: What the samples are counted under; another name runs everything anew.
+        workers: Rollouts in progress at most. Empty: the setting, 20.
+        settings: Any further setting by its name, e.g. {"max_unjudged": 500}.
+
+    Returns:
+        Counts of samples taken, scored, stored, without a verdict, and left to the next run.
+    """
+    sampling = orchestration.SamplingOrder(
+        environments=tuple(environments),
+        campaign=campaign,
+        roster=roster,
+        store=store,
+        models=tuple(models),
+        workers=workers,
+        settings=settings,
+    )
+    order = orchestration.JudgingOrder(sampling, instances, judge, judge_model, judgements)
+    return await orchestration.run_judging(order)

@@ -1,0 +1,133 @@
+"""Artifacts of a flow run with a judge: its progress, and at the end the scores as a table and as Markdown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
+
+from headgate.campaign.judged import JudgedPair, JudgedProgress, JudgedResult
+from headgate.orchestration.artifact_keys import artifact_key
+from headgate.orchestration.artifacts import PUBLISH_EVERY_S, Outage, publish_markdown, publish_table
+from headgate.orchestration.run_state import heed_state
+from headgate.orchestration.score_rows import MAX_ROWS
+from headgate.orchestration.stopping import StopRequest
+
+_LEGEND: Final = (
+    "*Agreement* is 1 minus the mean distance between two judgements of one answer. A sample without a verdict is a "
+    "judge error: it has no score, and is in no mean."
+)
+
+
+class JudgedArtifacts:
+    """The artifacts of one flow run. Owned by it; `run` lives as long as the judging.
+
+    `note` only remembers the newest progress, so a slow or absent API never holds the run up.
+    """
+
+    def __init__(self, subject: str, judge: str, stop: StopRequest, *, every_s: float = PUBLISH_EVERY_S) -> None:
+        """Prepare the artifacts.
+
+        Args:
+            subject: part of the keys.
+            judge: name of the judge, for the reader.
+            stop: asked when the API says that the run shall end.
+            every_s: see `PUBLISH_EVERY_S`.
+        """
+        self._subject = subject
+        self._judge = judge
+        self._stop = stop
+        self._every_s = every_s
+        self._outage = Outage()
+        self._newest: JudgedProgress | None = None
+        self._noted = asyncio.Event()
+        self._progress: UUID | None = None
+
+    async def note(self, progress: JudgedProgress) -> None:
+        """Remember the newest progress."""
+        self._newest = progress
+        self._noted.set()
+
+    async def run(self) -> None:
+        """Publish what was noted, at most every `every_s`, until cancelled."""
+        while True:
+            await self._noted.wait()
+            self._noted.clear()
+            if self._newest is not None:
+                await self._publish(self._newest.share, progress_sentence(self._newest))
+            await heed_state(self._stop)
+            await asyncio.sleep(self._every_s)
+
+    async def finish(self, result: JudgedResult, sentence: str) -> None:
+        """Publish the scores, and how much is done."""
+        rows = judged_rows(result.progress.pairs)
+        await publish_table(artifact_key("scores", self._subject), rows, sentence)
+        page = judged_markdown(self._judge, result, sentence)
+        await publish_markdown(artifact_key("judged", result.progress.campaign), page, sentence)
+        await self._publish(result.progress.share, sentence)
+
+    async def _publish(self, share: float, sentence: str) -> None:
+        percent = round(100.0 * min(1.0, max(0.0, share)), 1)
+        if self._progress is None:
+            key = artifact_key("progress", self._subject)
+            created = acreate_progress_artifact(percent, key=key, description=sentence)
+            self._progress = await self._outage.guarded(created)
+        else:
+            await self._outage.guarded(aupdate_progress_artifact(self._progress, percent, description=sentence))
+
+
+def progress_sentence(progress: JudgedProgress) -> str:
+    """Return where a run stands, in one line."""
+    return (
+        f"{progress.state}: {progress.recorded:,} of {progress.samples:,} samples recorded; "
+        f"{progress.rollouts:,} rollouts in progress; {progress.unjudged:,} answers with the judge"
+    )
+
+
+def judged_sentence(result: JudgedResult) -> str:
+    """Return what a run did, in one line."""
+    parts = [f"{result.scored:,} of {result.samples:,} samples scored", f"{result.stored:,} stored"]
+    if result.spooled or result.open_tasks:
+        parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")
+    return "; ".join(parts)
+
+
+def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, Any]]:
+    """Return one row per model and environment, at most `MAX_ROWS`; an environment that is the only one is left out."""
+    rows = [_row(pair) for pair in pairs[:MAX_ROWS]]
+    if len({row["environment"] for row in rows}) == 1:
+        for row in rows:
+            del row["environment"]
+    return rows
+
+
+def judged_markdown(judge: str, result: JudgedResult, sentence: str) -> str:
+    """Return the scores as a page."""
+    rows = judged_rows(result.progress.pairs)
+    lines = [f"# Judged by {_cell(judge)}", "", f"{sentence}. {result.stopped_by.capitalize()}.", ""]
+    if rows:
+        lines += [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}"]
+        lines += [f"| {' | '.join(_cell(value) for value in row.values())} |" for row in rows]
+    return "\n".join([*lines, "", _LEGEND]) + "\n"
+
+
+def _row(pair: JudgedPair) -> dict[str, str]:
+    return {
+        "model": pair.model,
+        "environment": pair.environment,
+        "samples": f"{pair.samples:,}",
+        "scored": f"{pair.scored:,}",
+        "mean": "" if pair.mean_score is None else f"{pair.mean_score:.3f}",
+        "successes": f"{pair.successes:,}",
+        "judgements": f"{pair.judgements:,}",
+        "agreement": "" if pair.agreement is None else f"{pair.agreement:.2f}",
+        "judge errors": f"{pair.judge_errors:,}",
+        "errors": f"{pair.errors:,}",
+    }
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

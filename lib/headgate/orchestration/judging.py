@@ -1,0 +1,147 @@
+"""Samples that a judge reads, as a flow run: inputs checked first, progress published, drained on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
+
+from blocks import ModelEndpoint
+from headgate.campaign.judged import JUDGE_PREFIX, JudgedResult, judge_of, run_judged
+from headgate.config import Settings
+from headgate.core import Model, errors
+from headgate.orchestration.inputs import SamplingOrder, loaded_block, roster_for, settings_of, store_for
+from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
+from headgate.orchestration.run_logs import library_logs_in_run
+from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.stopping import StopRequest, stop_on_signals
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingOrder:
+    """What a flow run is asked to sample, and who judges it.
+
+    Attributes:
+        sampling: models, environments, campaign, store.
+        instances: tasks per model and environment.
+        judge: name of a ModelEndpoint block; the settings say when empty.
+        judge_model: name of the judge, as its endpoint calls it; the block's served name, else the settings', when
+            empty.
+        judgements: how often each answer is judged; the setting when None.
+    """
+
+    sampling: SamplingOrder
+    instances: int
+    judge: str = ""
+    judge_model: str = ""
+    judgements: int | None = None
+
+
+async def run_judging(order: JudgingOrder) -> Any:
+    """Run a fixed matrix whose answers a judge reads, less what is stored, and return the final state.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    settings = settings_of(_with_judge(order))
+    judge = await judge_for(order.judge, settings)
+    roster = roster_for(order.sampling, settings)
+    store = await store_for(order.sampling.store, settings)
+    stop = StopRequest()
+    subject = f"judge-{settings.campaign}"
+    artifacts = JudgedArtifacts(subject, judge.request_name, stop)
+
+    @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
+    async def judged() -> JudgedResult:
+        """Take and judge the samples: the one task of the run, so that its graph shows when it worked."""
+        return await run_judged(
+            settings,
+            instances=order.instances,
+            judge=judge,
+            roster=roster,
+            store=store,
+            stop=stop.event,
+            on_progress=artifacts.note,
+        )
+
+    with stop_on_signals(stop), library_logs_in_run():
+        try:
+            result = await _published(judged, artifacts)
+            message = judged_sentence(result)
+            await artifacts.finish(result, message)
+        finally:
+            store.close()
+        run_logger().info("%s: %s", subject, message)
+        if result.stopped_early and stop.reason is None:
+            return Failed(message=f"Stopped early: {result.stopped_by}. {message}", data=judged_data(result))
+        return await ended(stop, message, judged_data(result))
+
+
+async def judge_for(block: str, settings: Settings) -> Model:
+    """Return the judge behind a ModelEndpoint block, or the one that the settings name when no block is.
+
+    Raises:
+        InvalidInputError: if there is no such block, or nobody says what the judge is called.
+    """
+    if not block:
+        return judge_of(settings)
+    endpoint: ModelEndpoint = await loaded_block(ModelEndpoint, block)
+    name = settings.judge_model or endpoint.served_name
+    if not name:
+        raise errors.InvalidSettingError(
+            f"the block {block!r} names no model, and neither does judge_model",
+            next_step="Set the served name in the block, or the parameter judge_model.",
+        )
+    return endpoint.model(f"{JUDGE_PREFIX}{name}", served_name=name)
+
+
+def judged_data(result: JudgedResult) -> dict[str, Any]:
+    """Return a result as a flow returns it."""
+    pairs = result.progress.pairs
+    return {
+        "samples": result.samples,
+        "scored": result.scored,
+        "judge_errors": sum(pair.judge_errors for pair in pairs),
+        "errors": sum(pair.errors for pair in pairs),
+        "stored": result.stored,
+        "spooled": result.spooled,
+        "open_tasks": result.open_tasks,
+        "stopped_by": result.stopped_by,
+        "stopped_early": result.stopped_early,
+    }
+
+
+def _with_judge(order: JudgingOrder) -> SamplingOrder:
+    """Return the sampling's order with what is asked of the judge among its settings."""
+    asked = {"judge_model": order.judge_model or None, "judgements": order.judgements}
+    given = {name: value for name, value in asked.items() if value is not None}
+    for name in given:
+        if name in order.sampling.settings:
+            raise errors.InvalidSettingError(
+                f"setting {name!r} is given twice: by its own parameter and in `settings`",
+                next_step="Leave one of the two out.",
+            )
+    return replace(order.sampling, settings={**order.sampling.settings, **given})
+
+
+async def _published(judged: Callable[[], Awaitable[JudgedResult]], artifacts: JudgedArtifacts) -> JudgedResult:
+    publisher = asyncio.create_task(artifacts.run())
+    try:
+        return await judged()
+    except ExceptionGroup as group:
+        raise _sole(group) from group
+    finally:
+        publisher.cancel()
+        await asyncio.wait([publisher])
+
+
+def _sole(error: Exception) -> Exception:
+    """Return the error inside of groups that hold one each: the flow run's state names it and nothing else."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return error
