@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         read_deployment_file,
     )
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
+    from headgate.orchestration.judging import JudgingOrder, run_judging
     from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.limit_choices import limits_of
     from headgate.orchestration.own_server import PrivateServer, private_server
@@ -44,6 +45,7 @@ __all__ = [
     "DemoChoices",
     "Deployment",
     "DeploymentFile",
+    "JudgingOrder",
     "LimitReport",
     "PrivateServer",
     "SamplingOrder",
@@ -72,6 +74,7 @@ __all__ = [
     "run_compaction",
     "run_demo",
     "run_evaluation",
+    "run_judging",
     "run_report",
     "run_sampling",
     "settings_of",
@@ -89,6 +92,7 @@ _WHERE: Final = {
     "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
+    "judging": ("JudgingOrder", "run_judging"),
     "leftovers": ("clear_leftovers",),
     "limit_choices": ("limits_of",),
     "own_server": ("PrivateServer", "private_server"),
