@@ -18,6 +18,7 @@ async def evaluate(
     roster: p.Block = "",
     store: p.Block = "",
     limits: p.Block = "",
+    reports: p.Block = "",
     campaign: p.Name = "evaluation",
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
@@ -34,6 +35,7 @@ async def evaluate(
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Episodes in progress at most. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
@@ -47,6 +49,7 @@ async def evaluate(
         roster=roster,
         store=store,
         limits=limits,
+        reports=reports,
         models=tuple(models),
         workers=workers,
         settings=settings,

@@ -17,6 +17,7 @@ async def sample_environment(
     roster: p.Block = "",
     store: p.Block = "",
     limits: p.Block = "",
+    reports: p.Block = "",
     campaign: p.Name = "main",
     rate_per_day: p.DailyRate | None = None,
     workers: p.Workers | None = None,
@@ -33,6 +34,7 @@ async def sample_environment(
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
         rate_per_day: Samples per model and day, in place of the environment's own rate.
         workers: Episodes in progress at most. Empty: the setting, 20.
@@ -47,6 +49,7 @@ async def sample_environment(
         roster=roster,
         store=store,
         limits=limits,
+        reports=reports,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,
@@ -60,6 +63,7 @@ async def keep_sampling(
     roster: p.Block = "",
     store: p.Block = "",
     limits: p.Block = "",
+    reports: p.Block = "",
     campaign: p.Name = "main",
     rate_per_day: p.DailyRate | None = None,
     workers: p.Workers | None = None,
@@ -72,6 +76,7 @@ async def keep_sampling(
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
         rate_per_day: Samples per model and day in each environment, in place of the environments' own rates.
         workers: Episodes in progress at most. Empty: the setting, 20.
@@ -86,6 +91,7 @@ async def keep_sampling(
         roster=roster,
         store=store,
         limits=limits,
+        reports=reports,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,

@@ -14,6 +14,7 @@ from flows.upkeep import compact_samples, report
 from headgate.core import errors
 from tests.flows.api import artifacts_of, newest_run
 from tests.flows.places import Places
+from tests.telemetry.trace_format import read_trace, slices
 
 
 async def test_an_evaluation_runs_each_cell_once_and_goes_on_with_what_is_new(prefect: object, places: Places) -> None:
@@ -40,6 +41,22 @@ async def _saved(places: Places, name: str, public_url: str = "") -> str:
     await SampleStore(url=str(places.folder / "samples")).asave(name, overwrite=True)
     await ReportStore(url=str(places.folder / "reports"), public_url=public_url).asave(name, overwrite=True)
     return name
+
+
+async def test_an_evaluation_keeps_its_trace_in_a_report_store_and_links_to_it(prefect: object, places: Places) -> None:
+    name = await _saved(places, "traces", "https://reports.example.com")
+    await evaluate(2, environments=["affine:sat"], reports=name, campaign="traced", settings=places.settings())
+    published = await artifacts_of((await newest_run("evaluate traced: 2 instances")).id)
+    assert "https://reports.example.com/trace-evaluate-traced-" in published["trace-evaluate-traced"]
+    (trace,) = (places.folder / "reports").glob("*/trace.json.gz")
+    assert len(slices(read_trace(trace), "affine:sat")) == 4
+
+
+async def test_without_a_public_address_the_trace_is_named_by_its_place(prefect: object, places: Places) -> None:
+    name = await _saved(places, "traces-here")
+    await evaluate(1, environments=["affine:sat"], reports=name, campaign="here", settings=places.settings())
+    published = await artifacts_of((await newest_run("evaluate here: 1 instances")).id)
+    assert str(places.folder / "reports") in published["trace-evaluate-here"]
 
 
 async def test_a_report_is_a_page_with_artifacts_that_lead_to_it(prefect: object, places: Places) -> None:

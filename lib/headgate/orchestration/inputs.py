@@ -29,6 +29,7 @@ class SamplingOrder:
         roster: name of a ModelRoster block; the settings say when empty.
         store: name of a SampleStore block; likewise.
         limits: name of an AdmissionLimits block; nothing bounds requests across processes when empty.
+        reports: name of a ReportStore block that keeps the run's trace; no trace is made when empty.
         models: names or keys to choose from the roster; all when empty.
         rate_per_day: in place of the environments' own rates.
         workers: episodes in progress at most.
@@ -40,6 +41,7 @@ class SamplingOrder:
     roster: str = ""
     store: str = ""
     limits: str = ""
+    reports: str = ""
     models: tuple[str, ...] = ()
     rate_per_day: float | None = None
     workers: int | None = None

@@ -16,6 +16,7 @@ from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.run_trace import traced
 from headgate.orchestration.score_rows import result_sentence
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 
@@ -75,7 +76,7 @@ async def _run(
     async def sampled() -> CampaignResult:
         """Run the campaign: the one task of the run, so that its graph shows when it sampled."""
         return await run_campaign(
-            settings,
+            told,
             roster=roster,
             store=store,
             slots=slots,
@@ -89,7 +90,8 @@ async def _run(
         try:
             publisher = asyncio.create_task(artifacts.run())
             try:
-                result = await sampled()
+                async with traced(settings, order.reports, subject) as told:
+                    result = await sampled()
             except ExceptionGroup as group:
                 raise _sole(group) from group
             finally:
