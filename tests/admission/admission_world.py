@@ -30,7 +30,7 @@ EMBEDDING = RequestKey(A, Domain.EMBEDDING)
 OTHER = RequestKey(B)
 REFUSED = RequestOutcome(OutcomeKind.RATE_LIMITED)
 FAILED = RequestOutcome(OutcomeKind.PROVIDER_FAILURE)
-QUICK_BREAKER = BreakerRule(refusals=3, first_s=5.0, factor=2.0, longest_s=30.0)
+QUICK_BREAKER = BreakerRule(refusals=3, first_s=5.0, factor=2.0, longest_own_s=30.0, longest_s=30.0)
 
 
 def refused(retry_after_s: float | None) -> RequestOutcome:

@@ -10,7 +10,7 @@ from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model
 
 
 class StormyProvider:
-    """Answers after `service_s`; in a storm it refuses everything with 429 after `refusal_s`. Implements `ChatSender`."""
+    """Answers after `service_s`; in a storm it refuses everything with 429 after `refusal_s`."""
 
     def __init__(
         self,

@@ -18,12 +18,15 @@ class BreakerRule:
         refusals: rate-limited attempts in a row, each admitted at limit 1, that open it.
         first_s: how long it stays open at first, when the provider names no time of its own.
         factor: what the time grows by with each probe that is refused.
+        longest_own_s: what it grows to; a probe every 20 s costs a provider nothing, and a storm that has passed is
+            noticed so soon, however long it was.
         longest_s: time at most, whatever the provider asks for: a bad `Retry-After` must not end a model for good.
     """
 
     refusals: int = 5
     first_s: float = 5.0
     factor: float = 2.0
+    longest_own_s: float = 20.0
     longest_s: float = 300.0
 
 
@@ -130,7 +133,7 @@ class Breaker:
 
     def _pause_s(self, outcome: RequestOutcome) -> float:
         # The exponent is bounded before it is used: factor ** 2000 is an OverflowError.
-        own = self.rule.first_s * self.rule.factor ** min(self.level, 64)
+        own = min(self.rule.longest_own_s, self.rule.first_s * self.rule.factor ** min(self.level, 64))
         return min(self.rule.longest_s, max(own, outcome.retry_after_s or 0.0))
 
     def _wait(self, until: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from headgate.campaign.figures import WorkerFigures
@@ -46,17 +47,19 @@ class WaitingEpisodes:
             self._parts.dispatcher.unpark(lease, now)
             self._figures.unparked(now)
 
-    def may_defer(self, task: Task, sample: Sample) -> bool:
-        """Return whether the task runs again in place of being recorded: nothing but admission kept it from an answer.
+    def explained(self, task: Task, sample: Sample) -> Sample:
+        """Return the sample with the true reason of an episode whose time was over while its request waited.
 
-        To be asked before `ended`. That is so when its provider refused it for its rate to the end, and when the
-        episode's time was over while its request waited.
+        To be asked before `ended`. Such a request was not sent at all: its provider was given no time to be late.
         """
-        if self._parts.requests is None or sample.error_kind is None:
-            self._deferrals.pop(task.task_id, None)
-            return False
-        was_waiting = task.task_id in self._waiting and sample.error_kind == ErrorKind.PROVIDER_TIMEOUT
-        if sample.error_kind != ErrorKind.RATE_LIMITED and not was_waiting:
+        if sample.error_kind != ErrorKind.PROVIDER_TIMEOUT or task.task_id not in self._waiting:
+            return sample
+        error = f"{sample.error}: its request was waiting for admission"
+        return replace(sample, error_kind=ErrorKind.RATE_LIMITED.value, error=error)
+
+    def may_defer(self, task: Task, sample: Sample) -> bool:
+        """Return whether the task runs again in place of being recorded: only the provider's limits kept its answer."""
+        if self._parts.requests is None or sample.error_kind != ErrorKind.RATE_LIMITED:
             self._deferrals.pop(task.task_id, None)
             return False
         count = self._deferrals.get(task.task_id, 0) + 1

@@ -99,6 +99,7 @@ class Workforce:
         may_run_again = False
         try:
             sample = await self._episode(granted, model, started_at)
+            sample = self._waiting.explained(task, sample)
             may_run_again = self._waiting.may_defer(task, sample)
         except BaseException as error:
             self._episodes = None  # stopping, or ending on a defect of ours: the group takes no new episode
