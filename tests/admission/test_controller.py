@@ -32,7 +32,7 @@ def test_no_more_are_in_flight_than_the_cap_and_the_rest_waits() -> None:
     waiting = world.wait()
     world.release(leases[0])
     assert waiting.lease is not None
-    assert world.controller.in_flight(A.provider) == 2
+    assert world.controller.views.in_flight(A.provider) == 2
 
 
 def test_a_cap_holds_over_all_domains_of_a_model_together() -> None:
@@ -48,7 +48,7 @@ def test_each_domain_has_a_limit_of_its_own_below_the_cap() -> None:
     lease = world.lease(CHAT)
     world.release(lease, REFUSED)
     world.later(3.0)
-    limits = {s.key.domain: s.limit for s in world.controller.snapshots(world.now)}
+    limits = {s.key.domain: s.limit for s in world.controller.views.snapshots(world.now)}
     for _ in range(4):
         world.lease(CHAT)
     world.wait(CHAT)
@@ -61,12 +61,12 @@ def test_the_smallest_cap_of_several_aliases_holds_and_a_difference_is_told_once
     world = World(cap=5)
     world.register(cap=3, alias="cheap")
     world.register(cap=4, alias="third")
-    assert world.controller.account_snapshot(A, world.now).cap == 3
+    assert world.controller.views.account_snapshot(A, world.now).cap == 3
     (differ,) = world.told(events.RequestCapsDiffer)
     assert (differ.caps, differ.used) == ({"m": 5, "cheap": 3}, 3)
     world.controller.unregister(A, "cheap", world.now)
     world.settle()
-    assert world.controller.account_snapshot(A, world.now).cap == 4
+    assert world.controller.views.account_snapshot(A, world.now).cap == 4
 
 
 @pytest.mark.parametrize("cap", [0, -1])
@@ -81,7 +81,7 @@ def test_a_weight_that_is_not_above_zero_is_refused(weight: float) -> None:
     world.lease()
     with pytest.raises(InvalidSettingError, match="weight of group 'g' must be > 0"):
         world.ask(weight=weight)
-    assert world.controller.waiting() == 0
+    assert world.controller.views.waiting() == 0
 
 
 def test_a_lowered_cap_lets_what_is_in_flight_run_on() -> None:
@@ -152,7 +152,7 @@ def test_inside_one_group_who_came_first_is_served_first() -> None:
     world = World(cap=1)
     lease = world.lease()
     tickets = [world.wait() for _ in range(5)]
-    while world.controller.waiting():
+    while world.controller.views.waiting():
         world.release(lease)
         lease = world.answered[-1].lease
     assert world.answered == tickets
@@ -291,7 +291,7 @@ def test_ten_thousand_cancellations_leave_nothing_behind() -> None:
         assert isinstance(ticket, Ticket)
         world.controller.cancel(ticket, world.now)
     world.settle()
-    assert world.controller.waiting() == 0
+    assert world.controller.views.waiting() == 0
     assert len(world.controller._agenda._deadlines) <= 10_000
     world.later(10.0)
     assert len(world.controller._agenda._deadlines) == 0
@@ -317,7 +317,7 @@ def test_only_the_first_release_of_a_lease_counts_and_others_say_why() -> None:
         "unknown",
         "wrong_generation",
     ]
-    assert world.controller.in_flight(A.provider) == 1
+    assert world.controller.views.in_flight(A.provider) == 1
 
 
 def test_a_copy_of_a_lease_stands_for_the_lease_until_a_later_attempt() -> None:
@@ -372,7 +372,7 @@ def test_a_shutdown_denies_who_waits_and_who_comes_and_takes_leases_back() -> No
     assert isinstance(answer, Denied)
     assert answer.reason is DenyReason.SHUTDOWN
     world.release(lease)
-    assert world.controller.in_flight(A.provider) == 0
+    assert world.controller.views.in_flight(A.provider) == 0
 
 
 def test_a_model_that_is_withdrawn_is_not_asked_any_more_and_is_forgotten_when_it_is_idle() -> None:
@@ -386,8 +386,8 @@ def test_a_model_that_is_withdrawn_is_not_asked_any_more_and_is_forgotten_when_i
     assert isinstance(answer, Denied)
     assert answer.reason is DenyReason.UNREGISTERED
     world.release(lease)
-    assert world.controller.account_snapshot(A, world.now) is None
-    assert world.controller.snapshots(world.now) == []
+    assert world.controller.views.account_snapshot(A, world.now) is None
+    assert world.controller.views.snapshots(world.now) == []
     world.register(cap=1)
     world.lease()
 

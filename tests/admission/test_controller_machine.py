@@ -119,7 +119,7 @@ class Admission(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS))
     def try_at_once(self, key: RequestKey) -> None:
-        free = self.controller.pressure(key, self.now) is None
+        free = self.controller.views.pressure(key, self.now) is None
         answer = self.controller.try_acquire(RequestItem(key), self.now)
         self.settle()
         if isinstance(answer, RequestLease):
@@ -244,21 +244,23 @@ class Admission(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         self.controller.validate(self.now)
-        assert self.controller.waiting() == len(self.waiting)
+        assert self.controller.views.waiting() == len(self.waiting)
         held = self.sending + self.kept
         assert len({lease.number for lease in held}) == len(held)
         for provider in self.slots:
-            assert self.controller.in_flight(provider) == sum(
+            assert self.controller.views.in_flight(provider) == sum(
                 1 for lease in held if lease.item.key.account.provider == provider
             )
         for account, caps in self.caps.items():
-            snapshot = self.controller.account_snapshot(account, self.now)
+            snapshot = self.controller.views.account_snapshot(account, self.now)
             assert (snapshot.cap if snapshot else 0) == min(caps.values(), default=0)
         if self.controller.changes_at > self.now:
-            for snapshot in self.controller.snapshots(self.now):
+            for snapshot in self.controller.views.snapshots(self.now):
                 told = self.pressure.get(snapshot.key)
                 if self.caps[snapshot.key.account]:
-                    assert told == self.controller.pressure(snapshot.key, self.now), "a change of pressure was not told"
+                    assert told == self.controller.views.pressure(snapshot.key, self.now), (
+                        "a change of pressure was not told"
+                    )
 
 
 TestAdmission = Admission.TestCase

@@ -14,11 +14,15 @@ class Agenda:
     """Deadlines of tickets and due times of accounts. Pure; owned by the controller.
 
     Both heaps keep what is out of date until its time comes, or until it is the greater part of them.
+
+    Attributes:
+        changes_at: not after the earliest of what is due; infinite when nothing is.
     """
 
-    __slots__ = ("_accounts", "_deadlines", "_kept", "_order")
+    __slots__ = ("_accounts", "_deadlines", "_kept", "_order", "changes_at")
 
     def __init__(self) -> None:
+        self.changes_at = math.inf
         self._deadlines: list[tuple[float, int, Ticket]] = []
         self._accounts: list[tuple[float, int, Account]] = []
         self._order = itertools.count()
@@ -27,6 +31,7 @@ class Agenda:
     def add_deadline(self, ticket: Ticket, deadline: float) -> None:
         """Have a waiting ticket given up at `deadline`."""
         heapq.heappush(self._deadlines, (deadline, ticket.number, ticket))
+        self.changes_at = min(self.changes_at, deadline)
         if len(self._deadlines) > 2 * self._kept + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[2].flow is not None]
             heapq.heapify(self._deadlines)
@@ -39,6 +44,7 @@ class Agenda:
         account.due_at = due_at
         if due_at < math.inf:
             heapq.heappush(self._accounts, (due_at, next(self._order), account))
+            self.changes_at = min(self.changes_at, due_at)
 
     def next_at(self) -> float:
         """Return when something is due; infinite when nothing is."""
@@ -48,6 +54,10 @@ class Agenda:
         while accounts and accounts[0][0] != accounts[0][2].due_at:
             heapq.heappop(accounts)
         return min(deadlines[0][0] if deadlines else math.inf, accounts[0][0] if accounts else math.inf)
+
+    def refresh(self) -> None:
+        """Find out when something is due next, after what was due has been taken out."""
+        self.changes_at = self.next_at()
 
     def pop_expired(self, now: float) -> Ticket | None:
         """Take out and return a waiting ticket whose deadline has come."""

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
-from headgate.admission.accounts import Account, Accounts, KeyState, Provider
-from headgate.admission.agenda import Agenda
+from headgate.admission.accounts import Account, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
-from headgate.admission.items import (
-    AccountSnapshot,
-    Denied,
-    DenyReason,
-    KeySnapshot,
-    Pressure,
-    PressureChanged,
-    PressureReason,
-    RequestItem,
-)
-from headgate.admission.keys import ProviderModel, RequestKey
-from headgate.admission.laws import Admitted, LimitChange, LimitLaw
+from headgate.admission.items import Denied, DenyReason, PressureReason, RequestItem
+from headgate.admission.keys import ProviderModel
+from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.limits import Limits
 from headgate.admission.outcomes import OutcomeKind, RequestOutcome
-from headgate.admission.snapshots import pressing_on, slots_of, snapshot_of_account, snapshot_of_key
+from headgate.admission.snapshots import AdmissionViews
 from headgate.admission.telling import Effects
+from headgate.admission.watch import PressureWatch
 from headgate.core import ReleaseOutcome
 from headgate.core.errors import InvalidSettingError
 
 _CANCELLED: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
-_LEAST_TICK_S: Final = 0.001
-"""A law that says `now` again and again must not keep the timer busy."""
 _DENIED_FOR: Final = {
     PressureReason.AGGREGATE_CAP: DenyReason.NO_CAPACITY,
     PressureReason.COOLDOWN: DenyReason.COOLDOWN,
@@ -52,6 +41,12 @@ class AdmissionController:
     Owned by one `RequestAdmission`, which calls it under a lock. Invariants (`validate`): counts of what is in flight
     equal the live leases; a ticket waits exactly while it is in one flow; nobody waits who could be admitted; a limit
     is exceeded only after it was lowered under its holders.
+
+    Attributes:
+        effects: what is to be carried out.
+        views: read-only views of all of it.
+        generation: this life of the controller; leases of another one are refused.
+        closed: why nothing is admitted any more; None while something is.
     """
 
     def __init__(
@@ -64,13 +59,13 @@ class AdmissionController:
     ) -> None:
         self.effects = Effects(trace_requests=trace_requests)
         self.generation = generation
-        self.changes_at = math.inf
         self.closed: str | None = None
-        self.is_watched = False
-        """Whether changes of pressure are to be told."""
-        self._accounts = Accounts(make_law, breaker or BreakerRule())
+        self._limits = Limits(make_law, breaker or BreakerRule(), self.effects)
+        self._accounts = self._limits.accounts
         self._keys = self._accounts.keys
-        self._agenda = Agenda()
+        self._agenda = self._limits.agenda
+        self._watch = PressureWatch(self.effects)
+        self.views = AdmissionViews(self._accounts)
         self._live: dict[int, RequestLease] = {}
         self._leases = 0
         self._tickets = 0
@@ -136,13 +131,12 @@ class AdmissionController:
             assert held is not None
         del self._live[held.number]
         if held.admitted is not None:
-            self._observe(held, outcome, now)
+            self._limits.observe(held, outcome, now)
         key = held.key
         account = key.account
-        provider = account.provider
         key.in_flight -= 1
         account.in_flight -= 1
-        provider.in_flight -= 1
+        account.provider.in_flight -= 1
         if self.effects.trace_requests:
             self.effects.released(held, outcome.kind.value, now)
         self._after(account, now)
@@ -160,7 +154,7 @@ class AdmissionController:
             refusal = refusal or ReleaseOutcome.UNKNOWN
             self.effects.release_refused(lease, refusal.value)
             return refusal
-        self._observe(held, outcome, now)
+        self._limits.observe(held, outcome, now)
         self._after(held.key.account, now)
         return ReleaseOutcome.RELEASED
 
@@ -194,22 +188,14 @@ class AdmissionController:
         Raises:
             InvalidSettingError: if `cap` is below 1.
         """
-        if cap < 1:
-            raise InvalidSettingError(f"the cap of {alias} on requests in flight must be >= 1 (got {cap})")
-        known = self._accounts.by_name.get(name)
-        is_new = known is None or known.caps.get(alias) != cap
-        account = self._accounts.account(name)
-        account.caps[alias] = cap
-        if is_new:
-            self.effects.registered(account, alias)
-        self._recap(account, now)
+        self._after(self._limits.register(name, cap, alias, now), now)
 
     def unregister(self, name: ProviderModel, alias: str, now: float) -> None:
         """Withdraw an alias. Without any alias a model is not asked any more; what is in flight runs on."""
-        account = self._accounts.by_name.get(name)
-        if account is None or account.caps.pop(alias, None) is None:
+        account = self._limits.unregister(name, alias, now)
+        if account is None:
             return
-        self._recap(account, now)
+        self._after(account, now)
         if account.caps:
             return
         denied = Denied(DenyReason.UNREGISTERED, detail=f"{name} was withdrawn")
@@ -224,25 +210,18 @@ class AdmissionController:
         Raises:
             InvalidSettingError: if `slots` is below 0.
         """
-        if slots is not None and slots < 0:
-            raise InvalidSettingError(f"the slots of {provider} must be >= 0 (got {slots})")
-        state = self._accounts.provider(provider)
-        before = slots_of(state)
-        if before == slots:
-            return
         if self.changes_at <= now:
             self.tick(now)
-        state.slots = math.inf if slots is None else slots
-        self.effects.slots_changed(provider, before, slots)
+        state = self._limits.set_slots(provider, slots)
         self._pump(state, now)
-        if self.is_watched:
-            self._note_all(state, now)
+        if self._watch.is_on:
+            self._watch.note_provider(state, now)
 
     def set_law(self, make_law: Callable[[int], LimitLaw], now: float) -> None:
         """Learn the limits from now on by another law, or by another setting of it; they begin afresh."""
         self._accounts.fresh_laws(make_law)
         for account in self._accounts.by_name.values():
-            self._schedule(account, now)
+            self._limits.schedule(account, now)
             self._after(account, now)
 
     def shutdown(self, reason: str, now: float) -> None:
@@ -254,13 +233,18 @@ class AdmissionController:
 
     def watch(self, now: float) -> None:
         """Tell changes of pressure from now on, beginning with every key that is under pressure."""
-        self.is_watched = True
+        self._watch.is_on = self._limits.is_watched = True
         for provider in self._accounts.providers.values():
-            self._note_all(provider, now)
+            self._watch.note_provider(provider, now)
             for account in provider.accounts.values():
-                self._schedule(account, now)
+                self._limits.schedule(account, now)
 
     # Time.
+
+    @property
+    def changes_at(self) -> float:
+        """When time alone changes something that somebody waits for or watches; infinite when nothing does."""
+        return self._agenda.changes_at
 
     def tick(self, now: float) -> None:
         """Let time pass: deadlines, ends of cooldowns, limits that grow by themselves."""
@@ -270,62 +254,16 @@ class AdmissionController:
             self.effects.refused(ticket, denied, now, timed_out=True)
         while (account := self._agenda.pop_due(now)) is not None:
             for key in account.keys.values():
-                change = key.law.tick(now)
-                if change is not None:
-                    self.effects.limit_changed(key, change)
-            self._schedule(account, now)
-            self._after(account, now)
-        self.changes_at = self._agenda.next_at()
-
-    # Views.
-
-    def pressure(self, key: RequestKey, now: float) -> Pressure | None:
-        """Return what a request of `key` would have to wait for; None if nothing, or if its model is not registered."""
-        state = self._keys.get(key)
-        if state is not None:
-            return state.pressure(now)
-        account = self._accounts.by_name.get(key.account)
-        if account is None:
-            return None
-        return account.pressure(now) or (Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None)
-
-    def snapshot(self, key: RequestKey, now: float) -> KeySnapshot | None:
-        """Return one key as it is now; None when no request of it was ever made."""
-        state = self._keys.get(key)
-        return None if state is None else snapshot_of_key(state, now)
-
-    def snapshots(self, now: float) -> list[KeySnapshot]:
-        """Return every key that was ever asked for."""
-        return [snapshot_of_key(key, now) for key in self._keys.values()]
-
-    def account_snapshot(self, name: ProviderModel, now: float) -> AccountSnapshot | None:
-        """Return a model at a provider as it is now; None when it is not registered."""
-        account = self._accounts.by_name.get(name)
-        return None if account is None else snapshot_of_account(account, now)
-
-    def account_snapshots(self, now: float) -> list[AccountSnapshot]:
-        """Return every registered model."""
-        return [snapshot_of_account(account, now) for account in self._accounts.by_name.values()]
-
-    def pressing(self, provider: str, now: float) -> int:
-        """Return how many waiters more slots of a provider would let go at once."""
-        state = self._accounts.providers.get(provider)
-        return 0 if state is None else pressing_on(state, now)
-
-    def in_flight(self, provider: str) -> int:
-        """Return how many requests are in flight at a provider."""
-        state = self._accounts.providers.get(provider)
-        return 0 if state is None else state.in_flight
-
-    def waiting(self) -> int:
-        """Return how many requests wait."""
-        return sum(provider.waiters.count for provider in self._accounts.providers.values())
+                self._limits.grow(key, now)
+            self._limits.schedule(account, now)
+            self._hand_over(account, now)
+        self._agenda.refresh()
 
     # Decisions.
 
     def _key_for(self, item: RequestItem, now: float) -> KeyState | Denied:
         """Return the state that an item is admitted under, with everything done that time has brought about."""
-        if self.changes_at <= now:
+        if self._agenda.changes_at <= now:
             self.tick(now)
         if self.closed is not None:
             return Denied(DenyReason.SHUTDOWN, detail=self.closed)
@@ -334,13 +272,10 @@ class AdmissionController:
             key = self._accounts.key(item.key)
             if key is None:
                 return Denied(DenyReason.UNREGISTERED, detail=f"{item.key.account} is not registered")
-            if self.is_watched:
-                self._note_key(key, now)
-        if key.in_flight >= key.law.limit:
-            change = key.law.tick(now)
-            if change is not None:
-                self.effects.limit_changed(key, change)
-                self._after(key.account, now)
+            if self._watch.is_on:
+                self._watch.note_key(key, now)
+        if key.in_flight >= key.law.limit and self._limits.grow(key, now):
+            self._after(key.account, now)
         return key
 
     def _grant(self, key: KeyState, item: RequestItem, now: float) -> RequestLease:
@@ -356,8 +291,8 @@ class AdmissionController:
             account.breaker.admitted(number)
         if self.effects.trace_requests:
             self.effects.granted(lease, key.in_flight)
-        if self.is_watched:
-            self._note(account, now)
+        if self._watch.is_on:
+            self._watch.note(account, now)
         return lease
 
     def _enqueue(self, ticket: Ticket, key: KeyState, now: float) -> Ticket | Denied:
@@ -378,13 +313,12 @@ class AdmissionController:
         key.peak_waiting = max(key.peak_waiting, key.waiting)
         if item.deadline is not None:
             self._agenda.add_deadline(ticket, item.deadline)
-            self.changes_at = min(self.changes_at, item.deadline)
         if key.waiting == 1:
             key.queued_since = now
-            self._schedule(key.account, now)
+            self._limits.schedule(key.account, now)
         self.effects.waiting(ticket, key, pressure.reason.value if pressure else "")
-        if self.is_watched:
-            self._note(key.account, now)
+        if self._watch.is_on:
+            self._watch.note(key.account, now)
         return ticket
 
     def _leave(self, ticket: Ticket, now: float) -> None:
@@ -394,8 +328,8 @@ class AdmissionController:
         flow.key.account.provider.waiters.remove(ticket)
         if not flow.key.waiting:
             self.effects.drained(flow.key, now)
-        if self.is_watched:
-            self._note(flow.key.account, now)
+        if self._watch.is_on:
+            self._watch.note(flow.key.account, now)
 
     def _refuse_all(self, key: KeyState, denied: Denied, now: float) -> None:
         for ticket in [ticket for flow in key.flows.values() for ticket in flow.tickets.values()]:
@@ -410,56 +344,22 @@ class AdmissionController:
             return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
         return None if held.epoch == lease.epoch else ReleaseOutcome.STALE
 
-    def _observe(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> None:
-        """Let limit and breaker learn from the end of an attempt."""
-        admitted, lease.admitted = lease.admitted, None
-        assert admitted is not None
-        key = lease.key
-        key.last_outcome = outcome.kind.value
-        law = lease.law
-        changes = law.observe(admitted, outcome, key.in_flight, now) if law is key.law else []
-        account = key.account
-        if outcome.kind is OutcomeKind.SUCCESS:
-            key.rate_limits = 0
-            if not changes and account.breaker.is_calm:
-                return
-        self._learnt(lease, admitted, outcome, changes, now)
-
-    def _learnt(
-        self,
-        lease: RequestLease,
-        admitted: Admitted,
-        outcome: RequestOutcome,
-        changes: list[LimitChange],
-        now: float,
-    ) -> None:
-        key = lease.key
-        account = key.account
-        account.blocked_until = max(account.blocked_until, key.law.blocked_until)
-        move = account.breaker.observe(lease.number, admitted, outcome, now)
-        if outcome.kind is OutcomeKind.RATE_LIMITED:
-            key.rate_limits += 1
-            until = account.blocked_until if account.breaker.is_closed else account.breaker.until
-            self.effects.rate_limited(lease, outcome.retry_after_s, until - now)
-        for change in changes:
-            self.effects.limit_changed(key, change)
-        if move is not None:
-            self.effects.breaker_moved(account, move, now)
-        self._schedule(account, now)
-
     def _after(self, account: Account, now: float) -> None:
-        """Hand over what became free in an account, and tell whose pressure changed."""
-        if self.changes_at <= now:
+        """Do what time has brought about, then hand over what became free in an account."""
+        if self._agenda.changes_at <= now:
             self.tick(now)
-        provider = account.provider
-        waiters = provider.waiters
+        self._hand_over(account, now)
+
+    def _hand_over(self, account: Account, now: float) -> None:
+        """Serve who waits for an account that may have become free, and tell whose pressure changed."""
+        waiters = account.provider.waiters
         if waiters.count:
             for key in account.keys.values():
                 if key.waiting and key.admits(now):
                     waiters.open(key)
-            self._pump(provider, now)
-        if self.is_watched:
-            self._note(account, now)
+            self._pump(account.provider, now)
+        if self._watch.is_on:
+            self._watch.note(account, now)
 
     def _pump(self, provider: Provider, now: float) -> None:
         """Serve waiters of a provider in their order for as long as one can be admitted."""
@@ -476,67 +376,9 @@ class AdmissionController:
             if key.is_open and not key.admits(now):
                 waiters.close(key)
 
-    def _recap(self, account: Account, now: float) -> None:
-        """Take the smallest cap of an account's aliases into force."""
-        before, account.cap = account.cap, min(account.caps.values(), default=0)
-        differ = len(set(account.caps.values())) > 1
-        if differ and not account.caps_differ:
-            self.effects.caps_differ(account)
-        account.caps_differ = differ
-        if before == account.cap:
-            return
-        if before:
-            self.effects.cap_changed(account, before)
-        for key in account.keys.values() if account.cap else ():
-            change = key.law.set_max(account.cap, now)
-            if change is not None:
-                self.effects.limit_changed(key, change)
-        self._schedule(account, now)
-        self._after(account, now)
-
-    def _schedule(self, account: Account, now: float) -> None:
-        """Have an account looked at when time alone changes it, if anybody would know the difference."""
-        keys = [key for key in account.keys.values() if key.waiting or self.is_watched]
-        due_at = math.inf
-        if keys:
-            ends = (account.blocked_until, math.inf if account.breaker.is_closed else account.breaker.until)
-            due_at = min((end for end in ends if end > now), default=math.inf)
-            for key in keys:
-                at = key.law.next_change_at(now)
-                if at is not None:
-                    due_at = min(due_at, max(at, now + _LEAST_TICK_S))
-        self._agenda.set_due(account, due_at)
-        self.changes_at = min(self.changes_at, due_at)
-
     def _forget(self, account: Account) -> None:
-        """Drop an account that nobody may ask and that nothing is in flight at."""
-        self._agenda.set_due(account, math.inf)
-        self._accounts.forget(account)
-        for key in account.keys.values():
-            if key.told is not None:
-                self.effects.pending.append(PressureChanged(key.key, None))
-
-    # Pressure.
-
-    def _note(self, account: Account, now: float) -> None:
-        provider = account.provider
-        if provider.is_full is not provider.was_full:
-            self._note_all(provider, now)
-            return
-        for key in account.keys.values():
-            self._note_key(key, now)
-
-    def _note_all(self, provider: Provider, now: float) -> None:
-        provider.was_full = provider.is_full
-        for account in provider.accounts.values():
-            for key in account.keys.values():
-                self._note_key(key, now)
-
-    def _note_key(self, key: KeyState, now: float) -> None:
-        pressure = key.pressure(now)
-        if pressure != key.told:
-            key.told = pressure
-            self.effects.pending.append(PressureChanged(key.key, pressure))
+        self._limits.forget(account)
+        self._watch.forget(account)
 
     def validate(self, now: float) -> None:
         """Assert the invariants of the class, of its accounts, and of its waiters."""

@@ -62,6 +62,7 @@ class RequestAdmission:
 
     def __init__(self, controller: AdmissionController, clock: Clock, emit: Emit) -> None:
         self._controller = controller
+        self._views = controller.views
         self._now = clock.monotonic
         self._clock = clock
         self._emit = emit
@@ -215,42 +216,42 @@ class RequestAdmission:
     def pressure(self, key: RequestKey) -> Pressure | None:
         """Return what a request of `key` would have to wait for now; None if nothing."""
         with self._lock:
-            return self._controller.pressure(key, self._now())
+            return self._views.pressure(key, self._now())
 
     def pressing(self, provider: str) -> int:
         """Return how many waiters more slots of a provider would let go at once."""
         with self._lock:
-            return self._controller.pressing(provider, self._now())
+            return self._views.pressing(provider, self._now())
 
     def in_flight(self, provider: str) -> int:
         """Return how many requests are in flight at a provider."""
         with self._lock:
-            return self._controller.in_flight(provider)
+            return self._views.in_flight(provider)
 
     def waiting(self) -> int:
         """Return how many requests wait for admission."""
         with self._lock:
-            return self._controller.waiting()
+            return self._views.waiting()
 
     def snapshot(self, key: RequestKey) -> KeySnapshot | None:
         """Return one key as it is now; None when no request of it was ever made."""
         with self._lock:
-            return self._controller.snapshot(key, self._now())
+            return self._views.snapshot(key, self._now())
 
     def snapshots(self) -> list[KeySnapshot]:
         """Return every key that was ever asked for."""
         with self._lock:
-            return self._controller.snapshots(self._now())
+            return self._views.snapshots(self._now())
 
     def account_snapshot(self, name: ProviderModel) -> AccountSnapshot | None:
         """Return a model at a provider as it is now; None when it is not registered."""
         with self._lock:
-            return self._controller.account_snapshot(name, self._now())
+            return self._views.account_snapshot(name, self._now())
 
     def account_snapshots(self) -> list[AccountSnapshot]:
         """Return every registered model."""
         with self._lock:
-            return self._controller.account_snapshots(self._now())
+            return self._views.account_snapshots(self._now())
 
     def validate(self) -> None:
         """Assert the invariants of the controller."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from types import MappingProxyType
 
-from headgate.admission.accounts import Account, KeyState, Provider
-from headgate.admission.items import AccountSnapshot, KeySnapshot
+from headgate.admission.accounts import Account, Accounts, KeyState, Provider
+from headgate.admission.items import AccountSnapshot, KeySnapshot, Pressure, PressureReason
+from headgate.admission.keys import ProviderModel, RequestKey
 
 
 def snapshot_of_key(key: KeyState, now: float) -> KeySnapshot:
@@ -65,3 +66,54 @@ def _pressing(account: Account, now: float) -> int:
         return 0
     room = 1 if not account.breaker.is_closed else account.cap - account.in_flight
     return min(room, sum(min(key.waiting, max(0, key.law.limit - key.in_flight)) for key in account.keys.values()))
+
+
+class AdmissionViews:
+    """What others may see of the controller. Read-only, and nothing is made before somebody asks."""
+
+    __slots__ = ("_accounts",)
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def pressure(self, key: RequestKey, now: float) -> Pressure | None:
+        """Return what a request of `key` would have to wait for; None if nothing, or if its model is not registered."""
+        state = self._accounts.keys.get(key)
+        if state is not None:
+            return state.pressure(now)
+        account = self._accounts.by_name.get(key.account)
+        if account is None:
+            return None
+        return account.pressure(now) or (Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None)
+
+    def snapshot(self, key: RequestKey, now: float) -> KeySnapshot | None:
+        """Return one key as it is now; None when no request of it was ever made."""
+        state = self._accounts.keys.get(key)
+        return None if state is None else snapshot_of_key(state, now)
+
+    def snapshots(self, now: float) -> list[KeySnapshot]:
+        """Return every key that was ever asked for."""
+        return [snapshot_of_key(key, now) for key in self._accounts.keys.values()]
+
+    def account_snapshot(self, name: ProviderModel, now: float) -> AccountSnapshot | None:
+        """Return a model at a provider as it is now; None when it is not registered."""
+        account = self._accounts.by_name.get(name)
+        return None if account is None else snapshot_of_account(account, now)
+
+    def account_snapshots(self, now: float) -> list[AccountSnapshot]:
+        """Return every registered model."""
+        return [snapshot_of_account(account, now) for account in self._accounts.by_name.values()]
+
+    def pressing(self, provider: str, now: float) -> int:
+        """Return how many waiters more slots of a provider would let go at once."""
+        state = self._accounts.providers.get(provider)
+        return 0 if state is None else pressing_on(state, now)
+
+    def in_flight(self, provider: str) -> int:
+        """Return how many requests are in flight at a provider."""
+        state = self._accounts.providers.get(provider)
+        return 0 if state is None else state.in_flight
+
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return sum(provider.waiters.count for provider in self._accounts.providers.values())
