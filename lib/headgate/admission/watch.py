@@ -17,7 +17,7 @@ class PressureWatch:
         self.is_on = False
 
     def note(self, account: Account, now: float) -> None:
-        """Tell what a decision about an account changed: on its keys, or on all of a provider that became full or free."""
+        """Tell what a decision changed: on the keys of its account, or of its provider where that became full or free."""
         provider = account.provider
         if provider.is_full is not provider.was_full:
             self.note_provider(provider, now)
