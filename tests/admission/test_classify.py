@@ -27,7 +27,7 @@ def of_openai(status: int, **headers: str) -> openai.APIStatusError:
     return openai.APIStatusError(f"HTTP {status}", response=response, body=None)
 
 
-class Nameless(Exception):
+class NamelessError(Exception):
     """An exception of some other client that only has a status."""
 
     def __init__(self, status_code: object) -> None:
@@ -61,11 +61,11 @@ class Nameless(Exception):
         (aiohttp.ServerDisconnectedError(), ErrorKind.CONNECTION, "provider_failure"),
         (aiohttp.ClientPayloadError(), ErrorKind.CONNECTION, "provider_failure"),
         (ConnectionRefusedError(), ErrorKind.CONNECTION, "provider_failure"),
-        (Nameless(429), ErrorKind.RATE_LIMITED, "rate_limited"),
-        (Nameless(529), ErrorKind.PROVIDER_FAILURE, "provider_failure"),
-        (Nameless("429"), None, "unexpected_exception"),
-        (Nameless(True), None, "unexpected_exception"),
-        (Nameless(7), None, "unexpected_exception"),
+        (NamelessError(429), ErrorKind.RATE_LIMITED, "rate_limited"),
+        (NamelessError(529), ErrorKind.PROVIDER_FAILURE, "provider_failure"),
+        (NamelessError("429"), None, "unexpected_exception"),
+        (NamelessError(True), None, "unexpected_exception"),
+        (NamelessError(7), None, "unexpected_exception"),
         (asyncio.CancelledError(), None, "local_cancelled"),
         (concurrent.futures.CancelledError(), None, "local_cancelled"),
         (KeyboardInterrupt(), None, "local_cancelled"),
@@ -104,7 +104,7 @@ def test_what_a_provider_asks_to_wait_is_read_from_the_headers_of_any_client(
 
 @given(st.text(), st.floats(allow_nan=True))
 def test_no_header_makes_it_raise_or_ask_for_more_than_an_hour(text: str, wall: float) -> None:
-    error = Nameless(429)
+    error = NamelessError(429)
     error.headers = {"Retry-After": text}  # type: ignore[attr-defined]
     outcome = classify(error, wall=wall)
     assert outcome.kind is OutcomeKind.RATE_LIMITED
