@@ -46,9 +46,10 @@ def test_a_doubled_cap_is_used_within_a_minute() -> None:
     assert record.limit_over(120.0, 140.0)[1] >= 72.0
 
 
-def test_after_five_minutes_of_refusals_the_capacity_is_used_within_a_minute_and_nothing_is_lost() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_after_five_minutes_of_refusals_the_capacity_is_used_within_a_minute_and_nothing_is_lost(seed: int) -> None:
     script = ProviderScript(storm=(60.0, 360.0))
-    record = load(script, AdaptiveLaw(100), seed=4, seconds=440.0)
+    record = load(script, AdaptiveLaw(100), seed=seed, seconds=440.0)
     late = sum(at >= 420.0 for at in record.answered_at)
     assert late >= 0.9 * 20 * 20
     assert record.lost == 0

@@ -82,8 +82,10 @@ class QueueGuard:
         level = None if latency_s is None else level_of(latency_s)
         if level is not None and self._phase is _Phase.WATCHING and self._base is not None:
             self._recent += (level - self._recent) / self._settings.recent
-            self._is_slow = self._recent - self._base > self._settings.slow_at_once
-            if self._is_slow and self._is_surely_slow(limit):
+            # Only above the limit of the base: while a limit is drained to, the last to end are the longest.
+            rise = self._recent - self._base
+            self._is_slow = rise > self._settings.slow_at_once and limit > 1.3 * self._base_limit
+            if self._is_slow and rise > self._settings.certainty * self._recent_error():
                 return self._settle(limit)
         if not self._cohorts.ended(cohort, level):
             return None
@@ -94,11 +96,9 @@ class QueueGuard:
 
     # Watching.
 
-    def _is_surely_slow(self, limit: int) -> bool:
-        assert self._base is not None
+    def _recent_error(self) -> float:
         # An average with a memory of n has the spread of 2 n independent values.
-        error = self._cohorts.error(2 * self._settings.recent, self._base_count)
-        return limit > 1.3 * self._base_limit and self._recent - self._base > self._settings.certainty * error
+        return self._cohorts.error(2 * self._settings.recent, self._base_count)
 
     def _settle(self, limit: int) -> Proposal:
         """Step down at once, without trusting the level: it lags behind a limit that grows."""
