@@ -450,6 +450,17 @@ def test_pressure_on_one_model_never_idles_the_other() -> None:
     assert run_virtual(main())[:4] == ["z"] * 4
 
 
+def test_rows_of_a_model_in_cooldown_keep_no_other_models_rows_from_being_opened() -> None:
+    async def main() -> float:
+        rows = [*single(6, "a"), *single(8, "z")]
+        world = World(rows, _takes_a_second, capacity=2, frontier=FrontierRules(1, 100))
+        world.dispatcher.set_pressure("a", "cooldown", until=4.0)
+        await world.run()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == pytest.approx(7.0)  # 14 s of work on 2 units, none of which was ever idle
+
+
 def test_a_reserve_that_lapses_wakes_the_loop() -> None:
     policy = BoundedBorrow(reserve_share=0.5, reserve_for_s=3.0)
     world, result = run_virtual(_ran(single(8), capacity=4, policy=policy, frontier=FrontierRules(8, 8)))

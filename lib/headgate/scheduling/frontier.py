@@ -66,7 +66,7 @@ class FrontierView:
         queued: ready tasks.
         limit: units of the model resource; None when the run has no such resource.
         free: of them, not held.
-        demand: units that ready tasks want.
+        demand: units that ready tasks want which may start.
         warming: units that open row groups will want, which have not come that far yet.
         is_pressed: whether the endpoints are known to be saturated, whatever the queue says.
     """

@@ -267,16 +267,17 @@ class DispatchLoop:
         return True
 
     def _view(self) -> FrontierView:
-        rows, book = self.rows, self.dispatcher.book
+        rows, book, queue = self.rows, self.dispatcher.book, self.dispatcher.queue
         limit = book.limits.get(self._model_resource)
         return FrontierView(
             active=len(rows.open),
             active_rows=rows.active_rows,
             next_rows=rows.next.rows if rows.next is not None else 0,
-            queued=len(self.dispatcher.queue),
+            queued=len(queue),
             limit=limit,
             free=book.available(self._model_resource),
-            demand=self.dispatcher.queue.demand(self._model_resource),
+            # What cannot start now wants nothing now: it keeps no sample of another model from being opened.
+            demand=queue.demand(self._model_resource) - queue.stuck(self._model_resource),
             warming=rows.warming,
         )
 

@@ -97,6 +97,7 @@ class ReadyShelves:
         self._shelves: dict[Units, Shelf] = {}
         self._by_needs: dict[int, tuple[Mapping[str, int], Shelf]] = {}
         self._states: dict[str, int] = {}
+        self._closed: set[str] = set()
         self.virtual_time = 0.0
 
     def __len__(self) -> int:
@@ -133,6 +134,14 @@ class ReadyShelves:
         """Return the units of a resource that ready tasks want."""
         return sum(len(s) * s.needs[resource] for s in self._shelves.values() if resource in s.needs)
 
+    def stuck(self, resource: str) -> int:
+        """Return the units of a resource that ready tasks want whose lane is closed. O(closed lanes)."""
+        return sum(
+            s.needs[resource] * sum(s.by_model[model] for model in self._closed)
+            for s in self._shelves.values()
+            if resource in s.needs
+        )
+
     def shelves(self) -> Iterable[Shelf]:
         """Return all shelves."""
         return self._shelves.values()
@@ -168,6 +177,10 @@ class ReadyShelves:
         if self._states.get(model) == state:
             return
         self._states[model] = state
+        if state == CLOSED:
+            self._closed.add(model)
+        else:
+            self._closed.discard(model)
         for shelf in self._shelves.values():
             shelf.set_state(model, state)
 

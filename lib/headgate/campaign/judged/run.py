@@ -10,7 +10,7 @@ from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.early_stop import EarlyStop
 from headgate.campaign.judged.cells import opened_tasks
-from headgate.campaign.judged.frontier import PatientFrontier, frontier_rules, stuck_rollouts
+from headgate.campaign.judged.frontier import frontier_rules
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
 from headgate.campaign.judged.rows import AGGREGATE, JUDGE_CALLS, LOCAL, LOCAL_LANE, ROLLOUT, WORKERS, Row
@@ -148,20 +148,18 @@ class JudgedRun:
         self._emit(
             JudgingStarted(settings.campaign, plan.run_id, plan.judge.key, settings.judgements, self._due, reopened)
         )
-        rules = frontier_rules(settings.max_unjudged)
         loop = DispatchLoop(
             self._dispatcher,
             self._row_groups(tasks),
             self._stages.work,
             clock=self._clock,
-            frontier=rules,
+            frontier=frontier_rules(settings.max_unjudged),
             model_resource=WORKERS,
             retries=RETRIES,
             tolerant_stages=(AGGREGATE,),
             trace=Trace(self._emit, plan.wants, plan.run_id, self._stages.trace_of),
             health_every_s=settings.status_interval_s,
         )
-        loop.frontier = PatientFrontier(rules, stuck_rollouts(self._dispatcher, tuple(self._models)))
         self._connect(loop)
         return loop
 
