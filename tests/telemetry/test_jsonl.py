@@ -228,3 +228,16 @@ def test_events_dropped_at_the_very_end_are_noted_when_the_file_closes(tmp_path,
     blocked.set()
     stream.close()
     assert sum(line["fields"]["events"] for line in lines_of(path) if line["event"] == "events_dropped") == 14
+
+
+def test_a_name_that_becomes_a_secret_later_is_masked_from_then_on(tmp_path):
+    path = tmp_path / "log.jsonl"
+    stream, _ = stream_into(path)
+    stream.emit(events.RosterRefreshFailed("velvet-orchid-7", 3))
+    stream.close()
+    assert lines_of(path)[0]["fields"]["error"] == "velvet-orchid-7"
+    Secret("velvet-orchid-7")
+    stream, _ = stream_into(path)
+    stream.emit(events.RosterRefreshFailed("velvet-orchid-7", 3))
+    stream.close()
+    assert lines_of(path)[1]["fields"]["error"] == "[redacted]"

@@ -21,7 +21,7 @@ from headgate.core.lease import Denied, Lease, LeaseBook, ReleaseOutcome
 from headgate.core.limits import student_limits, t_975, wilson_limits
 from headgate.core.model import Model
 from headgate.core.sample import ErrorKind, Sample
-from headgate.core.secrets import Secret, redacted
+from headgate.core.secrets import Secret, redacted, secrets_known
 from headgate.core.task import ONE_WORKER, Task, sample_task
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "new_trace_id",
     "redacted",
     "sample_task",
+    "secrets_known",
     "seed_of",
     "status",
     "student_limits",

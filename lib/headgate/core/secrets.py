@@ -51,6 +51,11 @@ class Secret:
         return (Secret, (self._value,))
 
 
+def secrets_known() -> int:
+    """Return how many secrets were created in this process: while it stays, `redacted` gives the same for the same."""
+    return len(_known)
+
+
 def redacted(text: str, *, limit_chars: int = 2_000) -> str:
     """Return `text` without any secret created in this process or anything shaped like a provider's key.
 

@@ -6,9 +6,10 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Set
+from functools import lru_cache
 from typing import Final
 
-from headgate.core import Sample, events, redacted
+from headgate.core import Sample, events, redacted, secrets_known
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 
@@ -18,6 +19,7 @@ _UNPRINTABLE: Final = re.compile(
     "\ud800-\udfff]"  # lone surrogates: not encodable
 )
 _SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_CACHED_CHARS: Final = 120
 _JSON_INT_LIMIT: Final = 2**63
 _field_names: dict[type, tuple[str, ...]] = {}
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -30,7 +32,15 @@ def printable(text: str) -> str:
 
 def safe_text(text: str, *, limit_chars: int = 2_000) -> str:
     """Return `text` without secrets, printable and cut to about `limit_chars`: fit for any log, page or table."""
-    return printable(redacted(text, limit_chars=limit_chars))
+    if len(text) > _CACHED_CHARS or len(text) > limit_chars:
+        return printable(redacted(text, limit_chars=limit_chars))
+    return _safe_short_text(text, secrets_known())
+
+
+@lru_cache(maxsize=16_384)
+def _safe_short_text(text: str, _: int) -> str:
+    """The same for names and ids, which stand in event after event: masking them anew is most of a line's cost."""
+    return printable(redacted(text))
 
 
 def event_name(kind: type[events.Event]) -> str:
