@@ -222,12 +222,20 @@ def test_waits_double_when_the_error_names_no_time_and_have_a_bound() -> None:
 def test_a_storm_loses_no_sample() -> None:
     async def work(_one: Task) -> None:
         if asyncio.get_running_loop().time() < 300.0:
-            raise RetryLaterError("rate limited", wait_s=20.0)
+            raise RetryLaterError("rate limited", wait_s=2.0)
         await asyncio.sleep(1.0)
 
-    rules = RetryRules(max_attempts=1_000)
-    _, result = run_virtual(_ran(single(30), work, retries=rules))
+    _, result = run_virtual(_ran(single(30), work))
     assert (result.completed, result.failed, result.dropped) == (30, 0, 0)
+
+
+def test_a_task_that_has_been_failing_for_long_enough_fails_for_good() -> None:
+    async def work(_one: Task) -> None:
+        raise RetryLaterError("rate limited", wait_s=10.0)
+
+    world, result = run_virtual(_ran(single(1), work, retries=RetryRules(for_s=25.0)))
+    assert (result.failed, result.retried) == (1, 3)
+    assert world.told[-1][0] == pytest.approx(30.0)
 
 
 # Failures, defects, stops.

@@ -29,15 +29,17 @@ EVERYTHING_DONE: Final = "everything is done"
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """How often a task may be tried again, and when if its error does not say.
+    """How long a task may be tried again, and when if its error does not say.
 
     Attributes:
         max_attempts: runs of one task at most; the last failure is for good.
+        for_s: seconds since its first failure after which the next one is for good, too.
         wait_s: seconds before the second run; doubles with each further one.
         max_wait_s: seconds at most, also for what an error asks for.
     """
 
-    max_attempts: int = 8
+    max_attempts: int = 1_000
+    for_s: float = 3_600.0
     wait_s: float = 1.0
     max_wait_s: float = 300.0
 
@@ -133,6 +135,7 @@ class DispatchLoop:
         self._wake = asyncio.Event()
         self._order = itertools.count()
         self._deferred: list[tuple[float, int, Task]] = []
+        self._failing_since: dict[TaskId, float] = {}
         self._running: dict[TaskId, asyncio.Task[None]] = {}
         self._defect: Exception | None = None
         dispatcher.on_change = self._wake.set
@@ -347,9 +350,11 @@ class DispatchLoop:
             self.stopped_by = self.stopped_by or "internal error"
             self._defect = self._defect or verdict.error
             raise verdict.error
-        if isinstance(verdict, Retry) and task.attempt < self._retries.max_attempts:
+        if isinstance(verdict, Retry) and self._may_retry(task, now):
             self._defer(task, verdict, now)
-        elif verdict is None:
+            return
+        self._failing_since.pop(task.task_id, None)
+        if verdict is None:
             self.completed += 1
             self._early_stop.observe(failed=False)
             progress = self.graph.done(task.task_id)
@@ -367,6 +372,10 @@ class DispatchLoop:
         if self._early_stop.observe(failed=True):
             self._events.stopped_early(self._early_stop)
             self.stop("too many tasks failed")
+
+    def _may_retry(self, task: Task, now: float) -> bool:
+        since = self._failing_since.setdefault(task.task_id, now)
+        return task.attempt < self._retries.max_attempts and now - since < self._retries.for_s
 
     def _defer(self, task: Task, retry: Retry, now: float) -> None:
         wait_s = self._retries.wait_for(retry, task.attempt)
