@@ -246,7 +246,11 @@ class Settings(AdmissionSettings, SchedulingSettings, JudgeSettings, TelemetrySe
         description="Deadline of one attempt of a chat request.",
     )
     request_attempts: int = Field(
-        4, ge=1, le=20, validation_alias=own_name("REQUEST_ATTEMPTS"), description="Attempts of a chat request at most."
+        4,
+        ge=1,
+        le=20,
+        validation_alias=own_name("REQUEST_ATTEMPTS"),
+        description="Attempts of a chat request that may fail; one that is refused for its rate (429) is waited for.",
     )
     streaming: bool = Field(False, validation_alias=own_name("STREAMING"), description="Ask for streamed answers.")
     keep_conversations: bool = Field(
