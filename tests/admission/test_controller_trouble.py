@@ -199,16 +199,25 @@ def test_changes_of_pressure_are_told_once_each_when_somebody_watches() -> None:
     ]
 
 
-def test_a_provider_that_is_full_is_pressure_on_each_of_its_models() -> None:
+def test_a_provider_without_slots_is_pressure_on_each_of_its_models_once_somebody_waits_for_one() -> None:
     world = World(cap=5)
     world.register(B, cap=5)
     world.release(world.lease(OTHER))
     world.controller.watch(world.now)
     world.controller.set_provider_cap(A.provider, 1, world.now)
-    lease = world.lease(CHAT)
-    assert {change.key for change in world.pressures if change.pressure} == {CHAT, OTHER}
+    for _ in range(3):
+        world.release(world.lease(CHAT))
+    assert world.pressures == [], "the last slot was taken and given back, and nobody missed it"
+    lease, waiting = world.lease(CHAT), world.wait(CHAT)
+    assert {change.key: change.pressure.reason.value for change in world.pressures} == {
+        CHAT: "waiters",
+        OTHER: "no_slots",
+    }
     world.pressures.clear()
     world.release(lease)
+    assert {change.key: change.pressure.reason.value for change in world.pressures} == {CHAT: "no_slots"}
+    world.pressures.clear()
+    world.release(waiting.lease)
     assert {change.key: change.pressure for change in world.pressures} == {CHAT: None, OTHER: None}
 
 

@@ -24,8 +24,8 @@ class Provider:
     in_flight: int = 0
     waiters: Waiters = field(default_factory=Waiters)
     accounts: dict[ProviderModel, Account] = field(default_factory=dict)
-    was_full: bool = False
-    """Whether it was full when its keys' pressure was last told."""
+    is_short: bool = False
+    """Whether somebody had to wait for a slot since one was last free; kept by who tells of pressure."""
 
     @property
     def is_full(self) -> bool:

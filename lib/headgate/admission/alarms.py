@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Final
@@ -43,8 +44,10 @@ class LoopAlarm:
             return
         if running is self._loop:
             self._set(at)
-        elif self.is_usable:
-            self._loop.call_soon_threadsafe(self._set, at)
+        else:
+            # A loop that is closed has nobody left to wake.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._set, at)
 
     def _set(self, at: float) -> None:
         if at >= self._at:
