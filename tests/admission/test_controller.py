@@ -6,6 +6,8 @@ import copy
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headgate.admission import (
     SUCCESS,
@@ -401,3 +403,31 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
         world.controller.unregister(account, "m", world.now)
     assert len(world.controller._accounts.providers) == 1
     assert len(world.controller._keys) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    weights=st.lists(st.floats(0.25, 4.0), min_size=2, max_size=6),
+    slots=st.integers(1, 4),
+    services=st.integers(1, 120),
+)
+def test_groups_that_keep_waiting_are_served_by_weight_to_within_one_turn_each(
+    weights: list[float], slots: int, services: int
+) -> None:
+    world = World(cap=slots)
+    held = [world.lease(group="first") for _ in range(slots)]
+    shares = {f"g{number}": weight for number, weight in enumerate(weights)}
+    for group, weight in shares.items():
+        for _ in range(services + 1):
+            world.controller.request(RequestItem(CHAT, group, weight), world.now)
+    world.settle()
+    for _ in range(services):
+        world.controller.release(held.pop(0), SUCCESS, world.now)
+        (ticket,) = (effect for effect in world.controller.effects.drain() if isinstance(effect, Ticket))
+        assert ticket.lease is not None
+        held.append(ticket.lease)
+        world.answered.append(ticket)
+    served = Counter(world.served())
+    for one, its in shares.items():
+        for other, others in shares.items():
+            assert abs(served[one] / its - served[other] / others) <= 1 / its + 1 / others + 1e-9

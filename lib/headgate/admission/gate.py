@@ -209,7 +209,7 @@ class RequestAdmission:
             self._controller.watch(self._now())
         self._alarm(asyncio.get_running_loop())
         self._carry_out()
-        return lambda: self._listeners.remove(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     # Views.
 
