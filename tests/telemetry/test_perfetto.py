@@ -135,6 +135,23 @@ def test_a_scheduling_run_is_drawn_from_its_leases(told: Told, tmp_path: Path) -
     assert [e["args"] for e in found if e["name"] == "frontier target"] == [{"row groups": 4}]
 
 
+def test_the_outcome_of_a_task_may_be_told_after_its_lease_and_a_task_may_run_again(told: Told, tmp_path: Path) -> None:
+    resources = (("workers", 1),)
+    for start, outcome in ((0.0, "deferred"), (5.0, "success")):
+        told.at(start, events.TaskLeaseAcquired("s-1", "t-1", "l", "judge", "g", "m@main", resources, "0" * 32))
+        told.at(start + 2.0, events.TaskLeaseReleased("s-1", "t-1", "l", "g", resources, 2.0))
+        told.at(start + 2.0, events.TaskCompleted("s-1", "t-1", "judge", "g", outcome, 2.0, "0" * 32))
+    told.at(9.0, events.TaskLeaseAcquired("s-1", "t-1", "l", "judge", "g", "m@main", resources, "0" * 32))
+    told.at(10.0, events.TaskLeaseReleased("s-1", "t-1", "l", "g", resources, 1.0))
+    convert_events(told.write(), tmp_path / "trace.json")
+    drawn = slices(read_trace(tmp_path / "trace.json"), "judge")
+    assert [(e["name"], e["ts"] / 1e6, e["dur"] / 1e6) for e in sorted(drawn, key=lambda e: e["ts"])] == [
+        ("judge deferred", 0.0, 2.0),
+        ("judge success", 5.0, 2.0),
+        ("judge", 9.0, 1.0),
+    ]
+
+
 def test_a_campaign_s_task_ends_with_its_lease_and_shows_the_sample_that_follows(told: Told, tmp_path: Path) -> None:
     resources = (("workers", 1),)
     for number, start in ((1, 0.0), (2, 4.0)):

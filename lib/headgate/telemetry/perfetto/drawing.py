@@ -35,22 +35,18 @@ def _leased(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
     since = canvas.scene.ready_since(task_id)
     if since is not None:
         canvas.scene.writer.span(group.pid, "queue", "queued", task_id, since, at, {"task_id": task_id})
-    canvas.scene.begin(task_id, _model_of(fields), at, dict(fields))
+    canvas.scene.begin(task_id, _model_of(fields), at, dict(fields), str(fields.get("stage") or "task"))
 
 
 def _lease_returned(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
     task_id = str(fields.get("task_id"))
     canvas.requests.task_ends(task_id, at)
-    running = canvas.scene.running.get(task_id)
-    if running is not None and "environment" in running.args:
-        canvas.scene.leave(task_id, at)  # a campaign's task: its sample follows when it is durable
-    else:
-        canvas.scene.end(task_id, at, {})
+    canvas.scene.leave(task_id, at)
 
 
 def _completed(canvas: Canvas, fields: Fields, _: float, __: str) -> None:
     name = f"{fields.get('stage')} {fields.get('outcome')}"
-    canvas.scene.tell(str(fields.get("task_id")), name, {"outcome": fields.get("outcome")})
+    canvas.scene.complete(str(fields.get("task_id")), name, {"outcome": fields.get("outcome")})
 
 
 def _of_task(canvas: Canvas, fields: Fields, at: float, name: str) -> None:

@@ -56,6 +56,7 @@ class Running:
     ends: dict[int, float] = field(default_factory=dict)
     name: str = "task"
     end: float | None = None
+    is_complete: bool = False
 
 
 class Scene:
@@ -113,24 +114,41 @@ class Scene:
             task.name = name
             task.args |= args
 
-    def begin(self, task_id: str, model: str, at: float, args: dict[str, Any]) -> None:
+    def begin(self, task_id: str, model: str, at: float, args: dict[str, Any], name: str = "task") -> None:
         """Give a task its track; one that was drawn already goes on."""
         if task_id in self.running:
             return
+        self.end(task_id, at, {})  # an attempt before this one whose outcome was not told
         if len(self.running) >= MAX_OPEN:
             self.end(next(iter(self.running)), at, {"outcome": "its end is not in the file"})
         group = self.group(model)
         lane = group.lanes.take()
-        self.running[task_id] = Running(task_id, model, lane, at, args)
+        self.running[task_id] = Running(task_id, model, lane, at, args, name=name)
         group.in_flight += 1
         self.workers_busy += 1
         self._count(group, at)
 
-    def leave(self, task_id: str, at: float) -> None:
-        """Free the track of a task whose lease has ended; it is drawn by `end`, when its sample is known."""
-        task = self.running.pop(task_id, None)
+    def complete(self, task_id: str, name: str, args: Mapping[str, Any]) -> None:
+        """Say how a task ended; it is drawn when its lease has ended, too."""
+        task = self.running.get(task_id) or self._left.get(task_id)
         if task is None:
             return
+        task.args |= args
+        if "environment" in task.args:
+            return  # a rollout: its sample names it
+        task.name, task.is_complete = name, True
+        if task_id in self._left:
+            self.end(task_id, 0.0, {})
+
+    def leave(self, task_id: str, at: float) -> None:
+        """Free the track of a task whose lease has ended; it is drawn when its outcome is known."""
+        task = self.running.get(task_id)
+        if task is None:
+            return
+        if task.is_complete:
+            self.end(task_id, at, {})
+            return
+        del self.running[task_id]
         task.end = max(at, task.start, *task.ends.values())
         self._free(task, task.end)
         self._left[task_id] = task
