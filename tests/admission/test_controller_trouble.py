@@ -282,6 +282,19 @@ def test_a_queue_that_forms_and_drains_is_told_with_its_reason_and_time() -> Non
     assert drained.queued_for_s == 2.5
 
 
+def test_a_queue_that_forms_at_every_other_request_is_told_once_a_second() -> None:
+    world = World(cap=1)
+    lease = world.lease()
+    for _ in range(100):
+        waiting = world.wait()
+        world.later(0.05)
+        world.release(lease)
+        assert waiting.lease is not None
+        lease = waiting.lease
+    assert 4 <= len(world.told(events.RequestQueueFormed)) <= 5
+    assert len(world.told(events.RequestQueueDrained)) == len(world.told(events.RequestQueueFormed))
+
+
 def test_limits_that_move_are_told_with_what_they_recover_to() -> None:
     world = World(ToyLaw, cap=4)
     world.release(world.lease(), REFUSED)

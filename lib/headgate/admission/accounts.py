@@ -78,6 +78,9 @@ class KeyState:
     is_open: bool = False
     """Whether its waiters may be selected; only ever while it has some."""
     queued_since: float = 0.0
+    queue_told_at: float = -math.inf
+    is_queue_told: bool = False
+    """Whether it was told that its queue formed, so that its end is told, too."""
     flows: dict[str, Flow] = field(default_factory=dict)
     last_outcome: str = ""
     rate_limits: int = 0

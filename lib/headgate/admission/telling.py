@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headgate.admission.accounts import Account, KeyState
 from headgate.admission.breaker import BreakerMove
 from headgate.admission.items import Denied, PressureChanged, RequestItem
@@ -11,6 +13,9 @@ from headgate.core import events
 
 Effect = Ticket | events.Event | PressureChanged
 """A ticket that was answered, an event, or a changed pressure; to be carried out in order."""
+
+_QUEUE_TOLD_EVERY_S: Final = 1.0
+"""A busy key has somebody waiting for a moment at every other request: that is one queue, not thousands."""
 
 
 class Effects:
@@ -35,7 +40,8 @@ class Effects:
 
     def waiting(self, ticket: Ticket, key: KeyState, reason: str) -> None:
         """Tell that a ticket began to wait."""
-        if key.waiting == 1:
+        if key.waiting == 1 and ticket.since - key.queue_told_at >= _QUEUE_TOLD_EVERY_S:
+            key.queue_told_at, key.is_queue_told = ticket.since, True
             self.pending.append(events.RequestQueueFormed(*_limit(key), reason))
         if self.trace_requests:
             self.pending.append(events.RequestWaitStarted(*_attempt(ticket.item), reason, key.waiting))
@@ -92,6 +98,9 @@ class Effects:
 
     def drained(self, key: KeyState, now: float) -> None:
         """Tell that nobody waits for a key any more."""
+        if not key.is_queue_told:
+            return
+        key.is_queue_told = False
         self.pending.append(events.RequestQueueDrained(*_limit(key), now - key.queued_since))
 
     def limit_changed(self, key: KeyState, change: LimitChange) -> None:

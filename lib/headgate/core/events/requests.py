@@ -194,14 +194,14 @@ class LimitEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestQueueFormed(LimitEvent):
-    """The first request began to wait for a model; `reason` is what holds it."""
+    """The first request began to wait for a model, held by `reason`; told at most once a second per model."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequestQueueDrained(LimitEvent):
-    """No request waits for a model any more."""
+    """No request waits for a model any more, after it was told that some do."""
 
     queued_for_s: float
 
