@@ -88,6 +88,7 @@ class SlotBroker:
             self._caps[rule.name][name.provider] = 0
             if self._admission is not None:
                 self._admission.set_provider_cap(name.provider, 0)
+                self._woken.set()
         return min(cap, rule.model_caps.get(name.model, cap))
 
     @asynccontextmanager
