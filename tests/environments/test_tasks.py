@@ -25,6 +25,9 @@ GOLDEN = [
     ("agentgym:babyai", 0, "6c052b3880658095"),
     ("agentgym:babyai", 999, "a33037cb3e0c8d7a"),
     ("agentgym:babyai", 3999, "a1a4feab1120be9a"),
+    ("headgate:explain", 0, "8679bc3a77b4905e"),
+    ("headgate:explain", 999, "3bb0bfff1d98c654"),
+    ("headgate:explain", 999999, "e636d9697c2a7a06"),
 ]
 
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from headgate.core import errors
-from headgate.environments import Environment
+from headgate.environments import Environment, judge_question
 from headgate.models import FaultPlan, SimulationPlan, serve
 from tests.models.doubles import EchoEnvironment
 
@@ -198,3 +198,15 @@ async def test_an_endpoint_stops_though_requests_hang_in_it() -> None:
             await asyncio.sleep(0.05)
         with pytest.raises(aiohttp.ClientConnectionError):
             await hanging
+
+
+async def test_the_judge_baseline_reads_the_request_and_says_what_it_is(
+    http: aiohttp.ClientSession,
+) -> None:
+    question = judge_question("Why?", "Rain.", ['says "rain"', 'says "snow"'], "It was rain.", secret="s")
+    messages = [{"role": message.role, "content": message.content} for message in question]
+    answer = await chat(http, "baseline-judge-2", messages=messages)
+    assert '"score": 0.5' in text_of(answer)
+    assert "not a language model" in text_of(answer)
+    assert "not a language model" in answer["system_fingerprint"]
+    assert "not a language model" in text_of(await chat(http, "baseline-judge", messages=ASK))

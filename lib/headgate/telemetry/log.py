@@ -24,7 +24,7 @@ LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.SampleAccepted: logging.DEBUG,
     events.TaskReturned: logging.DEBUG,
     events.AnswerJudged: logging.DEBUG,
-    events.JudgementMissing: logging.WARNING,
+    events.JudgementMissing: logging.DEBUG,
     events.ModelPaused: logging.WARNING,
     events.QueueWarned: logging.WARNING,
     events.QueuePaused: logging.WARNING,
