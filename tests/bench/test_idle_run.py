@@ -34,6 +34,13 @@ def test_the_same_seed_gives_the_same_summary_to_the_byte() -> None:
     assert _summary(*ids) == _summary(*ids)
 
 
+def test_another_seed_draws_other_service_times_where_they_vary() -> None:
+    case = CASES["headgate/adaptive-row-groups-varied"]
+    runs = [run_virtual(run_case(case, seed)) for seed in (0, 0, 1)]
+    assert runs[0].fingerprint() == runs[1].fingerprint() != runs[2].fingerprint()
+    assert all(metrics_of(case, run)["llm_wait_utilization_ratio"] > 0.9 for run in runs)
+
+
 def test_a_frontier_of_one_row_leaves_all_but_one_unit_idle_and_an_adaptive_one_does_not() -> None:
     fixed = _figures("adaptations/adaptive-row-groups-fixed-low")
     assert fixed["llm_wait_utilization_ratio"] == pytest.approx(1 / 8)

@@ -21,6 +21,9 @@ BOTH: Final = "adaptations/adaptive-request-pressure-combined"
 _STRICT: Final = "headgate/heavy-root-peer-arrival-strict"
 _BORROWING: Final = "headgate/heavy-root-peer-arrival-bounded"
 _STRICT_ADVICE: Final = "headgate/adaptive-request-pressure-strict"
+_PASSED_OVER: Final = "headgate/request-pressure-passed-over"
+_PASSED_OVER_SAID: Final = "with advice, started to wait when nothing else can run"
+_VARIED: Final = "headgate/adaptive-row-groups-varied"
 _COOLDOWN: Final = "headgate/cross-provider-cooldown"
 
 UTILISATION: Final = f"{MODEL}_utilization_ratio"
@@ -91,7 +94,12 @@ def _controls(cases: Mapping[str, Any]) -> list[str]:
 def _beside(cases: Mapping[str, Mapping[str, Any]], metric: str, name: str) -> dict[str, float | str]:
     """Return a figure of the fixed frontiers, and what was published."""
     beside: dict[str, float | str] = {}
-    for label, case in (("one group, fixed", _FIXED_LOW), ("eight groups, fixed", _FIXED_HIGH)):
+    named = (
+        ("one group, fixed", _FIXED_LOW),
+        ("eight groups, fixed", _FIXED_HIGH),
+        ("adaptive, service times ± 90 %", _VARIED),
+    )
+    for label, case in named:
         if case in cases:
             beside[label] = cases[case][metric]
     beside["published, adaptive"] = published()[_ADAPTIVE][name]
@@ -116,7 +124,8 @@ def _pressure_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParam
         1e3 * with_s,
         1e3 * without_s / parameters.bar_leased_wait,
         "ms",
-        {
+        ({_PASSED_OVER_SAID: 1e3 * cases[_PASSED_OVER][LEASED_WAIT]} if _PASSED_OVER in cases else {})
+        | {
             "without advice": 1e3 * without_s,
             "published, with advice": 1e3 * published()[_ADVISED]["leased_wait_s"],
             "published, without": 1e3 * published()[_PRESSED]["leased_wait_s"],

@@ -44,6 +44,7 @@ class Case:
         is_advised: whether a stage of a pressured provider is passed over for one of an open provider.
         is_strict: whether such a stage is not even started when nothing else can run.
         iterations: runs; in virtual time they must be equal.
+        spread: by which share service times are shorter or longer than their mean at most, drawn from the seed.
         shape: what is run.
         policy: of task admission.
         is_control: shows what happens without one of our adaptations; its wall time is held to nothing.
@@ -64,6 +65,7 @@ class Case:
     is_advised: bool = False
     is_strict: bool = False
     iterations: int = 1
+    spread: float = 0.0
     shape: Shape = "pipeline"
     policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"
     is_control: bool = False
@@ -263,13 +265,18 @@ def _own(mode: Mode) -> list[Case]:
         request_s=0.2,
         is_advised=True,
     )
-    strict = next(case for case in _adaptations(mode) if case.name == "adaptive-request-pressure-combined")
+    adaptations = {case.name: case for case in _adaptations(mode)}
+    strict = adaptations["adaptive-request-pressure-combined"]
+    varied = adaptations["adaptive-row-groups-adaptive"]
+    advised = adaptations["request-pressure-advisory"]
     crowded = Case("hidden-waiters", OWN, records=rows, buffer=rows, row_groups=1, capacity=4, fanout=2)
     return [
         peer,
         replace(peer, name="heavy-root-peer-arrival-bounded", policy="bounded_borrow", is_control=False),
         requests,
         cooldown,
+        replace(advised, name="request-pressure-passed-over", sweep=OWN, is_strict=False),
         replace(strict, name="adaptive-request-pressure-strict", sweep=OWN, is_strict=True),
+        replace(varied, name="adaptive-row-groups-varied", sweep=OWN, spread=0.9, iterations=2),
         crowded,
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Final
 
 from headgate.bench.idle.cases import Case
@@ -29,7 +30,7 @@ _ROWS: Final = 8_192
 
 async def run_case(case: Case, seed: int) -> Run:
     """Run a case once on the running loop, whose time may be virtual, and return what happened."""
-    clock = LoopClock()
+    clock, rng = LoopClock(), random.Random(seed)
     recorder = Recorder(asyncio.get_running_loop().time)
     limits = {SUBMISSION: case.capacity, MODEL: case.model_capacity, LOCAL: case.capacity}
     dispatcher = Dispatcher(limits, holder=HolderId(f"idle-{seed}"), policy=_policy(case), is_roster_open=True)
@@ -40,7 +41,7 @@ async def run_case(case: Case, seed: int) -> Run:
         if task.stage in providers.slots:
             await providers.answer(task)
         elif (service_s := _service_s(case, task.stage)) > 0:
-            await asyncio.sleep(service_s)
+            await asyncio.sleep(service_s * (1 + case.spread * rng.uniform(-1, 1)) if case.spread else service_s)
 
     frontier = FrontierRules(cap=case.row_groups, is_adaptive=case.is_adaptive, max_rows=max(3 * case.buffer, _ROWS))
     loop = DispatchLoop(
