@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headgate.orchestration.artifact_keys import artifact_key
     from headgate.orchestration.benchmarking import BenchOrder, run_benchmark
     from headgate.orchestration.children import ChildProcess, child_process
+    from headgate.orchestration.costs import CostMeter, RequestCost, WindowCost, cost_meter
     from headgate.orchestration.demo import run_demo
     from headgate.orchestration.demo_plan import DemoChoices
     from headgate.orchestration.deploying import cancel_runs, deploy_all, finished_runs, has_ended, read_runs, start_run
@@ -42,17 +43,20 @@ __all__ = [
     "BenchOrder",
     "ChildProcess",
     "ChosenModels",
+    "CostMeter",
     "DemoChoices",
     "Deployment",
     "DeploymentFile",
     "JudgingOrder",
     "LimitReport",
     "PrivateServer",
+    "RequestCost",
     "SamplingOrder",
     "Schedule",
     "SlotBroker",
     "SlotService",
     "StopRequest",
+    "WindowCost",
     "apply_limits",
     "artifact_key",
     "audit_limits",
@@ -60,6 +64,7 @@ __all__ = [
     "checked_deployments",
     "child_process",
     "clear_leftovers",
+    "cost_meter",
     "deploy_all",
     "ensure_pool",
     "finished_runs",
@@ -87,6 +92,7 @@ _WHERE: Final = {
     "artifact_keys": ("artifact_key",),
     "benchmarking": ("BenchOrder", "run_benchmark"),
     "children": ("ChildProcess", "child_process"),
+    "costs": ("CostMeter", "RequestCost", "WindowCost", "cost_meter"),
     "demo": ("run_demo",),
     "demo_plan": ("DemoChoices",),
     "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),

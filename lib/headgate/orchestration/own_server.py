@@ -98,6 +98,8 @@ async def private_server(
     command += ["--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2"]
     command += ["--log-level", "info" if log_requests else "warning"]
     environ = _server_environ(folder, port)
+    if log_requests:
+        environ["PREFECT_SERVER_LOGGING_LEVEL"] = "INFO"
     if not keep_leases:
         # Who held leases of an earlier server in this folder has ended with it.
         await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
