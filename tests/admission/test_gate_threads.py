@@ -19,7 +19,7 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
-from headgate.core import SystemClock
+from headgate.core import ReleaseOutcome, SystemClock, events
 from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
 from tests.admission.admission_world import CHAT, OTHER, A, refused, until
 from tests.admission.toy_laws import FixedLaw, ToyLaw
@@ -136,6 +136,26 @@ def test_an_interrupted_block_gives_its_lease_back_as_cancelled() -> None:
     snapshot = gate.snapshot(CHAT)
     assert snapshot is not None
     assert snapshot.last_outcome == "local_cancelled"
+
+
+def test_an_interrupt_in_the_middle_of_a_release_loses_no_wake_up() -> None:
+    interrupts = [KeyboardInterrupt]
+
+    def emit(event: events.Event) -> None:
+        if isinstance(event, events.RequestLeaseReleased) and interrupts:
+            raise interrupts.pop()
+
+    gate = RequestAdmission(AdmissionController(FixedLaw, trace_requests=True), CLOCK, emit)
+    gate.register(A, 1, "m")
+    lease = gate.acquire_blocking(ITEM)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(gate.acquire_blocking, ITEM)
+        until(lambda: gate.waiting() == 1)
+        with pytest.raises(KeyboardInterrupt):
+            gate.release(lease, SUCCESS)
+        assert gate.release(lease, SUCCESS) is ReleaseOutcome.DUPLICATE
+        gate.release(waiting.result(20), SUCCESS)
+    assert gate.in_flight(A.provider) == 0
 
 
 def test_a_deadline_that_comes_later_wakes_the_thread_that_keeps_the_time() -> None:

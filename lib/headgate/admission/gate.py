@@ -18,6 +18,7 @@ from headgate.admission.keys import ProviderModel, RequestKey
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
+from headgate.admission.telling import Effect
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit
@@ -300,18 +301,29 @@ class RequestAdmission:
         while controller.effects.pending:
             with self._lock:
                 effects = controller.effects.drain()
-            for effect in effects:
-                if type(effect) is Ticket:
-                    self._wake(effect, running)
-                elif type(effect) is PressureChanged:
-                    self._tell(effect)
-                else:
-                    self._emit(effect)  # type: ignore[arg-type]
+            done = 0
+            try:
+                for effect in effects:
+                    self._carry_out_one(effect, running)
+                    done += 1
+            finally:
+                if done < len(effects):
+                    # An interrupt: whoever was answered must be woken all the same, by the next call at the latest.
+                    with self._lock:
+                        controller.effects.pending[:0] = effects[done:]
         at = controller.changes_at
         if at < math.inf:
             for alarm in list(self._alarms.values()):
                 alarm.set(at, running=running)
             self._sleepers.hurry(at)
+
+    def _carry_out_one(self, effect: Effect, running: asyncio.AbstractEventLoop | None) -> None:
+        if isinstance(effect, Ticket):
+            self._wake(effect, running)
+        elif isinstance(effect, PressureChanged):
+            self._tell(effect)
+        else:
+            self._emit(effect)
 
     def _wake(self, ticket: Ticket, running: asyncio.AbstractEventLoop | None) -> None:
         waker = ticket.waker
