@@ -106,7 +106,7 @@ def test_what_is_refused_while_more_than_the_limit_is_under_way_is_no_news() -> 
     assert client.law.limit == 10
 
 
-def test_a_heap_of_refusals_cuts_by_a_quarter_each_time() -> None:
+def test_a_heap_of_refusals_cuts_down_to_one() -> None:
     client = Client(AdaptiveLaw(64, AdaptiveSettings(initial_limit=64)))
     for _ in range(10):
         client.now += 1.0
@@ -150,8 +150,8 @@ def test_a_ceiling_at_which_some_are_accepted_is_soft_and_probed_sooner() -> Non
     client.now += 0.05
     client.fill()
     client.end(LIMITED, latest=True)
-    assert client.law.limit == 40
-    client.serve(60)
+    assert client.law.limit == 37
+    client.serve(100)
     assert client.law.limit == 41
 
 
@@ -193,7 +193,7 @@ def test_a_block_at_limit_one_only_ever_gets_longer() -> None:
 
 def test_after_a_storm_of_refusals_the_limit_grows_back_at_once() -> None:
     client = at_ceiling(40)
-    for _ in range(20):
+    for _ in range(40):
         client.fill()
         client.now += 3.0
         while client.under_way:

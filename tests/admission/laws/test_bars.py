@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 
 from headgate.admission import AdaptiveLaw
-from headgate.simulation.providers import ProviderScript, load
+from headgate.simulation.providers import ProviderScript, SlotPolicy, load
 
 CASES = {
     "S1": (ProviderScript(), 98.0, 1.0),
-    "S2": (ProviderScript(caps=((0.0, 40.0), (100.0, 80.0), (200.0, 20.0))), 94.0, 1.5),
+    "S2": (ProviderScript(caps=((0.0, 40.0), (130.0, 80.0), (260.0, 20.0))), 94.0, 1.5),
     "S3": (ProviderScript("rate", caps=((0.0, 20.0),)), 98.0, 2.5),
     "S3b": (ProviderScript("rate", caps=((0.0, 20.0),), retry_after_s=5.0), 98.0, 2.5),
     "S4": (ProviderScript(failing_share=0.05), 98.0, 1.0),
 }
 
 
+@pytest.mark.parametrize("policy", ["held", "released"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_default_law_uses_a_provider_that_refuses_without_pestering_it(case: str) -> None:
+def test_the_default_law_uses_a_provider_that_refuses_without_pestering_it(case: str, policy: SlotPolicy) -> None:
     script, goodput, refused = CASES[case]
-    record = load(script, AdaptiveLaw(100), seed=4, seconds=300.0)
-    assert 100 * len(record.answered_at) / script.capacity(300.0) >= goodput
+    record = load(script, AdaptiveLaw(100), seed=4, seconds=400.0, policy=policy)
+    assert 100 * len(record.answered_at) / script.capacity(400.0) >= goodput
     assert 100 * record.refused_share <= refused
     assert record.lost == 0
 

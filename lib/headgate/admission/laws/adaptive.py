@@ -13,6 +13,9 @@ from headgate.admission.outcomes import OutcomeKind, RequestOutcome
 
 _DEFAULT = AdaptiveSettings()
 
+_LEAST_REST = 0.05
+"""Slots below which a rest is over."""
+
 
 class AdaptiveLaw:
     """Grows until the provider refuses, stays just below, and probes as rarely as the ceiling is sharp.
@@ -31,7 +34,7 @@ class AdaptiveLaw:
 
     def __init__(self, max_limit: int, settings: AdaptiveSettings = _DEFAULT) -> None:
         self.limit = 1
-        """Requests that may be in flight now: the whole part of `_size`."""
+        """Requests that may be in flight now: the whole part of `_size`, less the rest after a refusal."""
         self.max_limit = max(1, max_limit)
         self.blocked_until = -math.inf
         self._settings = settings
@@ -40,6 +43,8 @@ class AdaptiveLaw:
         start = min(settings.initial_limit, self.max_limit)
         self._ramp = StartupRamp(start, settings.startup_ramp_s)
         self._size = 1.0
+        self._rest = 0.0
+        """Slots that stay empty for about a service time, for the bucket of a soft ceiling to fill up again."""
         self._growth = settings.first_growth
         """What a success adds; 0 at a known ceiling, where probes do."""
         self._is_regrowing = False
@@ -85,7 +90,10 @@ class AdaptiveLaw:
         """Take the outcome of an attempt; failures and timeouts of the provider, and our own, do not move the limit."""
         self._sent -= 1
         change, latency_s = None, None
+        changes: list[LimitChange] = []
         if outcome.kind is OutcomeKind.SUCCESS:
+            if self._rest:
+                changes = self._rested()
             change = self._succeeded(admitted, in_flight, now)
             latency_s = outcome.first_token_s
             if latency_s is None:
@@ -93,11 +101,11 @@ class AdaptiveLaw:
         elif outcome.kind is OutcomeKind.RATE_LIMITED:
             change = self._refused(admitted, outcome.retry_after_s, now)
         proposal = self._guard.ended(admitted.cohort, latency_s, self.limit)
-        if change is None and proposal is None:
-            return []
-        changes = [] if change is None else self._told(change)
-        guarded = None if proposal is None else self._guarded(proposal, now)
-        return changes if guarded is None else [*changes, guarded]
+        if change is not None:
+            changes += self._told(change)
+        if proposal is not None:
+            changes += self._guarded(proposal, now)
+        return changes
 
     # Successes.
 
@@ -115,7 +123,7 @@ class AdaptiveLaw:
         self._successes += 1
         if not self._is_probe_due(now):
             return None
-        return self._move(self.limit + 1.0, now, "increased")
+        return self._move(int(self._size) + 1.0, now, "increased")
 
     def _note_accepted(self, sent: int) -> None:
         """Begin to grow again when the ceiling has risen, or when the limit lies far below it."""
@@ -160,6 +168,8 @@ class AdaptiveLaw:
         is_single = self._growth > 0 or self._worst_share <= settings.again_share
         self._ceiling.refused(admitted.sent, is_single=is_single)
         self._growth, self._is_regrowing = 0.0, False
+        if not self._ceiling.is_sharp:
+            self._rest = min(self._rest + settings.rest_slots, settings.longest_rest * self._size)
         change = self._move(max(1.0, min(self._size - 1, self._size_after_cut(admitted.sent))), now, "decreased")
         self._guard.refused(self.limit)
         return change
@@ -176,9 +186,19 @@ class AdaptiveLaw:
 
     # The limit.
 
-    def _guarded(self, proposal: Proposal, now: float) -> LimitChange | None:
-        self._growth, self._is_regrowing = 0.0, False
-        return self._move(float(proposal.limit), now, proposal.reason)
+    def _rested(self) -> list[LimitChange]:
+        """Give back a part of the rest; by the exponential function it is gone after about a service time."""
+        before = self.limit
+        self._rest *= max(0.0, 1 - 2 / self._size)
+        if self._rest < _LEAST_REST:
+            self._rest = 0.0
+        self._resize(self._size)
+        return [] if self.limit == before else [LimitChange(before, self.limit, "increased")]
+
+    def _guarded(self, proposal: Proposal, now: float) -> list[LimitChange]:
+        self._growth, self._is_regrowing, self._rest = 0.0, False, 0.0
+        change = self._move(float(proposal.limit), now, proposal.reason)
+        return [] if change is None else [change]
 
     def _move(self, size: float, now: float, reason: str) -> LimitChange | None:
         before = self.limit
@@ -188,7 +208,7 @@ class AdaptiveLaw:
 
     def _resize(self, size: float) -> None:
         self._size = max(1.0, min(size, float(self.max_limit)))
-        self.limit = int(self._size)
+        self.limit = max(1, int(self._size - self._rest))
 
     def _told(self, change: LimitChange) -> list[LimitChange]:
         """Return a change, with what else an increase means."""
@@ -204,7 +224,8 @@ class AdaptiveLaw:
     def validate(self) -> None:
         """Assert the invariants of the class."""
         assert 1 <= self.limit <= self.max_limit, f"limit {self.limit} outside [1, {self.max_limit}]"
-        assert self.limit == int(self._size), f"limit {self.limit} is not the whole part of {self._size}"
+        assert self.limit == max(1, int(self._size - self._rest)), f"limit {self.limit} of {self._size} - {self._rest}"
+        assert self._rest >= 0
         assert self._sent >= 0, f"{self._sent} attempts under way"
         assert 0 <= self._refused_share <= 1
         assert 0 <= self._worst_share <= 1

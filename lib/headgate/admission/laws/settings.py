@@ -130,6 +130,8 @@ class AdaptiveSettings:
         cut: share of the limit that a refusal takes, beside the one slot that it always takes.
         cut_again, cut_hard: the same when the refused share of recent attempts exceeds `again_share`, `hard_share`.
         cut_sharp: the same at most where the number in flight at the refusal says how much less it must be.
+        rest_slots: slots that a refusal at a soft ceiling empties for about a service time, beside the cut.
+        longest_rest: share of the limit that rests at most.
         again_share, hard_share: see `cut_again`.
         recent: attempts that the refused share looks back on.
         collapse_share: of the remembered ceiling; below it the limit grows back at once when requests succeed.
@@ -156,9 +158,11 @@ class AdaptiveSettings:
     surprise_slack: int = 3
     run_memory: float = 0.9
     cut: float = 0.03
-    cut_again: float = 0.10
-    cut_hard: float = 0.25
+    cut_again: float = 0.05
+    cut_hard: float = 0.10
     cut_sharp: float = 0.5
+    rest_slots: float = 3.0
+    longest_rest: float = 0.3
     again_share: float = 0.25
     hard_share: float = 0.45
     recent: int = 10
@@ -170,13 +174,13 @@ class AdaptiveSettings:
     def __post_init__(self) -> None:
         for name in ("initial_limit", "probe_successes", "soft_probe_successes", "recent", "soft_run", "surprise"):
             _at_least(name, getattr(self, name), 1)
-        for name in ("startup_ramp_s", "probe_pause_s", "surprise_slack"):
+        for name in ("startup_ramp_s", "probe_pause_s", "surprise_slack", "rest_slots"):
             _at_least(name, getattr(self, name), 0)
         for name in ("first_growth", "renewed_growth", "least_probe_rounds", "cooldown_s"):
             _above_zero(name, getattr(self, name))
         for name in ("used_share", "run_memory", "cut", "cut_again", "cut_hard", "cut_sharp", "collapse_share"):
             _share(name, getattr(self, name))
-        for name in ("again_share", "hard_share"):
+        for name in ("again_share", "hard_share", "longest_rest"):
             _share(name, getattr(self, name))
         _at_least("most_probe_rounds", self.most_probe_rounds, self.least_probe_rounds)
         _at_least("longest_cooldown_s", self.longest_cooldown_s, self.cooldown_s)

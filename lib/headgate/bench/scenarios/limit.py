@@ -99,8 +99,9 @@ def measure(parameters: LimitParameters, bench: Bench) -> Outcome:
         samples.append(job.run())
     bench.progress(len(jobs) / (len(jobs) + 1), "steps and storms")
     changes = [
-        _changes(contender, seed)
+        _changes(contender, policy, seed)
         for contender in (OURS, SEED, INSPECT)
+        for policy in (_POLICIES if contender is OURS else (contender.policy,))
         for seed in _seeds(bench.seed, parameters.seeds if contender is OURS else parameters.rival_seeds)
     ]
     bars = [*_case_bars(samples, parameters), *_change_bars(changes, parameters), _lost_bar(samples, changes)]
@@ -132,14 +133,15 @@ def _jobs(parameters: LimitParameters, seed: int) -> Iterator[_Job]:
 # Changes of the provider.
 
 
-def _changes(contender: Contender, seed: int) -> dict[str, Any]:
-    down = _play_change(contender, seed, ProviderScript(caps=((0.0, 80.0), (_STEP_AT_S, 20.0))))
-    up = _play_change(contender, seed, ProviderScript(caps=((0.0, 40.0), (_STEP_AT_S, 80.0))))
+def _changes(contender: Contender, policy: SlotPolicy, seed: int) -> dict[str, Any]:
+    down = _play_change(contender, policy, seed, ProviderScript(caps=((0.0, 80.0), (_STEP_AT_S, 20.0))))
+    up = _play_change(contender, policy, seed, ProviderScript(caps=((0.0, 40.0), (_STEP_AT_S, 80.0))))
     storm = ProviderScript(storm=(_STEP_AT_S, _STEP_AT_S + _STORM_S))
-    stormy = _play_change(contender, seed, storm, more_s=_STORM_S)
+    stormy = _play_change(contender, policy, seed, storm, more_s=_STORM_S)
     return {
         "table": "changes",
         "law": contender.name,
+        "slots": policy,
         "seed": seed,
         "down_service_times": _follows_s(down, 18.0, 22.0) / storm.mean_s,
         "up_s": _reaches_s(up, 72),
@@ -152,8 +154,11 @@ _LOOK_S = 120.0
 _WINDOW_S = 10.0
 
 
-def _play_change(contender: Contender, seed: int, provider: ProviderScript, more_s: float = 0.0) -> LoadRecord:
-    return play(contender, provider, setting=Setting(seconds=_STEP_AT_S + more_s + _LOOK_S), seed=seed)
+def _play_change(
+    contender: Contender, policy: SlotPolicy, seed: int, provider: ProviderScript, more_s: float = 0.0
+) -> LoadRecord:
+    setting = Setting(seconds=_STEP_AT_S + more_s + _LOOK_S)
+    return play(contender, provider, setting=setting, seed=seed, policy=policy)
 
 
 def _moments() -> Iterator[float]:
@@ -219,7 +224,7 @@ def _change_bars(changes: Sequence[dict[str, Any]], parameters: LimitParameters)
     ):
         worst = max(_values(changes, figure, law=OURS.name))
         beside = {c.name: max(_values(changes, figure, law=c.name)) for c in (SEED, INSPECT)}
-        yield at_most(name, f"{what}, worst seed", worst, bar, unit, beside)
+        yield at_most(name, f"{what}, worst run", worst, bar, unit, beside)
 
 
 def _lost_bar(samples: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> Bar:
