@@ -28,7 +28,9 @@ def asked(world: World, after_s: float, **options: Any) -> dict[str, Any]:
         found["tasks"] = campaign.inquiry.tasks(None, None, 1_000)
         found["health"] = campaign.inquiry.health()
 
-    world.run(models(1, max_parallel=1), RATES, during=ask, duration_s=after_s + 50, **options)
+    world.run(
+        models(1, max_parallel=1), RATES, during=ask, duration_s=after_s + 50, plan={"is_traced": True}, **options
+    )
     return found
 
 

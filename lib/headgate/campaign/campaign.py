@@ -116,6 +116,7 @@ class Campaign:
             local=local,
             provider=plan.provider if plan.provider is not None else local,
             requests=plan.requests,
+            is_traced=plan.is_traced,
         )
         self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._samples_accepted)
         self._health = Health(self._parts)

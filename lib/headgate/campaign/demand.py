@@ -60,7 +60,7 @@ class DemandSide:
         tasks = [task for task in found if task.model in parts.samplers]
         for task in tasks:
             parts.pairs.fell_due(task)
-            parts.emit(task_opened(task))
+            self._tell_opened(task)
             self._enqueue(task.model, [task], now)
         return len(tasks)
 
@@ -120,12 +120,17 @@ class DemandSide:
                 self._follow(result, now)
             elif result.model in parts.samplers:
                 parts.pairs.fell_due(result)
-                parts.emit(task_opened(result))
+                self._tell_opened(result)
                 parts.batches.add(result.model, result, now)
             else:  # its model has left the roster while the journal was writing
                 orphans.append(result.task_id)
         if orphans:
             await parts.journal.write(parts.journal.journal.withdraw, orphans)
+
+    def _tell_opened(self, task: Task) -> None:
+        if self._parts.is_traced:
+            about = (task.task_id, task.model, task.environment, task.sequence, task.due_at, task.stage, task.attempt)
+            self._parts.emit(TaskOpened(*about))
 
     def _follow(self, taken: AlreadyTaken, now: float) -> None:
         """Another process took the due time: its sampler goes on from there."""
@@ -173,8 +178,3 @@ class DemandSide:
             next_at = parts.provider.next_at(now)
             times.append(None if next_at is None else max(next_at, self._ask_at))
         return min((max(0.0, at - now) for at in times if at is not None), default=None)
-
-
-def task_opened(task: Task) -> TaskOpened:
-    """Return the event that a task is in the journal."""
-    return TaskOpened(task.task_id, task.model, task.environment, task.sequence, task.due_at, task.stage, task.attempt)

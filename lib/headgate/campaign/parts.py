@@ -27,6 +27,7 @@ class Parts:
         local: the provider that asks the samplers.
         provider: where demand comes from: `local`, or one in its place.
         requests: who may send requests; None where the models are scripted.
+        is_traced: whether events of single tasks are told.
         ready_since: task id -> when it became ready.
         fill_workers: start episodes while workers are free; called whenever that may have changed.
         wake: set when the demand loop has something to look at.
@@ -46,6 +47,7 @@ class Parts:
     local: LocalTaskProvider
     provider: TaskProvider
     requests: RequestSide | None = None
+    is_traced: bool = False
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)
     enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
