@@ -90,12 +90,13 @@ class AdmissionController:
                 ticket.denied = key
             self.effects.denied(item, key, now)
             return key
-        if key.admits(now) and not key.account.provider.is_full:
+        admits = key.admits(now)
+        if admits and not key.account.provider.is_full:
             lease = self._grant(key, item, now)
             if ticket is not None:
                 ticket.lease = lease
             return lease
-        return self._enqueue(ticket or Ticket(item), key, now)
+        return self._enqueue(ticket or Ticket(item), key, now, lacks_slot=admits)
 
     def try_acquire(self, item: RequestItem, now: float) -> RequestLease | Denied:
         """Return a lease if there is one that nobody else is to have first, or what stands in its way. Never waits."""
@@ -295,7 +296,7 @@ class AdmissionController:
             self._watch.note(account, now)
         return lease
 
-    def _enqueue(self, ticket: Ticket, key: KeyState, now: float) -> Ticket | Denied:
+    def _enqueue(self, ticket: Ticket, key: KeyState, now: float, *, lacks_slot: bool) -> Ticket | Denied:
         item = ticket.item
         if not item.weight > 0:
             raise InvalidSettingError(f"the weight of group {item.group!r} must be > 0 (got {item.weight})")
@@ -303,12 +304,12 @@ class AdmissionController:
             ticket.denied = Denied(DenyReason.QUEUE_TIMEOUT, detail="its deadline leaves no time to wait")
             self.effects.denied(item, ticket.denied, now)
             return ticket.denied
-        pressure = key.pressure(now)
+        pressure = None if key.waiting else key.pressure(now)
         self._tickets += 1
         ticket.number, ticket.since = self._tickets, now
         waiters = key.account.provider.waiters
         waiters.add(ticket, key)
-        if key.admits(now):
+        if lacks_slot:
             waiters.open(key)
         key.peak_waiting = max(key.peak_waiting, key.waiting)
         if item.deadline is not None:
@@ -316,7 +317,7 @@ class AdmissionController:
         if key.waiting == 1:
             key.queued_since = now
             self._limits.schedule(key.account, now)
-        self.effects.waiting(ticket, key, pressure.reason.value if pressure else "")
+        self.effects.waiting(ticket, key, pressure.reason.value if pressure else PressureReason.WAITERS.value)
         if self._watch.is_on:
             self._watch.note(key.account, now)
         return ticket

@@ -89,14 +89,23 @@ class RequestAdmission:
         with self._lock:
             answer = controller.request(item, self._now())
             if type(answer) is Ticket:
-                answer.waker = asyncio.get_running_loop().create_future()
-        if type(answer) is RequestLease:
-            if controller.effects.pending:
-                self._carry_out()
-            return answer
+                loop = asyncio.get_running_loop()
+                waker = answer.waker = loop.create_future()
         if type(answer) is Ticket:
-            return await self._granted(answer)
-        self._carry_out()
+            try:
+                if loop not in self._alarms:
+                    self._add_alarm(loop)
+                if controller.effects.pending or controller.changes_at < math.inf:
+                    self._carry_out()
+                await waker
+            except BaseException:
+                self._give_up(answer)
+                raise
+            return leased(answer)
+        if controller.effects.pending:
+            self._carry_out()
+        if type(answer) is RequestLease:
+            return answer
         assert isinstance(answer, Denied)
         raise denied_error(item, answer)
 
@@ -122,10 +131,7 @@ class RequestAdmission:
         except BaseException:
             self._give_up(ticket)
             raise
-        if ticket.lease is None:
-            assert ticket.denied is not None
-            raise denied_error(item, ticket.denied)
-        return ticket.lease
+        return leased(ticket)
 
     def release(self, lease: RequestLease, outcome: RequestOutcome) -> ReleaseOutcome:
         """Give a lease back with how its attempt ended. Whoever is next is woken; only the first release counts."""
@@ -208,7 +214,9 @@ class RequestAdmission:
         with self._lock:
             self._listeners.append(listener)
             self._controller.watch(self._now())
-        self._alarm(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        if loop not in self._alarms:
+            self._add_alarm(loop)
         self._carry_out()
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
@@ -260,22 +268,6 @@ class RequestAdmission:
             self._controller.validate(self._now())
 
     # Inside.
-
-    async def _granted(self, ticket: Ticket) -> RequestLease:
-        """Return the lease that a waiting ticket is answered with."""
-        waker = ticket.waker
-        assert isinstance(waker, asyncio.Future)
-        try:
-            self._alarm(waker.get_loop())
-            self._carry_out()
-            await waker
-        except BaseException:
-            self._give_up(ticket)
-            raise
-        if ticket.lease is None:
-            assert ticket.denied is not None
-            raise denied_error(ticket.item, ticket.denied)
-        return ticket.lease
 
     def _give_up(self, ticket: Ticket) -> None:
         with self._lock:
@@ -345,10 +337,8 @@ class RequestAdmission:
             except Exception:  # noqa: BLE001 - the boundary around listeners: reported, the others go on
                 _log.exception("a listener failed on a change of pressure on %s; the others go on", change.key)
 
-    def _alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _add_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have a timer on `loop`; forget those of loops that are closed."""
-        if loop in self._alarms:
-            return
         self._alarms = {known: alarm for known, alarm in self._alarms.items() if alarm.is_usable}
         self._alarms[loop] = LoopAlarm(loop, self._clock, self._ring)
 
@@ -358,6 +348,18 @@ class RequestAdmission:
             self._controller.tick(now)
         self._carry_out()
         return self._controller.changes_at
+
+
+def leased(ticket: Ticket) -> RequestLease:
+    """Return the lease that a ticket was answered with.
+
+    Raises:
+        AdmissionDeniedError: if it was denied.
+    """
+    if ticket.lease is not None:
+        return ticket.lease
+    assert ticket.denied is not None
+    raise denied_error(ticket.item, ticket.denied)
 
 
 def denied_error(item: RequestItem, denied: Denied) -> AdmissionDeniedError:
