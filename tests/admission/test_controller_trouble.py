@@ -49,6 +49,14 @@ def test_a_refusal_without_a_time_does_not_shorten_the_time_that_another_one_gav
     assert snapshot.consecutive_rate_limits == 2
 
 
+def test_a_refusal_in_another_domain_does_not_shorten_the_cooldown_either() -> None:
+    world = World(ToyLaw, cap=4)
+    chat, embedding = world.lease(CHAT), world.lease(EMBEDDING)
+    world.release(chat, refused(50.0))
+    world.release(embedding, refused(None))
+    assert world.controller.views.snapshot(EMBEDDING, world.now).blocked_until == 1050.0
+
+
 def test_a_cooldown_that_nobody_waits_for_sets_no_timer() -> None:
     world = World(ToyLaw, cap=4)
     world.release(world.lease(), REFUSED)

@@ -158,6 +158,18 @@ def test_an_interrupt_in_the_middle_of_a_release_loses_no_wake_up() -> None:
     assert gate.in_flight(A.provider) == 0
 
 
+def test_an_interrupt_before_a_lease_is_returned_gives_it_back() -> None:
+    def emit(event: events.Event) -> None:
+        if isinstance(event, events.RequestLeaseAcquired):
+            raise KeyboardInterrupt
+
+    gate = RequestAdmission(AdmissionController(FixedLaw, trace_requests=True), CLOCK, emit)
+    gate.register(A, 1, "m")
+    with pytest.raises(KeyboardInterrupt):
+        gate.try_acquire(ITEM)
+    assert gate.in_flight(A.provider) == 0
+
+
 def test_a_deadline_that_comes_later_wakes_the_thread_that_keeps_the_time() -> None:
     gate = admission()
     lease = gate.acquire_blocking(ITEM)

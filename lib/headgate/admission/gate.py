@@ -103,7 +103,7 @@ class RequestAdmission:
                 raise
             return leased(answer)
         if controller.effects.pending:
-            self._carry_out()
+            self._carry_out_before(answer)
         if type(answer) is RequestLease:
             return answer
         assert isinstance(answer, Denied)
@@ -114,7 +114,7 @@ class RequestAdmission:
         with self._lock:
             answer = self._controller.try_acquire(item, self._now())
         if self._controller.effects.pending:
-            self._carry_out()
+            self._carry_out_before(answer)
         return answer
 
     def acquire_blocking(self, item: RequestItem) -> RequestLease:
@@ -308,6 +308,15 @@ class RequestAdmission:
             for alarm in list(self._alarms.values()):
                 alarm.set(at, running=running)
             self._sleepers.hurry(at)
+
+    def _carry_out_before(self, answer: RequestLease | Denied) -> None:
+        """Carry effects out before an answer is returned; an interrupt gives a lease back that nobody will see."""
+        try:
+            self._carry_out()
+        except BaseException:
+            if isinstance(answer, RequestLease):
+                self.release(answer, _CANCELLED)
+            raise
 
     def _carry_out_one(self, effect: Effect, running: asyncio.AbstractEventLoop | None) -> None:
         if isinstance(effect, Ticket):
