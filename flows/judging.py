@@ -20,6 +20,7 @@ async def evaluate_with_judge(
     models: list[p.Name] = [],  # noqa: B006
     roster: p.Block = "",
     store: p.Block = "",
+    limits: p.Block = "",
     campaign: p.Name = "judged",
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
@@ -38,6 +39,7 @@ async def evaluate_with_judge(
         models: Models of the roster by name, or by name@revision. Empty: all of them.
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Rollouts in progress at most. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"max_unjudged": 500}.
@@ -50,6 +52,7 @@ async def evaluate_with_judge(
         campaign=campaign,
         roster=roster,
         store=store,
+        limits=limits,
         models=tuple(models),
         workers=workers,
         settings=settings,

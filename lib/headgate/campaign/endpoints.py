@@ -79,12 +79,15 @@ class _Conversation:
         self._header = str(TaskReference(task.environment, task.index, task.seed, task.sequence))
         self._emit = emit
         self._trace_id = trace_id
+        # Stages of one sample share its trace id; their requests must not share their ids.
+        stage = "" if task.stage.startswith("sample") else f".{task.stage}"
+        self._request = f"{trace_id or task.task_id}{stage}"
         self._number = 0
 
     async def answer(self, messages: Sequence[Message]) -> ChatReply:
         """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt."""
         self._number += 1
-        request_id = f"{self._trace_id or self._task_id}.{self._number}"
+        request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)
         item = self._requests.item(self._model, Correlation(request_id, 1, self._task_id, self._trace_id))
 

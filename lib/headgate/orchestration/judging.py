@@ -17,6 +17,7 @@ from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.orchestration.inputs import SamplingOrder, loaded_block, roster_for, settings_of, store_for
 from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
+from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
@@ -51,6 +52,7 @@ async def run_judging(order: JudgingOrder) -> Any:
     settings = settings_of(_with_judge(order))
     judge = await judge_for(order.judge, settings)
     roster = roster_for(order.sampling, settings)
+    slots = await slots_for(order.sampling.limits)
     store = await store_for(order.sampling.store, settings)
     stop = StopRequest()
     subject = f"judge-{settings.campaign}"
@@ -67,6 +69,7 @@ async def run_judging(order: JudgingOrder) -> Any:
             store=store,
             stop=stop.event,
             on_progress=artifacts.note,
+            slots=slots,
         )
 
     with stop_on_signals(stop), library_logs_in_run():

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.campaign.judged import JudgedRun
 from headgate.core import ErrorKind, errors
-from headgate.core.events import AnswerJudged, JudgementMissing, JudgingStarted, SampleAccepted
+from headgate.core.events import AnswerJudged, JudgementMissing, JudgingStarted, RequestFinished, SampleAccepted
 from headgate.environments import REMINDER, coverage_judge, environment
 from tests.campaign.judged.judged_world import EXPLAIN, JUDGE, JudgedWorld, Providers, always, model, storm
 
@@ -46,6 +46,8 @@ def test_tokens_and_time_of_a_sample_are_the_model_s_and_not_the_judge_s(world: 
     assert sample.finished_at - sample.started_at == pytest.approx(4.0)
     assert [role for role, _ in orjson.loads(sample.conversation)] == ["user", "assistant"]
     assert {e.trace_id for e in world.of(AnswerJudged)} == {sample.trace_id}
+    requests = {(e.request_id.removeprefix(sample.trace_id), e.trace_id) for e in world.of(RequestFinished)}
+    assert requests == {(f".{stage}.1", sample.trace_id) for stage in ("rollout", "judge.1", "judge.2")}
 
 
 def test_a_judge_in_a_storm_holds_no_rollout_up_and_loses_no_sample(world: JudgedWorld) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Final
 
+from headgate.admission import SlotSource
 from headgate.campaign.assembly import roster_of, sample_store
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import judged_environments
@@ -65,6 +66,7 @@ async def run_judged(
     on_progress: OnProgress | None = None,
     progress_every_s: float = 1.0,
     sinks: Iterable[Sink] = (),
+    slots: SlotSource | None = None,
 ) -> JudgedResult:
     """Run a fixed matrix of models x judged environments x instances, less what the store has, to its end.
 
@@ -78,6 +80,7 @@ async def run_judged(
         on_progress: called every `progress_every_s` while it runs, and once at the end.
         progress_every_s: see `on_progress`.
         sinks: further sinks of the event stream; the caller closes them.
+        slots: bounds the requests of several processes together, the judge's among them.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
@@ -98,7 +101,9 @@ async def run_judged(
         client = await stack.enter_async_context(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
-        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced)
+        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
+        if slots is not None:
+            await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
         plan = JudgedPlan(
             settings=settings,
             models=models,

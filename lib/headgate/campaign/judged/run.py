@@ -192,7 +192,14 @@ class JudgedRun:
             loop.unpark(TaskId(task_id))
 
         requests.idle, requests.busy = idle, busy
+        requests.ready = self._dispatcher.queued
+        requests.free_workers = self._free
         requests.watch(self._dispatcher.set_pressure)
+
+    def _free(self) -> int:
+        """Return how many rollouts and judgements could begin at once."""
+        book = self._dispatcher.book
+        return book.available(WORKERS) + book.available(JUDGE_CALLS)
 
     async def _followed(self, loop: DispatchLoop) -> None:
         """Let the loop run to its end; a run that is stopped has the drain time to judge what it has answers to."""

@@ -16,8 +16,8 @@ from headgate.core.events import AnswerJudged, Emit, JudgementMissing, TaskStart
 from headgate.environments import REMINDER, EpisodeResult, converse, judged_score, read_reply
 from headgate.scheduling import RetryLaterError, RetryRules, TaskFailedError
 
-RETRIES: Final = RetryRules(max_attempts=17, wait_s=1.0, max_wait_s=60.0)
-"""Of stages whose provider admits nothing: together about eleven minutes, beside what each request waits by itself."""
+RETRIES: Final = RetryRules(max_wait_s=60.0)
+"""Of stages whose provider admits nothing: they are tried again for as long as any storm is likely to last."""
 
 
 class Stages:
