@@ -88,10 +88,10 @@ class RequestAdmission:
         controller = self._controller
         with self._lock:
             answer = controller.request(item, self._now())
-            if type(answer) is Ticket:
+            if isinstance(answer, Ticket):
                 loop = asyncio.get_running_loop()
                 waker = answer.waker = loop.create_future()
-        if type(answer) is Ticket:
+        if isinstance(answer, Ticket):
             try:
                 if loop not in self._alarms:
                     self._add_alarm(loop)
@@ -104,9 +104,8 @@ class RequestAdmission:
             return leased(answer)
         if controller.effects.pending:
             self._carry_out_before(answer)
-        if type(answer) is RequestLease:
+        if isinstance(answer, RequestLease):
             return answer
-        assert isinstance(answer, Denied)
         raise denied_error(item, answer)
 
     def try_acquire(self, item: RequestItem) -> RequestLease | Denied:
