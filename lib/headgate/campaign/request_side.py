@@ -91,6 +91,7 @@ class RequestSide:
         self._models: dict[str, Model] = {}
         self._keys: dict[str, RequestKey] = {}
         self._aliases: dict[ProviderModel, dict[str, None]] = {}
+        self._bounded: set[str] = set()
         self._leaving: dict[str, set[ProviderModel]] = {}
 
     # The roster.
@@ -104,6 +105,10 @@ class RequestSide:
         before, now = self._keys.get(model.key), request_key(model)
         cap = model.max_parallel if self._slots is None else self._slots.follow(now.account, model.max_parallel)
         self.admission.register(now.account, cap, model.key)
+        if cap < model.max_parallel:
+            self._bounded.add(model.key)
+        else:
+            self._bounded.discard(model.key)
         self._models[model.key], self._keys[model.key] = model, now
         self._aliases.setdefault(now.account, {})[model.key] = None
         self._leaving.get(model.key, set()).discard(now.account)
@@ -166,7 +171,12 @@ class RequestSide:
             if key.domain is not Domain.CHAT:
                 return
             aliases = self._aliases.get(key.account, ())
-            if pressure is not None and pressure.reason is PressureReason.AGGREGATE_CAP and len(aliases) == 1:
+            if (
+                pressure is not None
+                and pressure.reason is PressureReason.AGGREGATE_CAP
+                and len(aliases) == 1
+                and self._bounded.isdisjoint(aliases)
+            ):
                 # As many requests as episodes: its lane is full by itself, and tells so without this for every request.
                 pressure = None
             reason, until = (None, None) if pressure is None else (pressure.reason.value, pressure.until)
