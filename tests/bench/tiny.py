@@ -32,6 +32,9 @@ TINY = {
     ),
     "idle": ("cases=" + ",".join(IDLE_CASES),),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
+    "prefect": (
+        "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
+    ),
     "store": (
         "rows=2000", "batch_rows=50", "environments=2", "iterations=1", "kills=2", "writers=1", "longest_s=0.2",
     ),
@@ -48,6 +51,7 @@ EASY = {
     "scale": ("bar_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),
     "idle": ("bar_cpu_us=1e9",),
     "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
+    "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),
     "store": ("bar_rows_per_s=1",),
     "utilisation": ("bar=0.05",),
 }
@@ -61,6 +65,7 @@ HARD = {
     "scale": "bar_us=-1e9",
     "idle": "bar_wall=0",
     "limit": "bar_up_s=0",
+    "prefect": "bar_calls=0",
     "store": "bar_rows_per_s=1e15",
     "utilisation": "bar=1.5",
 }
