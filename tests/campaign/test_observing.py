@@ -17,6 +17,7 @@ from headgate.config import Settings
 from headgate.core import Model, errors, events
 from headgate.models import FaultPlan, serve
 from headgate.sampling import StaticRoster
+from tests.telemetry.collector import Collector, running_collector
 from tests.telemetry.trace_format import read_trace, slices
 
 ENVIRONMENT = "affine:sat-hard"
@@ -152,6 +153,25 @@ async def test_a_trace_that_cannot_be_written_costs_a_warning_and_no_sample(tmp_
     result = await ran(tmp_path, trace_file=str(tmp_path / "trace.json"))
     assert result.stored == 6
     assert "was not written" in caplog.text
+
+
+@pytest.fixture
+def collector():
+    with running_collector() as running:
+        yield running
+
+
+async def test_a_collector_gets_a_span_per_sample_with_the_trace_id_that_is_stored(
+    tmp_path: Path, collector: Collector
+) -> None:
+    path = tmp_path / "events.jsonl"
+    await ran(tmp_path, otel_endpoint=f"http://127.0.0.1:{collector.server_address[1]}", events_file=str(path))
+    stored = {line["fields"]["trace_id"] for line in lines_of(path) if line["event"] == "sample_accepted"}
+    samples = [span for span in collector.spans if span.name.startswith("sample ")]
+    requests = [span for span in collector.spans if span.name == "chat m@main"]
+    assert {span.trace_id.hex() for span in samples} == stored
+    assert {span.parent_span_id for span in requests} == {span.span_id for span in samples}
+    assert {"headgate.samples", "headgate.model.request.active"} <= collector.metrics
 
 
 async def test_a_collector_that_only_a_variable_names_is_no_reason_to_fail(tmp_path: Path, monkeypatch, caplog) -> None:

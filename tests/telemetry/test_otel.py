@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
-import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -20,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from headgate.core import events
 from headgate.telemetry import EventStream, OtelSink, has_collector, otel_sink
 from headgate.telemetry.otel_providers import new_providers, resource_of
+from tests.telemetry.collector import Collector, running_collector
 from tests.telemetry.factories import START, FixedClock, sample
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -137,45 +132,10 @@ def test_a_collector_is_named_by_the_setting_or_by_the_variables_of_opentelemetr
     assert has_collector("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
 
 
-class Collector(ThreadingHTTPServer):
-    """A collector of OTLP over HTTP that keeps what it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), CollectorHandler)
-        self.spans: list[object] = []
-        self.metrics: set[str] = set()
-
-
-class CollectorHandler(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        if self.path == "/v1/traces":
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                self.server.spans += [span for scope in resource.scope_spans for span in scope.spans]
-        elif self.path == "/v1/metrics":
-            for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                self.server.metrics |= {m.name for scope in resource.scope_metrics for m in scope.metrics}
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
 @pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        yield server
-        server.shutdown()
-        serving.join()
+def collector():
+    with running_collector() as running:
+        yield running
 
 
 def test_a_real_collector_gets_spans_and_metrics_when_the_stream_closes(collector: Collector) -> None:

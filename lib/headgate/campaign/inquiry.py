@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from headgate.campaign.capacity import CapacityPeaks, capacity_plan
@@ -73,16 +75,18 @@ class Inquiry:
     def tasks(self, model: str | None, environment: str | None, limit: int) -> list[Mapping[str, Any]]:
         """Return open tasks, those that run first and then by due time, at most `limit`."""
         parts = self._parts
-        running = [("running", task) for task in self._workforce.tasks]
-        queued = [("queued", task) for task in parts.dispatcher.queue.items()]
-        buffered = [("buffered", task) for task in parts.batches.items()]
-        chosen = [
+        open_tasks = chain(
+            (("running", task) for task in self._workforce.tasks),
+            (("queued", task) for task in parts.dispatcher.queue.items()),
+            (("buffered", task) for task in parts.batches.items()),
+        )
+        chosen = (
             (state, task)
-            for state, task in (*running, *queued, *buffered)
+            for state, task in open_tasks
             if model in (None, task.model) and environment in (None, task.environment)
-        ]
-        chosen.sort(key=lambda pair: (pair[0] != "running", pair[1].due_at))
-        return [_row(state, task) for state, task in chosen[:limit]]
+        )
+        first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
+        return [_row(state, task) for state, task in first]
 
     def health(self) -> events.HealthReported:
         """Return the counts at a glance; bounded in size."""
