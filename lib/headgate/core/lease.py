@@ -84,8 +84,9 @@ class LeaseBook:
 
     def shortage(self, units: Mapping[str, int]) -> Denied | None:
         """Return why `units` cannot be granted now, or None if they can. Changes nothing."""
+        limits, in_use = self.limits, self.in_use
         for capacity, wanted in units.items():
-            if wanted <= self.limits.get(capacity, 0) - self.in_use.get(capacity, 0):
+            if wanted <= limits.get(capacity, 0) - in_use.get(capacity, 0):
                 continue
             free = self.available(capacity)
             if wanted > free:

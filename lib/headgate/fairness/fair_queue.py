@@ -181,7 +181,8 @@ class FairQueue(Generic[T]):
         if not lane.is_open:
             return StaleSelection(self._id_of(item), f"lane {lane.name} is closed")
         heapq.heappop(group.heap)
-        self._forget(item)
+        del self._items[self._id_of(item)]
+        self._left(item)
         self._virtual = max(self._virtual, group.tag + lane.offset)
         tag = self._virtual + 1.0 / group.weight
         name = self._lane_of(group.heap[0][2]) if group.heap else ""

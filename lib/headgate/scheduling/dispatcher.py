@@ -157,7 +157,7 @@ class Dispatcher:
 
         A task whose model is not known (any more) waits until `set_model` makes it known.
         """
-        added = 0
+        added, counts = 0, self.admission.counts
         for task in tasks:
             if task.task_id in self._running:
                 continue
@@ -165,11 +165,13 @@ class Dispatcher:
                 self._lane(task.model)
                 self._update_lane(task.model)
             shelf = self.queue.shelf_for(task)
-            self.admission.will_queue(task, shelf)
+            if counts:
+                self.admission.will_queue(task, shelf)
             if not self.queue.add(shelf, task):
                 continue
             added += 1
-            self.admission.queued(task, shelf, now)
+            if counts:
+                self.admission.queued(task, shelf, now)
             if self._events is not None:
                 self._events.enqueued(task, shelf.units, len(self.queue))
         self.enqueued += added
@@ -181,7 +183,7 @@ class Dispatcher:
         """Return the next task with its lease, or what holds it."""
         if self.shut_down_by:
             return Held(DenyReason.SHUTDOWN, self.shut_down_by)
-        if self.pressure and (ends := self.pressure.next_end()) is not None and ends <= now:
+        if self.pressure.lanes and (ends := self.pressure.next_end()) is not None and ends <= now:
             for model in self.pressure.end_due(now):
                 self._update_lane(model)
         shelves = self.queue.stocked(self.book)
@@ -219,7 +221,7 @@ class Dispatcher:
             del self._running[task.task_id]
             lane = self.lanes[task.model]
             lane.in_flight -= 1
-            if not was_parked:
+            if self.admission.counts and not was_parked:
                 self.admission.gave_back(task)
             if lane.max_parallel is None and not self.is_roster_open:
                 if not lane.in_flight and not self.queue.queued(task.model):
@@ -242,7 +244,8 @@ class Dispatcher:
             return False
         if not self.book.park(lease):
             return False
-        self.admission.gave_back(running.task)
+        if self.admission.counts:
+            self.admission.gave_back(running.task)
         if self._events is not None:
             self._events.parked(running.task, lease, self.queue.shelf_for(running.task).units)
         self.on_change()
@@ -258,7 +261,8 @@ class Dispatcher:
             return False
         task = self._running[TaskId(lease.subject)].task
         shelf = self.queue.shelf_for(task)
-        self.admission.took_again(task, now)
+        if self.admission.counts:
+            self.admission.took_again(task, now)
         if self._events is not None:
             self._events.unparked(task, lease, shelf.units)
         return True
@@ -266,7 +270,7 @@ class Dispatcher:
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
         """Withdraw all queued tasks that fulfil the condition; return them. O(tasks)."""
         gone = self.queue.discard_where(condition)
-        for task in gone:
+        for task in gone if self.admission.counts else ():
             self.admission.withdrawn(task)
         return gone
 
@@ -310,8 +314,9 @@ class Dispatcher:
     # Choosing.
 
     def _choose(self, shelves: list[Shelf], now: float) -> Choice | None:
-        best = self.admission.first(shelves, OPEN, now)
-        if not self.pressure:
+        counts = self.admission.counts
+        best = self.admission.first(shelves, OPEN, now) if counts else self.queue.first(shelves, OPEN)
+        if not self.pressure.lanes:
             return best
         pressed = self.admission.first(shelves, PRESSURED, now)
         if best is None or pressed is None:
@@ -340,8 +345,9 @@ class Dispatcher:
         task = dispatch.task
         self.dequeued += 1
         self._running[task.task_id] = dispatch
-        self.admission.started(task, shelf)
-        if self.pressure:
+        if self.admission.counts:
+            self.admission.started(task, shelf)
+        if self.pressure.lanes:
             self.pressure.started(task.model)
         lane = self.lanes[task.model]
         lane.in_flight += 1
@@ -358,7 +364,7 @@ class Dispatcher:
 
     def _update_lane(self, model: str) -> None:
         lane = self._lane(model)
-        pressed = self.pressure.get(model) if self.pressure else None
+        pressed = self.pressure.get(model)
         is_full = lane.in_flight >= lane.max_parallel if lane.max_parallel is not None else not self.is_roster_open
         if is_full or lane.held_until is not None or (pressed is not None and pressed.is_useless):
             self.queue.set_state(model, CLOSED)

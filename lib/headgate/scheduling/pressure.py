@@ -55,25 +55,23 @@ class PressureBoard:
 
     def __init__(self, rules: PressureRules) -> None:
         self.rules = rules
-        self._pressed: dict[str, Pressed] = {}
+        self.lanes: dict[str, Pressed] = {}
+        """The pressed lanes; to be read."""
         self._ends: list[tuple[float, str]] = []
         self.pass_overs = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._pressed)
-
     def get(self, lane: str) -> Pressed | None:
         """Return what presses a lane."""
-        return self._pressed.get(lane)
+        return self.lanes.get(lane)
 
     def put(self, lane: str, reason: str | None, until: float | None) -> None:
         """Note that a lane is pressed, or no longer. What it was passed over so far stays counted."""
         if reason is None:
-            self._pressed.pop(lane, None)
+            self.lanes.pop(lane, None)
             return
-        pressed = self._pressed.get(lane)
+        pressed = self.lanes.get(lane)
         if pressed is None:
-            self._pressed[lane] = Pressed(reason, until, reason in self.rules.closing)
+            self.lanes[lane] = Pressed(reason, until, reason in self.rules.closing)
         else:
             pressed.reason, pressed.until, pressed.is_useless = reason, until, reason in self.rules.closing
         if until is not None:
@@ -83,7 +81,7 @@ class PressureBoard:
         """Return when the next pressure ends by itself."""
         while self._ends:
             until, lane = self._ends[0]
-            pressed = self._pressed.get(lane)
+            pressed = self.lanes.get(lane)
             if pressed is not None and pressed.until == until:
                 return until
             heapq.heappop(self._ends)
@@ -94,13 +92,13 @@ class PressureBoard:
         ended = []
         while (until := self.next_end()) is not None and until <= now:
             lane = heapq.heappop(self._ends)[1]
-            del self._pressed[lane]
+            del self.lanes[lane]
             ended.append(lane)
         return ended
 
     def pass_over(self, lane: str, now: float) -> bool:
         """Count that a task went before the first one of `lane`; return False when that may not happen again."""
-        pressed = self._pressed[lane]
+        pressed = self.lanes[lane]
         if pressed.since is None:
             pressed.since = now
         if pressed.passed_over >= self.rules.max_pass_overs or now - pressed.since >= self.rules.max_age_s:
@@ -111,6 +109,6 @@ class PressureBoard:
 
     def started(self, lane: str) -> None:
         """Note that a task of the lane went: the next one has been passed over by nobody."""
-        pressed = self._pressed.get(lane)
+        pressed = self.lanes.get(lane)
         if pressed is not None:
             pressed.passed_over, pressed.since = 0, None

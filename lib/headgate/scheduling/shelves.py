@@ -32,6 +32,8 @@ class Shelf(FairReadyQueue):
         self.needs: Mapping[str, int] = dict(units)
         named = [u for u in units if (u[0] != "submission" if governed is None else u[0] in governed)]
         self.governed: Units = tuple(named) if named or governed is not None else units
+        self.stock = self._items
+        """The tasks by id; to be read."""
         self.offset = 0.0
         self.is_short = False
         self.verified: dict[str, int] = {}
@@ -108,7 +110,7 @@ class ReadyShelves:
         )
 
     def __contains__(self, task_id: object) -> bool:
-        return any(task_id in shelf for shelf in self._shelves.values())
+        return any(task_id in shelf.stock for shelf in self._shelves.values())
 
     @property
     def by_model(self) -> Counter[str]:
@@ -192,7 +194,7 @@ class ReadyShelves:
         """Return the shelves with tasks whose needs can be met now."""
         found = []
         for shelf in self._shelves.values():
-            if not len(shelf):
+            if not shelf.stock:
                 continue
             is_short = book.shortage(shelf.needs) is not None
             if is_short != shelf.is_short:
@@ -206,6 +208,9 @@ class ReadyShelves:
     def first(self, shelves: list[Shelf], rank: int) -> tuple[Shelf, Selection[Task], float] | None:
         """Return the first task of one rank on `shelves`, with its tag."""
         best = None
+        if len(shelves) == 1:
+            only = shelves[0].first(rank)
+            return None if only is None else (shelves[0], only, only.tag + shelves[0].offset)
         for shelf in shelves:
             selection = shelf.first(rank)
             if selection is not None:

@@ -20,7 +20,7 @@ class TaskAdmission:
     A group that would exceed its share with its next task is listed among those that borrow. Where it stands is looked
     at when its task comes up, and when it gives something back; in between it may have changed and changed back.
 
-    Owned by the dispatcher, with its queue and its book. Without shares in the policy, nothing is counted.
+    Owned by the dispatcher, with its queue and its book. Only asked while `counts`, that is, if the policy has shares.
     """
 
     def __init__(self, policy: TaskPolicy, book: LeaseBook, queue: ReadyShelves) -> None:
@@ -38,29 +38,24 @@ class TaskAdmission:
 
     def will_queue(self, task: Task, shelf: Shelf) -> None:
         """Find where a group stands that comes to a shelf."""
-        if self.counts and not shelf.has_group(task.group):
+        if not shelf.has_group(task.group):
             self._stand(shelf, task.group)
 
     def queued(self, task: Task, shelf: Shelf, now: float) -> None:
         """Note a task that waits."""
-        if self.counts:
-            self.holdings.queued(task.group, task.weight, shelf.governed, now)
+        self.holdings.queued(task.group, task.weight, shelf.governed, now)
 
     def withdrawn(self, task: Task) -> None:
         """Note a task that no longer waits and did not start."""
-        if self.counts:
-            self.holdings.dequeued(task.group, self._queue.shelf_for(task).governed)
+        self.holdings.dequeued(task.group, self._queue.shelf_for(task).governed)
 
     def started(self, task: Task, shelf: Shelf) -> None:
         """Note a task that was given its units."""
-        if self.counts:
-            self.holdings.started(task.group, shelf.governed)
-            self._must_verify(task.group)
+        self.holdings.started(task.group, shelf.governed)
+        self._must_verify(task.group)
 
     def gave_back(self, task: Task) -> None:
         """Note units that came back, or are lent out while their task is parked."""
-        if not self.counts:
-            return
         self.holdings.gave_back(task.group, self._queue.shelf_for(task).governed)
         for shelf in self._queue.shelves():
             if shelf.standing(task.group):
@@ -69,9 +64,8 @@ class TaskAdmission:
 
     def took_again(self, task: Task, now: float) -> None:
         """Note that a parked task has its units again."""
-        if self.counts:
-            self.holdings.took(task.group, task.weight, self._queue.shelf_for(task).governed, now)
-            self._must_verify(task.group)
+        self.holdings.took(task.group, task.weight, self._queue.shelf_for(task).governed, now)
+        self._must_verify(task.group)
 
     def limits_changed(self) -> None:
         """Look at every group that has its share: it may be another one."""
@@ -83,8 +77,6 @@ class TaskAdmission:
 
     def first(self, shelves: list[Shelf], state: int, now: float) -> Choice | None:
         """Return the first task of lanes in a state: of groups within their share, else of those that may borrow."""
-        if not self.counts:
-            return self._queue.first(shelves, state)
         choice = self._verified(shelves, state)
         if choice is not None:
             return choice
