@@ -57,12 +57,14 @@ async def test_a_run_leaves_a_trace_with_a_slice_per_sample_and_its_requests_wit
 async def test_refusals_and_back_offs_of_a_run_are_in_its_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json.gz"
     faults = "rate_limit:concurrency=1,retry_after_s=0.05;slow:mean_s=0.05,cv=0"
-    await ran(tmp_path, faults, trace_file=str(trace))
+    await ran(tmp_path, faults, trace_file=str(trace), instances=12)
     found = read_trace(trace)
     assert slices(found, "back-off")
     assert any(event["name"] == "429" for event in found)
     assert slices(found, "request 2")
     assert any(e["ph"] == "C" and e["name"] == "in flight" for e in found)
+    assert len({e["name"] for e in slices(found, "limit")}) > 1
+    assert any(e["ph"] == "s" and e["name"] == "429 cuts the limit" for e in found)
 
 
 async def test_every_step_of_a_sample_s_way_is_an_event_of_its_task(tmp_path: Path) -> None:
