@@ -47,7 +47,7 @@ class StormWorld:
             chosen = Settings(
                 journal=self.folder,
                 batch_flush_interval=1,
-                num_evaluation_workers=WORKERS,
+                num_evaluation_workers=settings.pop("num_evaluation_workers", WORKERS),
                 low_sample_threshold=0,
                 drain_timeout_s=settings.pop("drain_timeout_s", 120),
                 queue_warning_threshold=50_000,
@@ -196,6 +196,18 @@ def test_a_model_that_leaves_in_a_storm_is_asked_no_more(world: StormWorld) -> N
     assert stormy.answered[-1] > 250, "what was in flight ran on to its end"
     assert stormy.answered[-1] < 330
     assert [r.provider for r in world.statuses[-1][1].requests] == ["http://calm/v1"]
+
+
+@pytest.mark.parametrize(("law", "least"), [("adaptive", 0.95), ("aimd", 0.8)])
+def test_a_provider_with_a_third_of_the_slots_is_kept_busy_and_loses_no_sample(
+    world: StormWorld, law: str, least: float
+) -> None:
+    provider = StormyProvider(slots=20)
+    one = Model("one", base_url="http://one/v1", max_parallel=64)
+    world.run([one], Providers(one=provider), rate_per_s=30, duration_s=200.0, limit_law=law, num_evaluation_workers=64)
+    assert provider.throughput(100, 200) >= least * 20 / 2.0
+    assert {s.error_kind for s in world.store.samples} == {None}
+    assert len(provider.refused) <= 0.04 * len(provider.answered)
 
 
 def test_aliases_of_one_model_share_its_limit(world: StormWorld) -> None:

@@ -37,6 +37,21 @@ async def test_an_evaluation_can_choose_models(prefect: object, places: Places) 
         await evaluate(2, environments=["affine:sat"], models=["sovler"], settings=places.settings())
 
 
+async def test_an_evaluation_whose_samples_keep_failing_stops_early_and_fails(prefect: object, places: Places) -> None:
+    roster = places.roster.read_text()
+    places.roster.write_text(roster.replace("baseline-", "no-such-model-"))
+    try:
+        with pytest.raises(
+            errors.SamplesKeepFailingError, match=r"stopped early: 10 of the last 10 samples failed, 2 of 2 models"
+        ):
+            await evaluate(40, environments=["affine:sat"], campaign="hopeless", settings=places.settings())
+    finally:
+        places.roster.write_text(roster)
+    run = await newest_run("evaluate hopeless: 40 instances")
+    assert run.state is not None
+    assert run.state.is_failed()
+
+
 async def _saved(places: Places, name: str, public_url: str = "") -> str:
     await SampleStore(url=str(places.folder / "samples")).asave(name, overwrite=True)
     await ReportStore(url=str(places.folder / "reports"), public_url=public_url).asave(name, overwrite=True)

@@ -108,6 +108,15 @@ class SandboxUnavailableError(EnvironmentFailedError):
     next_step = "Run on Linux with user namespaces or seccomp, or leave out environments that run programs."
 
 
+class SamplesKeepFailingError(HeadgateError):
+    """A campaign has stopped by itself because most of its samples failed for good."""
+
+    code = "samples_keep_failing"
+    http_status = 500
+    exit_code = 4
+    next_step = "Read the last errors (`headgate query`), mend their cause, and run it again; `early_stop` turns it off."
+
+
 class StoreError(HeadgateError):
     """The sample store refused, failed or timed out; what was to be stored stays in the spool."""
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Failed
 
 from headgate.campaign import CampaignResult, run_campaign, sampled_environments
+from headgate.core.errors import SamplesKeepFailingError
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import CampaignArtifacts, Share
 from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
@@ -31,6 +31,7 @@ async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float 
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
+        SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
     """
     share: Share | None = None
     if duration_s is not None:
@@ -103,7 +104,7 @@ async def _run(
             store.close()
         run_logger().info("%s: %s", subject, message)
         if result.stopped_early and stop.reason is None:
-            return Failed(message=f"Stopped early: {result.stopped_by}. {message}", data=result_data(result))
+            raise SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
         return await ended(stop, message, result_data(result))
 
 
