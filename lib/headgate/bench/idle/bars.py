@@ -20,6 +20,7 @@ NEITHER: Final = "adaptations/adaptive-request-pressure-control"
 BOTH: Final = "adaptations/adaptive-request-pressure-combined"
 _STRICT: Final = "headgate/heavy-root-peer-arrival-strict"
 _BORROWING: Final = "headgate/heavy-root-peer-arrival-bounded"
+_RESERVING: Final = "headgate/heavy-root-peer-arrival-reserve"
 _STRICT_ADVICE: Final = "headgate/adaptive-request-pressure-strict"
 _PASSED_OVER: Final = "headgate/request-pressure-passed-over"
 _PASSED_OVER_SAID: Final = "with advice, started to wait when nothing else can run"
@@ -186,7 +187,15 @@ def _own_bars(cases: Mapping[str, Mapping[str, Any]]) -> Iterator[Bar]:
                 "p95, strict shares": cases[_STRICT]["peer_wait_p95_seconds"],
                 "wall": cases[_BORROWING]["mean_wall_time_seconds"],
                 "wall, strict shares": cases[_STRICT]["mean_wall_time_seconds"],
-            },
+            }
+            | (
+                {
+                    "p95, 3/8 reserved": cases[_RESERVING]["peer_wait_p95_seconds"],
+                    "wall, 3/8 reserved": cases[_RESERVING]["mean_wall_time_seconds"],
+                }
+                if _RESERVING in cases
+                else {}
+            ),
         )
     if _COOLDOWN in cases:
         yield at_most(

@@ -47,6 +47,7 @@ class Case:
         spread: by which share service times are shorter or longer than their mean at most, drawn from the seed.
         shape: what is run.
         policy: of task admission.
+        reserve: share of the workers that is not lent while peers are expected; None for the policy's own.
         is_control: shows what happens without one of our adaptations; its wall time is held to nothing.
     """
 
@@ -68,6 +69,7 @@ class Case:
     spread: float = 0.0
     shape: Shape = "pipeline"
     policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"
+    reserve: float | None = None
     is_control: bool = False
 
     @property
@@ -248,6 +250,7 @@ def _own(mode: Mode) -> list[Case]:
         weight=4,
         is_control=True,
     )
+    bounded = replace(peer, name="heavy-root-peer-arrival-bounded", policy="bounded_borrow", is_control=False)
     requests = Case(
         "dynamic-request-count", OWN, shape="requests", records=3 * rows, buffer=64, fanout=1, downstream_s=0.001
     )
@@ -272,7 +275,8 @@ def _own(mode: Mode) -> list[Case]:
     crowded = Case("hidden-waiters", OWN, records=rows, buffer=rows, row_groups=1, capacity=4, fanout=2)
     return [
         peer,
-        replace(peer, name="heavy-root-peer-arrival-bounded", policy="bounded_borrow", is_control=False),
+        bounded,
+        replace(bounded, name="heavy-root-peer-arrival-reserve", reserve=0.375),
         requests,
         cooldown,
         replace(advised, name="request-pressure-passed-over", sweep=OWN, is_strict=False),

@@ -67,7 +67,8 @@ async def run_case(case: Case, seed: int) -> Run:
 
 def _policy(case: Case) -> TaskPolicy:
     if case.policy == "bounded_borrow":
-        return BoundedBorrow()
+        # A reserve of one's own is kept for a second after each arrival: peers arrive at once here.
+        return BoundedBorrow() if case.reserve is None else BoundedBorrow(reserve_share=case.reserve, reserve_for_s=1.0)
     cap = 2 * case.group_weight
     return StrictFair(group_caps={MODEL: cap} if cap < case.model_capacity else {})
 
