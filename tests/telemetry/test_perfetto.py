@@ -152,6 +152,13 @@ def test_the_outcome_of_a_task_may_be_told_after_its_lease_and_a_task_may_run_ag
     ]
 
 
+def test_a_task_that_its_provider_did_not_admit_is_drawn_as_deferred(told: Told, tmp_path: Path) -> None:
+    told.at(0.0, events.TaskStarted("t-1", "m@main", "affine:sat", 0.0, "0" * 32))
+    told.at(3.0, events.TaskDeferred("t-1", "m@main", "affine:sat", "its provider admits nothing now", 1))
+    convert_events(told.write(), tmp_path / "trace.json")
+    assert [e["dur"] for e in slices(read_trace(tmp_path / "trace.json"), "affine:sat deferred")] == [3e6]
+
+
 def test_a_campaign_s_task_ends_with_its_lease_and_shows_the_sample_that_follows(told: Told, tmp_path: Path) -> None:
     resources = (("workers", 1),)
     for number, start in ((1, 0.0), (2, 4.0)):

@@ -105,6 +105,12 @@ def _returned(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
     canvas.scene.end(task_id, at, fields, name=f"{fields.get('environment')} returned")
 
 
+def _deferred(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
+    task_id = str(fields.get("task_id"))
+    canvas.requests.task_ends(task_id, at)
+    canvas.scene.end(task_id, at, fields, name=f"{fields.get('environment')} deferred")
+
+
 def _queue_counter(canvas: Canvas, fields: Fields, at: float, _: str) -> None:
     canvas.scene.writer.counter(canvas.scene.campaign, "ready queue", at, {"tasks": number(fields.get("queued"))})
 
@@ -192,7 +198,7 @@ _DRAWN: dict[type[events.Event], Draw] = {
     events.SampleAccepted: _accepted,
     events.TaskReturned: _returned,
     events.TasksEnqueued: _queue_counter,
-    events.TaskDeferred: _returned,
+    events.TaskDeferred: _deferred,
     events.ReadyEnqueued: _enqueued,
     events.TaskLeaseAcquired: _leased,
     events.TaskLeaseReleased: _lease_returned,
