@@ -34,7 +34,7 @@ SPEC: Final = EnvironmentSpec(
     data_length=1_000_000,
     reply_chars=100_000,
     source="Headgate; incidents are generated from the index",
-    chance_score=0.0,
+    chance_score=0.0004,
     needs_judge=True,
 )
 
