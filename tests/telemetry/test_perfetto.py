@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import resource
 import tracemalloc
 from pathlib import Path
 
@@ -278,6 +279,28 @@ def test_an_output_that_cannot_be_written_is_refused(told: Told, tmp_path: Path)
     told.at(0.0, events.QueueWarned(6_000, 5_000))
     with pytest.raises(errors.InvalidInputError, match="cannot be written"):
         convert_events(told.write(), tmp_path / "missing" / "trace.json")
+
+
+def test_events_are_never_overwritten_by_their_trace(told: Told) -> None:
+    told.at(0.0, events.QueueWarned(6_000, 5_000))
+    source = told.write()
+    with pytest.raises(errors.InvalidInputError, match="would overwrite"):
+        convert_events(source, source)
+    assert source.stat().st_size > 0
+
+
+def test_a_trace_that_finds_no_room_leaves_nothing_behind(told: Told, tmp_path: Path) -> None:
+    for second in range(2_000):
+        told.at(float(second), events.QueueWarned(6_000, 5_000))
+    source = told.write()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(errors.InvalidInputError, match="cannot be written"):
+            convert_events(source, tmp_path / "trace.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "trace.json").exists()
 
 
 def test_an_event_of_a_later_version_is_a_mark(told: Told, tmp_path: Path) -> None:

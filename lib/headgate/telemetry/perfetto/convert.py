@@ -49,10 +49,18 @@ def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSumm
         InvalidInputError: if the source cannot be read, holds no event, or the output cannot be written.
     """
     files = event_files(source)
+    if output.resolve() in {file.resolve() for file in files}:
+        raise errors.InvalidInputError(
+            f"the trace {output} would overwrite the events that it is made of", next_step="Name another file."
+        )
+    is_begun = False
     try:
         with TraceWriter(output) as writer:
+            is_begun = True
             summary = _convert(files, writer, run_id)
     except (OSError, EOFError) as error:
+        if is_begun:
+            output.unlink(missing_ok=True)  # half a trace is of no use, and the disk may be full
         raise errors.InvalidInputError(f"trace {output} of {source} cannot be written: {error}") from error
     if not summary.events:
         output.unlink()
