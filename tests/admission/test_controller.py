@@ -14,6 +14,7 @@ from headgate.admission import (
     Denied,
     DenyReason,
     Domain,
+    LimitChange,
     ProviderModel,
     RequestItem,
     RequestKey,
@@ -129,13 +130,14 @@ def test_no_slots_admit_nothing_and_taking_the_bound_away_admits_again() -> None
         world.controller.set_provider_cap(A.provider, -1, world.now)
 
 
-def test_another_law_begins_afresh_and_is_not_told_of_attempts_of_the_former_one() -> None:
+def test_another_law_begins_afresh_and_is_told_only_of_its_own_attempts() -> None:
     world = World(ToyLaw, cap=8)
-    lease = world.lease()
+    lease, kept = world.lease(), world.lease()
+    world.controller.report(kept, SUCCESS, world.now)
     seen: list[float] = []
 
     class Listening(FixedLaw):
-        def observe(self, *told: object) -> list[object]:
+        def observe(self, *told: object) -> list[LimitChange]:
             seen.append(world.now)
             return []
 
@@ -143,8 +145,11 @@ def test_another_law_begins_afresh_and_is_not_told_of_attempts_of_the_former_one
     world.settle()
     world.release(lease, REFUSED)
     assert seen == []
+    assert world.told(events.RequestLimitDecreased) == [], "the former law's limit is nobody's any more"
+    assert world.controller.readmit(kept, world.now) is kept
+    world.release(kept)
     world.release(world.lease())
-    assert len(seen) == 1
+    assert len(seen) == 2
 
 
 # Order.
