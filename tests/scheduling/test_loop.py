@@ -209,6 +209,21 @@ def test_deferred_retries_keep_no_row_from_opening() -> None:
     assert world.told[-1][0] == pytest.approx(50.0)
 
 
+def test_rows_whose_first_stage_is_put_off_keep_no_row_from_opening() -> None:
+    def rows() -> Iterator[RowGroup]:
+        for n in range(20):
+            first = _stage(f"s{n}", "seed", "local", LOCAL)
+            yield RowGroup(f"row-{n}", (first, _stage(f"m{n}", "rollout", "m", MODEL, f"s{n}")))
+
+    async def work(one: Task) -> None:
+        if one.stage == "seed" and one.attempt == 1:
+            raise RetryLaterError("the source asks for a rest", wait_s=50.0)
+
+    world, result = run_virtual(_ran(rows(), work, capacity=2, frontier=FrontierRules(floor=1, cap=32)))
+    assert result.is_complete
+    assert world.told[-1][0] == pytest.approx(50.0)
+
+
 def test_waits_double_when_the_error_names_no_time_and_have_a_bound() -> None:
     async def work(_one: Task) -> None:
         raise RetryLaterError("later")
@@ -236,6 +251,12 @@ def test_a_task_that_has_been_failing_for_long_enough_fails_for_good() -> None:
     world, result = run_virtual(_ran(single(1), work, retries=RetryRules(for_s=25.0)))
     assert (result.failed, result.retried) == (1, 3)
     assert world.told[-1][0] == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("rule", [{"max_attempts": 0}, {"for_s": -1.0}, {"wait_s": float("nan")}, {"max_wait_s": -1}])
+def test_impossible_retry_rules_are_refused(rule: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(rule))):
+        RetryRules(**rule)  # type: ignore[arg-type]
 
 
 # Failures, defects, stops.

@@ -6,7 +6,7 @@ from headgate.scheduling.early_stop import EarlyStop
 from headgate.scheduling.explaining import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierStep, FrontierView
 from headgate.scheduling.holdings import Holdings
-from headgate.scheduling.loop import DispatchLoop, LoopResult, RetryRules
+from headgate.scheduling.loop import DispatchLoop, LoopResult
 from headgate.scheduling.policies import (
     Allowed,
     BoundedBorrow,
@@ -20,6 +20,7 @@ from headgate.scheduling.policies import (
 )
 from headgate.scheduling.pressure import PressureRules
 from headgate.scheduling.ready_queue import FairReadyQueue
+from headgate.scheduling.retries import RetryRules
 from headgate.scheduling.row_groups import RowGroup
 from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
 from headgate.scheduling.tracing import Trace

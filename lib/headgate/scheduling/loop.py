@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Clock, Lease, Task, TaskId
@@ -16,6 +14,7 @@ from headgate.scheduling.early_stop import EarlyStop
 from headgate.scheduling.explaining import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, FrontierRules, FrontierView
 from headgate.scheduling.loop_events import LoopEvents
+from headgate.scheduling.retries import Retries, RetryRules
 from headgate.scheduling.row_groups import RowGroup, RowGroups
 from headgate.scheduling.stages import Progress, StageGraph
 from headgate.scheduling.tracing import Trace
@@ -25,28 +24,6 @@ Work = Callable[[Task], Awaitable[object]]
 """Does one task's work under its lease. What it raises is judged by `verdict_of`."""
 
 EVERYTHING_DONE: Final = "everything is done"
-
-
-@dataclass(frozen=True, slots=True)
-class RetryRules:
-    """How long a task may be tried again, and when if its error does not say.
-
-    Attributes:
-        max_attempts: runs of one task at most; the last failure is for good.
-        for_s: seconds since its first failure after which the next one is for good, too.
-        wait_s: seconds before the second run; doubles with each further one.
-        max_wait_s: seconds at most, also for what an error asks for.
-    """
-
-    max_attempts: int = 1_000
-    for_s: float = 3_600.0
-    wait_s: float = 1.0
-    max_wait_s: float = 300.0
-
-    def wait_for(self, retry: Retry, attempt: int) -> float:
-        """Return the seconds before run number `attempt` + 1."""
-        asked = self.wait_s * 2.0 ** min(attempt - 1, 30) if retry.wait_s is None else retry.wait_s
-        return min(max(asked, 0.0), self.max_wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +103,13 @@ class DispatchLoop:
         self._work = work
         self._clock = clock
         self._model_resource = model_resource
-        self._retries = retries or RetryRules()
+        self._retries = Retries(retries or RetryRules())
         self._early_stop = early_stop or EarlyStop(enabled=False)
         self._verdict = verdict
         self._events = LoopEvents(trace, self)
         self._health_every_s = health_every_s
         self._health_at: float | None = None
         self._wake = asyncio.Event()
-        self._order = itertools.count()
-        self._deferred: list[tuple[float, int, Task]] = []
-        self._failing_since: dict[TaskId, float] = {}
         self._running: dict[TaskId, asyncio.Task[None]] = {}
         self._defect: Exception | None = None
         dispatcher.on_change = self._wake.set
@@ -145,7 +119,7 @@ class DispatchLoop:
     @property
     def deferred(self) -> int:
         """Tasks that wait for the time of their next run."""
-        return len(self._deferred)
+        return len(self._retries)
 
     @property
     def running(self) -> int:
@@ -198,7 +172,7 @@ class DispatchLoop:
         missing = self.graph.missing(task_id)
         if missing:
             return Explanation(task_id, "waiting", "dependency", f"it waits for {', '.join(missing)}")
-        at = next((at for at, _, task in self._deferred if task.task_id == task_id), None)
+        at = self._retries.at(task_id)
         if at is not None:
             return Explanation(task_id, "deferred", "retry", "its last run failed; it is tried again", at)
         return self.dispatcher.why(task_id, self._clock.monotonic())
@@ -233,7 +207,7 @@ class DispatchLoop:
     async def _sleep(self, now: float) -> None:
         """Return when something has happened, or the next known time has come."""
         times = (
-            self._deferred[0][0] if self._deferred and not self.stopped_by else None,
+            self._retries.next_at() if not self.stopped_by else None,
             self.dispatcher.next_change_at(now),
             self.frontier.next_change_at() if not self.stopped_by else None,
             self._health_at,
@@ -350,10 +324,14 @@ class DispatchLoop:
             self.stopped_by = self.stopped_by or "internal error"
             self._defect = self._defect or verdict.error
             raise verdict.error
-        if isinstance(verdict, Retry) and self._may_retry(task, now):
-            self._defer(task, verdict, now)
-            return
-        self._failing_since.pop(task.task_id, None)
+        if isinstance(verdict, Retry):
+            wait_s = self._retries.put_off(task, verdict, now)
+            if wait_s is not None:
+                self.retried += 1
+                self.rows.put_off(task.task_id)
+                self._events.deferred(task, verdict.reason, wait_s)
+                return
+        self._retries.ended(task.task_id)
         if verdict is None:
             self.completed += 1
             self._early_stop.observe(failed=False)
@@ -373,19 +351,8 @@ class DispatchLoop:
             self._events.stopped_early(self._early_stop)
             self.stop("too many tasks failed")
 
-    def _may_retry(self, task: Task, now: float) -> bool:
-        since = self._failing_since.setdefault(task.task_id, now)
-        return task.attempt < self._retries.max_attempts and now - since < self._retries.for_s
-
-    def _defer(self, task: Task, retry: Retry, now: float) -> None:
-        wait_s = self._retries.wait_for(retry, task.attempt)
-        self.retried += 1
-        heapq.heappush(self._deferred, (now + wait_s, next(self._order), replace(task, attempt=task.attempt + 1)))
-        self._events.deferred(task, retry.reason, wait_s)
-
     def _requeue_due(self, now: float) -> None:
-        while self._deferred and self._deferred[0][0] <= now and not self.stopped_by:
-            task = heapq.heappop(self._deferred)[2]
+        for task in self._retries.due(now) if not self.stopped_by else ():
             self._events.redispatched(task)
             self.dispatcher.enqueue((task,), now)
 

@@ -37,11 +37,13 @@ class OpenRowGroup:
         group: what was opened.
         opened_at: when.
         remaining: tasks that have not ended.
+        is_warming: whether what it will want counts as about to come.
     """
 
     group: RowGroup
     opened_at: float
     remaining: int
+    is_warming: bool = True
     completed: int = 0
     failed: int = 0
     dropped: int = 0
@@ -94,6 +96,14 @@ class RowGroups:
     def became_ready(self, task_id: TaskId) -> None:
         """Note that a task's demand shows in the queue from now on."""
         self.warming -= self._first_wave.pop(task_id, 0)
+
+    def put_off(self, task_id: TaskId) -> None:
+        """Note that a task runs later: what its row group will want is not about to come."""
+        opened = self.open[self._where[task_id]]
+        if opened.is_warming:
+            opened.is_warming = False
+            for task in opened.group.tasks:
+                self.became_ready(task.task_id)
 
     def ended(self, task_id: TaskId, outcome: str) -> OpenRowGroup | None:
         """Note the end of a task (`completed`, `failed` or `dropped`); return its row group if it was the last one."""

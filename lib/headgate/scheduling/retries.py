@@ -1,0 +1,81 @@
+"""Retries: tasks that failed for now wait for the time of their next run, without a lease."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, replace
+
+from headgate.core import Task, TaskId
+from headgate.scheduling.verdicts import Retry
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """How long a task may be tried again, and when if its error does not say.
+
+    Attributes:
+        max_attempts: runs of one task at most; the last failure is for good.
+        for_s: seconds since its first failure after which the next one is for good, too.
+        wait_s: seconds before the second run; doubles with each further one.
+        max_wait_s: seconds at most, also for what an error asks for.
+    """
+
+    max_attempts: int = 1_000
+    for_s: float = 3_600.0
+    wait_s: float = 1.0
+    max_wait_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be >= 1 (got {self.max_attempts})")
+        for name in ("for_s", "wait_s", "max_wait_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be >= 0 (got {getattr(self, name)})")
+
+    def wait_for(self, retry: Retry, attempt: int) -> float:
+        """Return the seconds before run number `attempt` + 1."""
+        asked = self.wait_s * 2.0 ** min(attempt - 1, 30) if retry.wait_s is None else retry.wait_s
+        return min(max(asked, 0.0), self.max_wait_s)
+
+
+class Retries:
+    """The tasks that are put off, by the time of their next run. Pure; owned by one loop."""
+
+    def __init__(self, rules: RetryRules) -> None:
+        self.rules = rules
+        self._waiting: list[tuple[float, int, Task]] = []
+        self._failing_since: dict[TaskId, float] = {}
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put_off(self, task: Task, retry: Retry, now: float) -> float | None:
+        """Put a task off that has failed for now; return the seconds, or None if that was its last run."""
+        since = self._failing_since.setdefault(task.task_id, now)
+        if task.attempt >= self.rules.max_attempts or now - since >= self.rules.for_s:
+            return None
+        wait_s = self.rules.wait_for(retry, task.attempt)
+        again = replace(task, attempt=task.attempt + 1)
+        heapq.heappush(self._waiting, (now + wait_s, next(self._order), again))
+        return wait_s
+
+    def ended(self, task_id: TaskId) -> None:
+        """Forget a task that has ended for good."""
+        self._failing_since.pop(task_id, None)
+
+    def due(self, now: float) -> list[Task]:
+        """Take out and return the tasks whose time has come."""
+        due = []
+        while self._waiting and self._waiting[0][0] <= now:
+            due.append(heapq.heappop(self._waiting)[2])
+        return due
+
+    def next_at(self) -> float | None:
+        """Return when the next task's time comes."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def at(self, task_id: TaskId) -> float | None:
+        """Return when a task's time comes; None if it is not put off. O(tasks put off)."""
+        return next((at for at, _, task in self._waiting if task.task_id == task_id), None)
