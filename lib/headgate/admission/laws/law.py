@@ -68,7 +68,7 @@ class LimitLaw(Protocol):
 
     @property
     def ceiling(self) -> int | None:
-        """The limit at which the provider last said no; None when it never did."""
+        """The number in flight at which the provider said no, as the law remembers it; None when it never did."""
         ...
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:
