@@ -436,3 +436,15 @@ def test_groups_that_keep_waiting_are_served_by_weight_to_within_one_turn_each(
     for one, its in shares.items():
         for other, others in shares.items():
             assert abs(served[one] / its - served[other] / others) <= 1 / its + 1 / others + 1e-9
+
+
+def test_models_that_come_and_go_at_one_provider_leave_no_lanes_behind() -> None:
+    world = World(cap=1)
+    for number in range(50):
+        account = ProviderModel(A.provider, f"m{number}")
+        world.register(account, cap=1)
+        lease, waiting = world.lease(RequestKey(account)), world.wait(RequestKey(account))
+        world.release(lease)
+        world.release(waiting.lease)
+        world.controller.unregister(account, "m", world.now)
+    assert len(world.controller._accounts.providers[A.provider].waiters._queue._lanes) <= 1

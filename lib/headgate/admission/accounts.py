@@ -162,6 +162,9 @@ class Accounts:
         del self.by_name[account.name]
         provider = account.provider
         del provider.accounts[account.name]
+        if not provider.waiters.count:
+            # The queue remembers every key that ever waited in it; where models come and go, that has an end here.
+            provider.waiters = Waiters()
         if not provider.accounts and provider.slots == math.inf:
             del self.providers[provider.name]
 
