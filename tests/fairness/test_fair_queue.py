@@ -409,3 +409,50 @@ def test_an_item_that_stands_for_a_stream_is_served_again_and_again_by_the_weigh
     assert len(queue) == 2
     queue.enqueue([task("t3", "light")])
     assert not any(queue.serve(s) for _ in range(2) if (s := queue.select_next(lambda t: t.group == "light")))
+
+
+# Ranks, and what a subclass may use.
+
+
+def test_a_lane_of_a_higher_rank_is_served_when_the_lower_ones_are_empty() -> None:
+    queue = _by_environment()
+    queue.enqueue([*_backlog("a", 3, environment="x"), *_backlog("b", 2, environment="y")])
+    queue.set_rank("x", 1)
+    assert [_next(queue).group for _ in range(5)] == ["b", "b", "a", "a", "a"]
+
+
+def test_a_lane_that_gets_its_rank_back_is_first_and_hoards_nothing() -> None:
+    queue = _by_environment()
+    queue.enqueue([*_backlog("a", 40, environment="x"), *_backlog("b", 40, environment="y")])
+    queue.set_rank("x", 3)
+    assert {_next(queue).group for _ in range(10)} == {"b"}
+    queue.set_rank("x", 0)
+    assert _next(queue).group == "a"
+    _assert_even(queue, "a", "b")
+
+
+def test_a_group_moves_when_it_is_told_that_its_lane_may_be_another() -> None:
+    lanes = {"a": "x", "b": "y"}
+    queue = FairReadyQueue(lane_of=lambda t: lanes[t.group])
+    queue.enqueue([*_backlog("a", 2), *_backlog("b", 2)])
+    queue.close_lane("z")
+    lanes["a"] = "z"
+    queue.relist("a")
+    queue.relist("nobody")
+    queue.validate()
+    assert [_next(queue).group for _ in range(2)] == ["b", "b"]
+    assert queue.select_next() is None
+    assert queue.has_group("a")
+    assert not queue.has_group("b")
+
+
+def test_virtual_time_moves_forward_for_what_was_served_elsewhere_and_never_back() -> None:
+    queue = FairReadyQueue()
+    queue.advance(7.0)
+    queue.advance(3.0)
+    assert queue.virtual_time == 7.0
+    queue.enqueue(_backlog("a", 1))
+    first = queue.first(0)
+    assert first is not None
+    assert first.tag == 7.0
+    assert queue.first(5) is None

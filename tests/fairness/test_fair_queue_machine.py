@@ -25,6 +25,18 @@ class Queueing(RuleBasedStateMachine):
         self.reference = Reference(lane_of=lambda t: t.environment)
         self.known: list[Task] = []
         self.kept: Selection | None = None
+        self.ranks = dict.fromkeys(LANES, 0)
+
+    @rule(lane=st.sampled_from(LANES), rank=st.integers(0, 2))
+    def set_rank(self, lane: str, rank: int) -> None:
+        self.queue.set_rank(lane, rank)
+        self.ranks[lane] = rank
+
+    def first_rank(self, candidates: dict[str, float]) -> dict[str, float]:
+        """Of groups that could be served, those in lanes of the lowest rank."""
+        rank_of = {name: self.ranks[self.reference.groups[name].lane] for name in candidates}
+        lowest = min(rank_of.values(), default=0)
+        return {name: tag for name, tag in candidates.items() if rank_of[name] == lowest}
 
     @rule(group=GROUPS, lane=st.sampled_from(LANES), priority=st.integers(-1, 1), weighs=st.floats(0.25, 4.0))
     def enqueue_one(self, group: str, lane: str, priority: int, weighs: float) -> None:
@@ -48,12 +60,13 @@ class Queueing(RuleBasedStateMachine):
 
     @rule()
     def serve(self) -> None:
-        self._serve(self.queue.select_next(), self.reference.candidates())
+        self._serve(self.queue.select_next(), self.first_rank(self.reference.candidates()))
 
     @rule(refused=st.sets(GROUPS))
     def serve_with_a_condition(self, refused: set[str]) -> None:
         selection = self.queue.select_next(lambda t: t.group not in refused)
-        self._serve(selection, {n: tag for n, tag in self.reference.candidates().items() if n not in refused})
+        left = {n: tag for n, tag in self.reference.candidates().items() if n not in refused}
+        self._serve(selection, self.first_rank(left))
 
     def _serve(self, selection: Selection | None, candidates: dict[str, float]) -> None:
         if selection is None:
