@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -313,3 +316,92 @@ async def test_correlation_of_the_item_that_was_given_stays_as_it_is() -> None:
     item = RequestItem(KEY, "m@main", 1.0, None, Correlation("r-9", 1))
     await world.call("async", ending(failed(BUSY), "answered"), item=item)
     assert item.correlation.attempt == 1
+
+
+# Calls with one request id.
+
+
+async def test_a_call_with_the_id_of_one_that_runs_is_not_sent_and_gets_its_answer() -> None:
+    world, go, sent = ExecutorWorld(), asyncio.Event(), list[int]()
+
+    async def attempt() -> str:
+        sent.append(1)
+        await go.wait()
+        return "answered"
+
+    calls = [asyncio.create_task(world.call("async", attempt)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    go.set()
+    assert await asyncio.gather(*calls) == ["answered"] * 3
+    assert (len(sent), world.kinds) == (1, ["success"])
+    assert await world.call("async", attempt) == "answered"
+    assert len(sent) == 2, "an id is known while its call runs and no longer"
+    world.assert_nothing_is_held()
+
+
+async def test_calls_with_one_id_share_an_error_but_not_a_cancellation() -> None:
+    world, go = ExecutorWorld(), asyncio.Event()
+    ends: list[BaseException | str] = [failed(ErrorKind.BAD_REQUEST), "answered"]
+
+    async def attempt() -> str:
+        await go.wait()
+        end = ends.pop(0)
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    first, second = (asyncio.create_task(world.call("async", attempt)) for _ in range(2))
+    await asyncio.sleep(0.01)
+    go.set()
+    errors = await asyncio.gather(first, second, return_exceptions=True)
+    assert all(isinstance(e, ChatError) and e.kind is ErrorKind.BAD_REQUEST for e in errors)
+    go.clear()
+    first, second, third = (asyncio.create_task(world.call("async", attempt)) for _ in range(3))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    third.cancel()
+    go.set()
+    assert await second == "answered"
+    assert first.cancelled()
+    assert third.cancelled()
+    assert world.kinds == ["provider_failure", "local_cancelled", "success"]
+    world.assert_nothing_is_held()
+
+
+async def test_a_thread_and_a_coroutine_can_follow_each_other() -> None:
+    world, go, sent = ExecutorWorld(), threading.Event(), list[str]()
+    is_sent, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def by_thread() -> str:
+        sent.append("thread")
+        loop.call_soon_threadsafe(is_sent.set)
+        go.wait(10)
+        return "answered"
+
+    blocking = asyncio.create_task(world.call("blocking", by_thread))
+    await is_sent.wait()
+    following = asyncio.create_task(world.call("async", ending("never")))
+    await asyncio.sleep(0.01)
+    go.set()
+    assert await asyncio.gather(blocking, following) == ["answered", "answered"]
+    assert sent == ["thread"]
+    world.assert_nothing_is_held()
+
+
+def test_threads_share_the_cap_and_all_are_served() -> None:
+    world, peak, running, lock = ExecutorWorld(cap=2, clock=SystemClock()), [0], [0], threading.Lock()
+
+    def attempt() -> str:
+        with lock:
+            running[0] += 1
+            peak[0] = max(peak[0], running[0])
+        time.sleep(0.002)
+        with lock:
+            running[0] -= 1
+        return "answered"
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: world.executor.call_blocking(RequestItem(KEY, "m@main"), attempt), range(40)))
+    assert answers == ["answered"] * 40
+    assert peak == [2]
+    world.assert_nothing_is_held()

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
+from headgate.admission.blocking import refuse_inside_a_loop
 from headgate.admission.budget import RetryBudget
+from headgate.admission.calls import AGAIN, CallsInFlight
 from headgate.admission.classify import classify, error_kind
 from headgate.admission.gate import RequestAdmission, denied_error
 from headgate.admission.items import Denied, DenyReason, RequestItem
@@ -27,6 +29,9 @@ IDLE_AFTER_S: Final = 1.0
 
 _FINAL: Final = frozenset({DenyReason.UNREGISTERED, DenyReason.SHUTDOWN})
 """Denials that waiting does not change."""
+
+_GIVEN_UP: Final = frozenset({OutcomeKind.LOCAL_CANCELLED, OutcomeKind.LOCAL_TIMEOUT})
+"""Ends that are the caller's own, and nobody else's."""
 
 _Step = RequestItem | float | None
 """What a driver does next: have an item admitted, wait for so many seconds, or (None) send an attempt."""
@@ -66,6 +71,8 @@ class RequestExecutor:
     nothing. What an attempt came to is decided once, in `classify`; whether it is tried again is the `RetryPolicy`'s
     decision, and for failures the `RetryBudget`'s. One generator makes these decisions for the async and the blocking
     form, which only do what it says: so both end alike.
+
+    A call with the request id of one that runs is not sent: it gets that one's answer or error.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class RequestExecutor:
         self._emit = emit
         self._queue_wait_s = queue_wait_s
         self._sleep = sleep
+        self._calls = CallsInFlight()
 
     async def call(self, item: RequestItem, attempt: Callable[[], Awaitable[T]], watch: CallWatch | None = None) -> T:
         """Return what an attempt returned, after as many attempts as the policy allows.
@@ -113,6 +121,13 @@ class RequestExecutor:
             AdmissionDeniedError: if it was not admitted before its deadline, or never will be.
             BaseException: what the last attempt raised, unchanged.
         """
+        request_id = item.correlation.request_id
+        while request_id and not self._calls.lead(request_id):
+            followed = self._calls.follow(request_id)
+            # Shielded, so that a follower who is cancelled takes the answer from nobody else.
+            end = AGAIN if followed is None else await asyncio.shield(asyncio.wrap_future(followed))
+            if end is not AGAIN:
+                return cast("T", end)
         watch = watch or CallWatch()
         steps = self._steps(item, watch)
         step = next(steps)
@@ -143,6 +158,13 @@ class RequestExecutor:
             AdmissionDeniedError: as `call` does.
             BaseException: what the last attempt raised, unchanged.
         """
+        refuse_inside_a_loop("call_blocking", "call")
+        request_id = item.correlation.request_id
+        while request_id and not self._calls.lead(request_id):
+            followed = self._calls.follow(request_id)
+            end = AGAIN if followed is None else followed.result()
+            if end is not AGAIN:
+                return cast("T", end)
         watch = watch or CallWatch()
         steps = self._steps(item, watch)
         step = next(steps)
@@ -174,11 +196,23 @@ class RequestExecutor:
             timer.cancel()
 
     def _steps(self, item: RequestItem, watch: CallWatch) -> Generator[_Step, Any, Any]:
-        """Say what to do next, be told what came of it, and return the result of the call.
+        """Say what to do next, be told what came of it, and return the result of the call; tell it to who follows.
 
         An item asks for a lease, None for an attempt, a number for a wait of so many seconds. What a step raised is
         thrown in here; what is raised from here ends the call.
         """
+        request_id = item.correlation.request_id
+        try:
+            result = yield from self._attempts(item, watch)
+        except BaseException as error:
+            if request_id:
+                self._calls.failed(request_id, error, was_given_up=classify(error).kind in _GIVEN_UP)
+            raise
+        if request_id:
+            self._calls.ended(request_id, result)
+        return result
+
+    def _attempts(self, item: RequestItem, watch: CallWatch) -> Generator[_Step, Any, Any]:
         now = self._clock.monotonic
         account = item.key.account
         self.budget.requested(account, now())
