@@ -335,11 +335,13 @@ class Dispatcher:
             return Held("queue_empty", "no task is ready")
         if shelves and any(s.first(rank) is not None for s in shelves for rank in range(RANKS)):
             return Held(DenyReason.BORROW_DEBT, "every group that could run has its share, and the reserve is not lent")
-        if shelves or all(shelf.first(rank) is None for shelf in self.queue.shelves() for rank in range(RANKS)):
+        denied = self.queue.short
+        if denied is None or shelves or not self._has_open_lane():
             return Held("lanes_closed", "every model with ready tasks is paused or has all its parallel slots in use")
-        shorts = (self.book.shortage(shelf.needs) for shelf in self.queue.shelves() if len(shelf))
-        denied = next(short for short in shorts if short is not None)
         return Held(denied.reason, f"{denied.capacity}: wants {denied.wanted}, {denied.available} free")
+
+    def _has_open_lane(self) -> bool:
+        return any(shelf.first(rank) is not None for shelf in self.queue.shelves() for rank in range(RANKS))
 
     def _started(self, dispatch: Dispatch, shelf: Shelf) -> None:
         task = dispatch.task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from headgate.core import LeaseBook, Task
+from headgate.core import Denied, LeaseBook, Task
 from headgate.fairness import Selection
 from headgate.scheduling.holdings import Units
 from headgate.scheduling.ready_queue import FairReadyQueue
@@ -100,6 +100,8 @@ class ReadyShelves:
         self._by_needs: dict[int, tuple[Mapping[str, int], Shelf]] = {}
         self._states: dict[str, int] = {}
         self._closed: set[str] = set()
+        self.short: Denied | None = None
+        """What the last call of `stocked` found short first."""
         self.virtual_time = 0.0
 
     def __len__(self) -> int:
@@ -193,10 +195,13 @@ class ReadyShelves:
     def stocked(self, book: LeaseBook) -> list[Shelf]:
         """Return the shelves with tasks whose needs can be met now."""
         found = []
+        self.short = None
         for shelf in self._shelves.values():
             if not shelf.stock:
                 continue
-            is_short = book.shortage(shelf.needs) is not None
+            denied = book.shortage(shelf.needs)
+            is_short = denied is not None
+            self.short = self.short or denied
             if is_short != shelf.is_short:
                 self._stand(shelf, is_short=is_short)
             if not is_short:
