@@ -11,7 +11,7 @@ from headgate import orchestration
 
 
 @flow(name="evaluate-with-judge", flow_run_name="judge {campaign}: {instances} instances")
-async def evaluate_with_judge(
+async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
     instances: p.Instances = 10,
     judge: p.Block = "",
     judge_model: str = "",
@@ -21,6 +21,7 @@ async def evaluate_with_judge(
     roster: p.Block = "",
     store: p.Block = "",
     limits: p.Block = "",
+    reports: p.Block = "",
     campaign: p.Name = "judged",
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
@@ -40,6 +41,7 @@ async def evaluate_with_judge(
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Rollouts in progress at most. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"max_unjudged": 500}.
@@ -53,6 +55,7 @@ async def evaluate_with_judge(
         roster=roster,
         store=store,
         limits=limits,
+        reports=reports,
         models=tuple(models),
         workers=workers,
         settings=settings,

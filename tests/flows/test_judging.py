@@ -10,7 +10,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.states import Cancelling
 
-from blocks import ModelEndpoint
+from blocks import ModelEndpoint, ReportStore
 from flows.judging import evaluate_with_judge
 from headgate.core import errors
 from headgate.models import FaultPlan, serve
@@ -72,7 +72,7 @@ async def test_a_cancelled_run_drains_and_the_next_one_takes_what_is_left(
         judge = await _judge(slow.base_url)
 
         async def cancel() -> None:
-            while not list((places.folder / "journal").glob("**/journal.db")):
+            while not list((places.folder / "journal").glob("**/journal.db")):  # noqa: ASYNC110 - the flow makes it
                 await asyncio.sleep(0.05)
             await asyncio.sleep(1.0)
             run = await newest_run("judge judged: 40 instances")
@@ -92,3 +92,18 @@ async def test_a_cancelled_run_drains_and_the_next_one_takes_what_is_left(
     assert counts["samples"] == 80 - before
     stored = await places.stored()
     assert sorted(stored.filter(stored["model"] == "solver@main")["sequence"]) == list(range(40))
+
+
+async def test_a_judge_that_always_fails_ends_the_run_as_failed_and_leaves_a_trace(
+    prefect: object, places: Places
+) -> None:
+    await ReportStore(url=str(places.folder / "reports")).asave("judge-traces", overwrite=True)
+    async with serve(FaultPlan.parse("key:key=another-one")) as locked:
+        judge = await _judge(locked.base_url)
+        with pytest.raises(errors.SamplesKeepFailingError, match="10 of the last 10 samples failed"):
+            await evaluate_with_judge(20, judge, reports="judge-traces", settings=places.settings())
+    run = await newest_run("judge judged: 20 instances")
+    published = await artifacts_of(run.id)
+    assert all(int(row["judge errors"]) >= 5 for row in published["scores-judge-judged"])
+    assert "trace-judge-judged" in published
+    assert list((places.folder / "reports").glob("**/trace.json.gz"))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Failed
 
 from blocks import ModelEndpoint
 from headgate.campaign.judged import JUDGE_PREFIX, JudgedResult, judge_of, run_judged
@@ -20,6 +18,8 @@ from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sent
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.run_trace import traced
+from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 
 
@@ -47,6 +47,7 @@ async def run_judging(order: JudgingOrder) -> Any:
     """Run a fixed matrix whose answers a judge reads, less what is stored, and return the final state.
 
     Raises:
+        SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
     settings = settings_of(_with_judge(order))
@@ -62,7 +63,7 @@ async def run_judging(order: JudgingOrder) -> Any:
     async def judged() -> JudgedResult:
         """Take and judge the samples: the one task of the run, so that its graph shows when it worked."""
         return await run_judged(
-            settings,
+            told,
             instances=order.instances,
             judge=judge,
             roster=roster,
@@ -74,14 +75,22 @@ async def run_judging(order: JudgingOrder) -> Any:
 
     with stop_on_signals(stop), library_logs_in_run():
         try:
-            result = await _published(judged, artifacts)
+            publisher = asyncio.create_task(artifacts.run())
+            try:
+                async with traced(settings, order.sampling.reports, subject) as told:
+                    result = await judged()
+            except ExceptionGroup as group:
+                raise sole_error(group) from group
+            finally:
+                publisher.cancel()
+                await asyncio.wait([publisher])
             message = judged_sentence(result)
             await artifacts.finish(result, message)
         finally:
             store.close()
         run_logger().info("%s: %s", subject, message)
         if result.stopped_early and stop.reason is None:
-            return Failed(message=f"Stopped early: {result.stopped_by}. {message}", data=judged_data(result))
+            raise errors.SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
         return await ended(stop, message, judged_data(result))
 
 
@@ -130,21 +139,3 @@ def _with_judge(order: JudgingOrder) -> SamplingOrder:
                 next_step="Leave one of the two out.",
             )
     return replace(order.sampling, settings={**order.sampling.settings, **given})
-
-
-async def _published(judged: Callable[[], Awaitable[JudgedResult]], artifacts: JudgedArtifacts) -> JudgedResult:
-    publisher = asyncio.create_task(artifacts.run())
-    try:
-        return await judged()
-    except ExceptionGroup as group:
-        raise _sole(group) from group
-    finally:
-        publisher.cancel()
-        await asyncio.wait([publisher])
-
-
-def _sole(error: Exception) -> Exception:
-    """Return the error inside of groups that hold one each: the flow run's state names it and nothing else."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        (error,) = error.exceptions
-    return error

@@ -18,6 +18,7 @@ from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.score_rows import result_sentence
+from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 
 
@@ -94,7 +95,7 @@ async def _run(
                 async with traced(settings, order.reports, subject) as told:
                     result = await sampled()
             except ExceptionGroup as group:
-                raise _sole(group) from group
+                raise sole_error(group) from group
             finally:
                 publisher.cancel()
                 await asyncio.wait([publisher])
@@ -120,10 +121,3 @@ def result_data(result: CampaignResult) -> dict[str, Any]:
         "stopped_by": result.stopped_by,
         "stopped_early": result.stopped_early,
     }
-
-
-def _sole(error: Exception) -> Exception:
-    """Return the error inside of groups that hold one each: the flow run's state names it and nothing else."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        (error,) = error.exceptions
-    return error
