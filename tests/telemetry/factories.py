@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.core import Sample
-from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
+from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, RequestStatus, WorkerStatus
 
 START = 1_763_600_000.0
 
@@ -73,6 +73,27 @@ def model(uid: int, **changes: object) -> ModelStatus:
         last_error_at=None,
         in_flight=2,
         queued=3,
+    )
+    return replace(made, **changes)
+
+
+def request_status(number: int, **changes: object) -> RequestStatus:
+    made = RequestStatus(
+        provider=f"http://provider-{number}/v1",
+        model=f"model-{number}",
+        domain="chat",
+        models=(f"acme/model-{number}@main",),
+        cap=8,
+        limit=4,
+        in_flight=3,
+        waiters=2,
+        ceiling=5,
+        cooldown_s=1.5,
+        breaker="closed",
+        pressure="cooldown",
+        consecutive_rate_limits=1,
+        last_outcome="rate_limited",
+        retries_denied=6,
     )
     return replace(made, **changes)
 

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core import Secret, errors
 from headgate.telemetry import METRICS, new_registry, serve_monitor, status_document
-from tests.telemetry.factories import START, model, status
+from tests.telemetry.factories import START, model, request_status, status
 
 TOKEN = Secret("a-token-of-this-test")
 
@@ -165,6 +165,18 @@ async def test_workers_report_the_measured_utilisation(client):
         "has_capacity": False,
         "recommendation": "Consider increasing workers",
     }
+
+
+async def test_the_admission_of_requests_is_shown_by_endpoint():
+    requests = (request_status(1), request_status(2, pressure=None, waiters=0))
+    async with asking(lambda: status(requests=requests)) as client:
+        document = await body(client, "/status/requests")
+        whole = await body(client, "/status")
+    assert (document["in_flight"], document["waiters"], document["under_pressure"]) == (6, 2, 1)
+    shown = document["requests"][0]
+    assert (shown["provider"], shown["limit"], shown["cap"]) == ("http://provider-1/v1", 4, 8)
+    assert shown["models"] == ["acme/model-1@main"]
+    assert whole["requests"] == document["requests"]
 
 
 async def test_an_environment_sums_over_its_models(client):

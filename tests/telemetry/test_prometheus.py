@@ -7,7 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.core import events
 from headgate.telemetry import METRICS, EventStream, PrometheusSink, StatusCollector, new_registry, register_losses
 from headgate.telemetry.metrics import SPECS, STATUS_NAMES
-from tests.telemetry.factories import START, FixedClock, sample, status
+from tests.telemetry.factories import START, FixedClock, request_status, sample, status
+
+ATTEMPT = ("http://one/v1", "m", "chat", "m@main", "r-1", 1, "t-1", "0" * 32)
+LIMIT = ("http://one/v1", "m", "chat")
 
 
 @pytest.fixture
@@ -104,6 +107,35 @@ def test_a_model_that_leaves_the_roster_gives_its_label_to_another(registry):
         (events.RosterRefreshFailed("", 1), "headgate_roster_refresh_failures_total", {}, 1),
         (events.TaskProviderFailed("", 1), "headgate_task_provider_failures_total", {}, 1),
         (events.JournalBlocked(""), "headgate_journal_blocks_total", {}, 1),
+        (events.RequestRateLimited(*ATTEMPT, "r-1-1", 2.0, 2.0), "headgate_rate_limits_total", {}, 1),
+        (
+            events.RequestDenied(*ATTEMPT, "queue_timeout", None, ""),
+            "headgate_request_denials_total",
+            {"reason": "queue_timeout"},
+            1,
+        ),
+        (
+            events.RequestLimitDecreased(*LIMIT, 8, 4, "decreased", 8),
+            "headgate_request_limit_changes_total",
+            {"direction": "down"},
+            1,
+        ),
+        (
+            events.RequestLimitIncreased(*LIMIT, 4, 5, "increased"),
+            "headgate_request_limit_changes_total",
+            {"direction": "up"},
+            1,
+        ),
+        (
+            events.RequestFullyRecovered(*LIMIT, 7, 8),
+            "headgate_request_limit_changes_total",
+            {"direction": "up"},
+            1,
+        ),
+        (events.RequestCapChanged("p", "m", 8, 4), "headgate_request_cap_changes_total", {}, 1),
+        (events.BreakerOpened("p", "m", 5.0, 5), "headgate_breaker_opens_total", {}, 1),
+        (events.RetryDenied("m", "connection", 2), "headgate_retries_denied_total", {}, 1),
+        (events.TaskDeferred("t", "m", "e", "429", 1), "headgate_tasks_deferred_total", {}, 1),
     ],
 )
 def test_each_event_counts_in_its_metric(registry, event, name, labels, value):
@@ -124,6 +156,31 @@ def test_gauges_are_read_from_the_status_at_each_scrape():
     assert value("headgate_campaign_start_time_seconds") == START
     moment[0] = status(spooled=0)
     assert value("headgate_spooled_samples") == 0
+
+
+def test_the_admission_of_requests_is_read_from_the_status_by_endpoint():
+    registry = CollectorRegistry()
+    moment = status(requests=(request_status(1), request_status(2, breaker="open", limit=1)))
+    registry.register(StatusCollector(lambda: moment))
+    first, second = ({"provider": f"http://provider-{n}/v1", "model": f"model-{n}", "domain": "chat"} for n in (1, 2))
+    value = registry.get_sample_value
+    assert value("headgate_request_limit", first) == 4
+    assert value("headgate_request_cap", first) == 8
+    assert value("headgate_requests_in_flight", first) == 3
+    assert value("headgate_request_waiters", first) == 2
+    assert value("headgate_request_cooldown_seconds", first) == 1.5
+    assert [value("headgate_request_breaker_open", labels) for labels in (first, second)] == [0, 1]
+
+
+def test_endpoints_above_the_cap_share_a_label_and_are_added_up():
+    registry = CollectorRegistry()
+    requests = tuple(request_status(n, cooldown_s=float(n), breaker="open") for n in range(5))
+    registry.register(StatusCollector(lambda: status(requests=requests), endpoint_label_cap=2))
+    other = dict.fromkeys(("provider", "model", "domain"), "(other)")
+    value = registry.get_sample_value
+    assert value("headgate_request_limit", other) == 3 * 4
+    assert value("headgate_request_cooldown_seconds", other) == 4.0
+    assert value("headgate_request_breaker_open", other) == 3
 
 
 def test_registering_the_collector_asks_for_no_status():
