@@ -32,7 +32,7 @@ def test_the_sorted_scan_serves_groups_by_weight_as_the_fair_queue_does() -> Non
         selection = ours.select_next()
         assert selection is not None
         ours.commit(selection)
-        served["ours"][selection.task.group] += 1
+        served["ours"][selection.item.group] += 1
         task = rival.select_next()
         assert task is not None
         rival.commit(task)
