@@ -15,7 +15,13 @@ from headgate.bench.page import templates
 from headgate.bench.scenario import Chart
 
 
-def idle_page(summary: Mapping[str, Any], bars: Sequence[Bar], charts: Sequence[Chart], notes: Sequence[str]) -> str:
+def idle_page(
+    summary: Mapping[str, Any],
+    bars: Sequence[Bar],
+    charts: Sequence[Chart],
+    notes: Sequence[str],
+    by_the_clock: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Return the page about a summary: verdict, bars, figures, every case beside what was published, every check."""
     from headgate.bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
 
@@ -36,5 +42,6 @@ def idle_page(summary: Mapping[str, Any], bars: Sequence[Bar], charts: Sequence[
             failed=[check for check in checks["checks"] if not check["passed"]],
             figures=figures,
             notes=notes,
+            by_the_clock=by_the_clock,
         )
     )

@@ -36,7 +36,7 @@ def measure(parameters: IdleParameters, bench: Bench) -> Outcome:
     bars = [*bars_of(suite, parameters), *clock_bars_of(by_the_clock, parameters)]
     charts = charts_of(suite.cases, suite.runs, parameters.bar_wall)
     notes = _notes(suite, by_the_clock)
-    page = idle_page(suite.summary, bars, charts, notes)
+    page = idle_page(suite.summary, bars, charts, notes, by_the_clock)
     return Outcome(
         bars=bars,
         samples=[*_samples(suite), *by_the_clock],
