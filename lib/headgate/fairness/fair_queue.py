@@ -14,84 +14,19 @@ While a lane is closed its *clock* stands: at the virtual time of its closing, o
 later. A group that enters or leaves such a lane takes along how far it is ahead of the clock, and not its tag: else it
 would be moved twice when the lane opens, or would take the order of the lane that it enters apart.
 
-A group that a condition passes over falls behind virtual time; it is the first to be served when the condition lets it,
-and goes on from virtual time as if it had been idle.
+Lanes have *ranks*: one is served only while no open lane of a lower rank has groups. There is a heap of lanes per rank.
+
+A group that a condition or its rank passes over falls behind virtual time; it is the first to be served when that lets
+it, and goes on from virtual time as if it had been idle.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic
 
-
-class Queueable(Protocol):
-    """What a fair queue can hold: it belongs to a group that has a weight, and goes before others by priority."""
-
-    @property
-    def group(self) -> str:
-        """Fairness key."""
-        ...
-
-    @property
-    def weight(self) -> float:
-        """Share of the group under contention, > 0."""
-        ...
-
-    @property
-    def priority(self) -> int:
-        """Among the items of one group, higher goes first."""
-        ...
-
-
-T = TypeVar("T", bound=Queueable)
-
-
-class Selection(NamedTuple, Generic[T]):
-    """An item that could be served next. Nothing has changed yet; `commit` takes it, once.
-
-    A named tuple, because one is made per item: a frozen dataclass takes three times as long to build.
-    """
-
-    item: T
-    lane: str
-    version: int
-    tag: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StaleSelection:
-    """A selection that can no longer be committed: the head of its group or the state of its lane has changed."""
-
-    item_id: str
-    reason: str
-
-
-@dataclass(slots=True)
-class _Group(Generic[T]):
-    """Items of one fairness key. `tag` is relative to the offset of `lane`; no two listings share a `version`."""
-
-    name: str
-    weight: float
-    heap: list[tuple[int, int, T]] = field(default_factory=list)
-    tag: float = 0.0
-    lane: str = ""
-    version: int = 0
-
-
-@dataclass(slots=True)
-class _Lane:
-    """Groups whose head needs the same endpoint. `kept` is the length of `heap` after it was last swept."""
-
-    name: str
-    is_open: bool = True
-    rank: int = 0
-    offset: float = 0.0
-    closed_at: float = 0.0
-    heap: list[tuple[float, int, str]] = field(default_factory=list)
-    version: int = 0
-    kept: int = 0
+from headgate.fairness.entries import Group, Lane, Selection, StaleSelection, T
 
 
 class FairQueue(Generic[T]):
@@ -105,8 +40,8 @@ class FairQueue(Generic[T]):
         self._id_of = id_of
         self._lane_of = lane_of
         self._items: dict[str, T] = {}
-        self._groups: dict[str, _Group[T]] = {}
-        self._lanes: dict[str, _Lane] = {}
+        self._groups: dict[str, Group[T]] = {}
+        self._lanes: dict[str, Lane] = {}
         self._tops: list[list[tuple[float, int, str, int]]] = [[]]
         self._last_tag: dict[str, float] = {}
         self._virtual = 0.0
@@ -137,7 +72,7 @@ class FairQueue(Generic[T]):
         self._order += 1
         group = self._groups.get(item.group)
         if group is None:
-            group = self._groups[item.group] = _Group[T](item.group, item.weight)
+            group = self._groups[item.group] = Group[T](item.group, item.weight)
             group.heap.append((-item.priority, self._order, item))
             tag = max(self._virtual, self._last_tag.pop(item.group, 0.0))
             self._list_group(group, tag)
@@ -295,16 +230,16 @@ class FairQueue(Generic[T]):
 
     # Groups and lanes.
 
-    def _lane(self, name: str) -> _Lane:
+    def _lane(self, name: str) -> Lane:
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = _Lane(name)
+            lane = self._lanes[name] = Lane(name)
         return lane
 
-    def _tag_of(self, group: _Group[T]) -> float:
+    def _tag_of(self, group: Group[T]) -> float:
         return group.tag + self._lanes[group.lane].offset
 
-    def _advance(self, group: _Group[T], tag: float) -> None:
+    def _advance(self, group: Group[T], tag: float) -> None:
         """List the group again at its next tag, or retire it when it is empty."""
         if group.heap:
             self._list_group(group, tag)
@@ -318,12 +253,12 @@ class FairQueue(Generic[T]):
                 self._last_tag = {g: t for g, t in self._last_tag.items() if t > self._virtual}
         self._list_lane(lane)
 
-    def _clock(self, lane: _Lane) -> float:
+    def _clock(self, lane: Lane) -> float:
         """Return virtual time as the lane sees it: it stands still while the lane is closed."""
         first = None if lane.is_open else self._first_group(lane)
         return self._virtual if first is None else min(self._virtual, max(lane.closed_at, first.tag + lane.offset))
 
-    def _list_group(self, group: _Group[T], tag: float, name: str = "") -> None:
+    def _list_group(self, group: Group[T], tag: float, name: str = "") -> None:
         """List the group in the lane of its head; `tag` is told in the time of the lane where it was before."""
         before = self._lanes[group.lane] if group.lane else None
         lane = self._lane(name or self._lane_of(group.heap[0][2]))
@@ -340,7 +275,7 @@ class FairQueue(Generic[T]):
             self._list_lane(before)
         self._list_lane(lane)
 
-    def _list_again(self, group: _Group[T], lane: _Lane, tag: float) -> None:
+    def _list_again(self, group: Group[T], lane: Lane, tag: float) -> None:
         """List a group that stays in its lane: what `_list_group` does, in place where it was first in the heap."""
         before = group.version
         group.tag = tag - lane.offset
@@ -352,7 +287,7 @@ class FairQueue(Generic[T]):
             self._push(lane, group)
         self._list_lane(lane)
 
-    def _push(self, lane: _Lane, group: _Group[T]) -> None:
+    def _push(self, lane: Lane, group: Group[T]) -> None:
         """Add a listing to the heap of a lane; sweep the heap when it has doubled."""
         heapq.heappush(lane.heap, (group.tag, group.version, group.name))
         if len(lane.heap) > 2 * lane.kept + 64:
@@ -360,7 +295,7 @@ class FairQueue(Generic[T]):
             heapq.heapify(lane.heap)
             lane.kept = len(lane.heap)
 
-    def _is_listed(self, entry: tuple[float, int, str], lane: _Lane) -> bool:
+    def _is_listed(self, entry: tuple[float, int, str], lane: Lane) -> bool:
         """Return whether an entry of a lane's heap stands for its group as it is now."""
         group = self._groups.get(entry[2])
         return group is not None and group.version == entry[1] and group.lane == lane.name
@@ -370,7 +305,7 @@ class FairQueue(Generic[T]):
         lane = self._lanes[entry[2]]
         return lane.is_open and lane.version == entry[3]
 
-    def _list_lane(self, lane: _Lane) -> None:
+    def _list_lane(self, lane: Lane) -> None:
         """Put an open lane into the heap of lanes at its smallest tag."""
         before = lane.version
         lane.version += 1
@@ -387,7 +322,7 @@ class FairQueue(Generic[T]):
             top[:] = [entry for entry in top if self._is_current(entry)]
             heapq.heapify(top)
 
-    def _first_group(self, lane: _Lane) -> _Group[T] | None:
+    def _first_group(self, lane: Lane) -> Group[T] | None:
         heap = lane.heap
         while heap:
             # No two listings share a version, so this one is the group's own.
@@ -397,7 +332,7 @@ class FairQueue(Generic[T]):
             heapq.heappop(heap)
         return None
 
-    def _first_lane(self, rank: int) -> _Lane | None:
+    def _first_lane(self, rank: int) -> Lane | None:
         """Return the first open lane of a rank; the first entry of its heap is its first group's."""
         top = self._tops[rank] if rank < len(self._tops) else None
         while top:
@@ -436,7 +371,7 @@ class FairQueue(Generic[T]):
                 group = self._groups[entry[2]]
                 yield Selection(group.heap[0][2], group.lane, group.version, self._tag_of(group))
 
-    def _discard_from(self, group: _Group[T], condition: Callable[[T], bool]) -> list[T]:
+    def _discard_from(self, group: Group[T], condition: Callable[[T], bool]) -> list[T]:
         gone = [entry[2] for entry in group.heap if condition(entry[2])]
         if not gone:
             return []
