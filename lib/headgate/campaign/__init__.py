@@ -1,5 +1,6 @@
 """A campaign: one run of sampling that joins demand, queue, workers, journal and store."""
 
+from headgate.campaign import judged
 from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sample_store, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.capacity import capacity_plan
@@ -21,6 +22,7 @@ __all__ = [
     "OnStatus",
     "RequestSide",
     "capacity_plan",
+    "judged",
     "rare_collections",
     "rates_of",
     "roster_of",

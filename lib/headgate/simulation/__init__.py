@@ -1,5 +1,6 @@
 """Simulated time, scripted models and stores: whole campaigns in seconds; for users' own tests, too."""
 
+from headgate.simulation import providers
 from headgate.simulation.doubles import (
     FreeEnvironment,
     MemoryStore,
@@ -22,5 +23,6 @@ __all__ = [
     "VirtualTimeLoop",
     "free_environments",
     "never_fails",
+    "providers",
     "run_virtual",
 ]
