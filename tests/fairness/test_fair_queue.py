@@ -456,3 +456,16 @@ def test_virtual_time_moves_forward_for_what_was_served_elsewhere_and_never_back
     assert first is not None
     assert first.tag == 7.0
     assert queue.first(5) is None
+
+
+def test_groups_that_come_and_go_with_one_task_each_are_not_swept_every_time() -> None:
+    queue = FairReadyQueue()
+    queue.enqueue([task(f"t{number}", f"g{number}") for number in range(100)])
+    sweeps, kept = 0, queue._kept_tags
+    for number in range(100, 5_000):
+        _next(queue)
+        queue.enqueue([task(f"t{number}", f"g{number % 2_000}")])
+        sweeps += queue._kept_tags != kept
+        kept = queue._kept_tags
+    assert sweeps < 30
+    assert len(queue._last_tag) < 2 * 2_000 + 64

@@ -44,6 +44,7 @@ class FairQueue(Generic[T]):
         self._lanes: dict[str, Lane] = {}
         self._tops: list[list[tuple[float, int, str, int]]] = [[]]
         self._last_tag: dict[str, float] = {}
+        self._kept_tags = 0
         self._virtual = 0.0
         self._order = 0
 
@@ -248,9 +249,10 @@ class FairQueue(Generic[T]):
         del self._groups[group.name]
         if tag > self._virtual:
             self._last_tag[group.name] = tag
-            if len(self._last_tag) > 2 * len(self._groups) + 64:
+            if len(self._last_tag) > 2 * self._kept_tags + 64:
                 # A tag that virtual time has passed says nothing any more: its group would start at virtual time.
                 self._last_tag = {g: t for g, t in self._last_tag.items() if t > self._virtual}
+                self._kept_tags = len(self._last_tag)
         self._list_lane(lane)
 
     def _clock(self, lane: Lane) -> float:
