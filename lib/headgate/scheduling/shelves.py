@@ -250,6 +250,8 @@ class ReadyShelves:
             shelf.advance(self.virtual_time - shelf.offset)
             return
         now = self.virtual_time - shelf.offset
+        if now <= shelf.virtual_time:
+            return  # nothing was served elsewhere meanwhile
         firsts = [s.tag for rank in range(RANKS) if (s := shelf.first(rank)) is not None]
         stood_at = min(now, max(shelf.virtual_time, min(firsts, default=now)))
         shelf.offset += now - stood_at
