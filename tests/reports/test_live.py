@@ -9,7 +9,6 @@ from rich.console import Console
 from headgate.reports import live_view, status_line, status_lines
 from headgate.reports.live import duration
 from tests.telemetry.factories import model, status
-from tests.telemetry.factories import status as telemetry_status
 
 
 def shown(view, width=200):
@@ -76,7 +75,7 @@ def test_durations_have_two_units_at_most(seconds, text):
 
 
 def test_episodes_that_wait_for_their_provider_are_named_beside_the_workers():
-    moment = telemetry_status()
+    moment = status()
     waiting = replace(moment, workers=replace(moment.workers, parked=3))
     assert "wait for providers" not in status_line(moment)
     assert "busy, 3 wait for providers)" in status_line(waiting)
