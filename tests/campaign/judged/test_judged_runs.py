@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,15 @@ import pytest
 
 from headgate.campaign.judged import JudgedRun
 from headgate.core import ErrorKind, errors
-from headgate.core.events import AnswerJudged, JudgementMissing, JudgingStarted, RequestFinished, SampleAccepted
+from headgate.core.events import (
+    AnswerJudged,
+    JournalBlocked,
+    JournalRecovered,
+    JudgementMissing,
+    JudgingStarted,
+    RequestFinished,
+    SampleAccepted,
+)
 from headgate.environments import REMINDER, coverage_judge, environment
 from tests.campaign.judged.judged_world import EXPLAIN, JUDGE, JudgedWorld, Providers, always, model, storm
 
@@ -38,13 +47,24 @@ def test_every_sample_is_the_aggregate_of_its_judgements(world: JudgedWorld) -> 
     assert len(judged) == 120
 
 
+def test_workers_are_shared_by_the_policy_of_the_settings(world: JudgedWorld) -> None:
+    result = world.go(
+        [model("solver"), model("greedy")], Providers(), instances=50, judgements=2, task_admission="bounded_borrow"
+    )
+    assert (result.samples, result.scored) == (100, 100)
+    assert world.run is not None
+    assert world.run._dispatcher.policy.name == "bounded_borrow"
+
+
 def test_tokens_and_time_of_a_sample_are_the_model_s_and_not_the_judge_s(world: JudgedWorld) -> None:
     world.go([model("solver")], Providers(service_s=2.0), instances=1, judgements=2)
     (sample,) = world.store.samples
     assert (sample.prompt_tokens, sample.completion_tokens, sample.turns) == (100, 50, 1)
     assert sample.latency_s == pytest.approx(2.0)
     assert sample.finished_at - sample.started_at == pytest.approx(4.0)
-    assert [role for role, _ in orjson.loads(sample.conversation)] == ["user", "assistant"]
+    conversation = orjson.loads(sample.conversation)
+    assert [role for role, _ in conversation] == ["user", "assistant", "system", "system"]
+    assert conversation[-1][1].startswith("Judgement 2: 1. ")
     assert {e.trace_id for e in world.of(AnswerJudged)} == {sample.trace_id}
     requests = {(e.request_id.removeprefix(sample.trace_id), e.trace_id) for e in world.of(RequestFinished)}
     assert requests == {(f".{stage}.1", sample.trace_id) for stage in ("rollout", "judge.1", "judge.2")}
@@ -201,6 +221,29 @@ def test_a_defect_of_ours_stops_the_run_with_its_traceback_and_leaves_the_tasks_
     assert raised.group_contains(KeyError, match="a mistake")
     assert world.store.samples == []
     assert world.go([model("solver")], Providers(), instances=5).scored == 5
+
+
+def test_while_the_disk_is_full_nothing_begins_and_afterwards_nothing_is_missing(world: JudgedWorld) -> None:
+    async def fill(run: JudgedRun) -> None:
+        journal = run._journal.journal
+        accept, is_full = journal.accept, False
+
+        def guarded(*args, **kwargs):
+            if is_full:
+                raise sqlite3.OperationalError("database or disk is full")
+            return accept(*args, **kwargs)
+
+        journal.accept = guarded  # type: ignore[method-assign]
+        await asyncio.sleep(20.0)
+        is_full = True
+        await asyncio.sleep(100.0)
+        is_full = False
+
+    providers = Providers()
+    result = world.go([model("solver")], providers, instances=200, during=fill)
+    assert (result.samples, result.scored) == (200, 200)
+    assert providers.count("solver", 30.0, 120.0) == 0
+    assert len(world.of(JournalBlocked)) == len(world.of(JournalRecovered)) == 1
 
 
 def test_an_environment_that_scores_itself_has_no_place_here(world: JudgedWorld) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.collecting import rare_collections
+from headgate.campaign.dispatching import task_policy
 from headgate.campaign.early_stop import EarlyStop
 from headgate.campaign.judged.cells import opened_tasks
 from headgate.campaign.judged.frontier import frontier_rules
@@ -63,10 +64,13 @@ class JudgedRun:
             now=self.now,
             monotonic=clock.monotonic,
             emit=emit,
+            writable=self._writable,
             started=self._acceptance.note_started,
             record=self._acceptance.add,
         )
         self._dispatcher = self._made_dispatcher(journal)
+        self._unblocked = asyncio.Event()
+        self._journal.unblocked = self._unblocked.set
         self._early_stop = (
             EarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
         )
@@ -134,7 +138,7 @@ class JudgedRun:
         settings, judge = self.plan.settings, self.plan.judge
         workers = settings.num_evaluation_workers
         limits = {WORKERS: workers, JUDGE_CALLS: judge.max_parallel, LOCAL: workers}
-        dispatcher = Dispatcher(limits, holder=journal.holder)
+        dispatcher = Dispatcher(limits, holder=journal.holder, policy=task_policy(settings), governed=(WORKERS,))
         for model in (*self.plan.models, judge):
             dispatcher.set_model(model.key, model.max_parallel)
         dispatcher.set_model(LOCAL_LANE, workers)
@@ -195,6 +199,12 @@ class JudgedRun:
         requests.ready = self._dispatcher.queued
         requests.free_workers = self._free
         requests.watch(self._dispatcher.set_pressure)
+
+    async def _writable(self) -> None:
+        """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
+        while self._journal.is_blocked:
+            self._unblocked.clear()
+            await self._unblocked.wait()
 
     def _free(self) -> int:
         """Return how many rollouts and judgements could begin at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from headgate.campaign.samples import MAX_ATTEMPTS, poison_result, sample_of
 from headgate.core import ChatError, ErrorKind, Message, Sample, Task, TaskId
 from headgate.core.errors import EnvironmentFailedError
 from headgate.core.events import AnswerJudged, Emit, JudgementMissing, TaskStarted
-from headgate.environments import REMINDER, EpisodeResult, converse, judged_score, read_reply
+from headgate.environments import REMINDER, EpisodeResult, Judgement, converse, judged_score, read_reply
 from headgate.scheduling import RetryLaterError, RetryRules, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
@@ -39,6 +39,7 @@ class Stages:
         now: Callable[[], float],
         monotonic: Callable[[], float],
         emit: Emit,
+        writable: Callable[[], Awaitable[None]],
         started: Callable[[str], None],
         record: Callable[[Sample], None],
     ) -> None:
@@ -49,6 +50,7 @@ class Stages:
             now: the run's time.
             monotonic: the time of admission.
             emit: where events go.
+            writable: returns once samples can be made durable.
             started: told the journal's task of each rollout that begins.
             record: given each sample, once.
         """
@@ -56,6 +58,7 @@ class Stages:
         self._now = now
         self._monotonic = monotonic
         self._emit = emit
+        self._writable = writable
         self._started = started
         self._record_sample = record
         self._places: dict[TaskId, tuple[Row, int]] = {}
@@ -103,6 +106,7 @@ class Stages:
 
     async def _rollout(self, row: Row, task: Task) -> None:
         row.result = None
+        await self._writable()
         if self.is_stopping:
             raise TaskFailedError("the run is stopping; its sample is taken by the next one")
         row.started_at = self._now()
@@ -221,7 +225,8 @@ class Stages:
         except EnvironmentFailedError as error:
             return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=error.message)
         why = note(judgements, asked, score.why)
-        return replace(result, score=float(score.value), success=score.success, why=why)
+        messages = (*result.messages, *(_said(number, row.judgements[number]) for number in sorted(row.judgements)))
+        return replace(result, score=float(score.value), success=score.success, why=why, messages=messages)
 
     def _record(self, row: Row, result: EpisodeResult) -> None:
         row.is_recorded = True
@@ -251,6 +256,11 @@ class Stages:
         if pressure is None or pressure.until is None:
             return None
         return max(0.0, pressure.until - self._monotonic())
+
+
+def _said(number: int, judgement: Judgement) -> Message:
+    """Return a judgement as the last words of the stored conversation."""
+    return Message("system", f"Judgement {number}: {judgement.value:.4g}. {judgement.why}".rstrip())
 
 
 _SHOWN_CHARS: Final = 2_000
