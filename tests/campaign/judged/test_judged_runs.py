@@ -20,6 +20,7 @@ from headgate.core.events import (
     JudgingStarted,
     RequestFinished,
     SampleAccepted,
+    SchedulerJobStarted,
 )
 from headgate.environments import REMINDER, coverage_judge, environment
 from tests.campaign.judged.judged_world import EXPLAIN, JUDGE, JudgedWorld, Providers, always, model, storm
@@ -52,8 +53,7 @@ def test_workers_are_shared_by_the_policy_of_the_settings(world: JudgedWorld) ->
         [model("solver"), model("greedy")], Providers(), instances=50, judgements=2, task_admission="bounded_borrow"
     )
     assert (result.samples, result.scored) == (100, 100)
-    assert world.run is not None
-    assert world.run._dispatcher.policy.name == "bounded_borrow"
+    assert [event.policy for event in world.of(SchedulerJobStarted)] == ["bounded_borrow"]
 
 
 def test_tokens_and_time_of_a_sample_are_the_model_s_and_not_the_judge_s(world: JudgedWorld) -> None:
