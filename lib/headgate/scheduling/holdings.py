@@ -41,6 +41,7 @@ class Holdings:
         self._stakes: dict[tuple[str, str], _Stake] = {}
         self._totals: dict[str, _Total] = {}
         self._shares: dict[tuple[str, float], tuple[float, float]] = {}
+        self._reserves: dict[str, tuple[int, float]] = {}
         self.left = 0
         """Groups that stopped to compete, ever: when it grows, the shares of the others may have grown."""
         self.version = 0
@@ -67,6 +68,7 @@ class Holdings:
         """Note that shares may have changed: a limit, or who competes."""
         self.version += 1
         self._shares.clear()
+        self._reserves.clear()
 
     def dequeued(self, group: str, units: Units) -> None:
         """Note a task that no longer waits."""
@@ -115,6 +117,15 @@ class Holdings:
         share = policy.share(resource, limit, weight, total.weight, total.groups)
         bounds = self._shares[resource, weight] = (share, policy.ceiling(resource, limit, share))
         return bounds
+
+    def reserve(self, policy: TaskPolicy, resource: str, limit: int, now: float) -> int:
+        """Return the units of a resource that are not lent now."""
+        kept, until = self._reserves.get(resource) or self._reserve(policy, resource, limit)
+        return kept if now < until else 0
+
+    def _reserve(self, policy: TaskPolicy, resource: str, limit: int) -> tuple[int, float]:
+        found = self._reserves[resource] = (policy.reserve(limit), self.reserve_until(policy, resource))
+        return found
 
     def reserve_until(self, policy: TaskPolicy, resource: str) -> float:
         """Return until when the reserve of a resource is kept for peers that may arrive."""

@@ -58,8 +58,8 @@ class TaskAdmission:
         """Note units that came back, or are lent out while their task is parked."""
         self.holdings.gave_back(task.group, self._queue.shelf_for(task).governed)
         for shelf in self._queue.shelves():
-            if shelf.standing(task.group):
-                self._stand(shelf, task.group)
+            before = shelf.standing(task.group)
+            if before and self._stand(shelf, task.group) != before:
                 shelf.relist(task.group)
 
     def took_again(self, task: Task, now: float) -> None:
@@ -108,10 +108,10 @@ class TaskAdmission:
     def _lends(self, shelf: Shelf, now: float) -> bool:
         """Return whether a group may borrow what the shelf needs: not the reserve, while it is kept."""
         for resource, amount in shelf.governed:
-            until = self.holdings.reserve_until(self.policy, resource)
-            kept = self.policy.reserve(self._book.limits.get(resource, 0)) if now < until else 0
-            if self._book.available(resource) - amount < kept:
-                self.reserve_ends = until
+            limit = self._book.limits.get(resource, 0)
+            kept = self.holdings.reserve(self.policy, resource, limit, now)
+            if limit - self._book.in_use.get(resource, 0) - amount < kept:
+                self.reserve_ends = self.holdings.reserve_until(self.policy, resource)
                 return False
         return True
 
