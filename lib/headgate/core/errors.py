@@ -114,7 +114,9 @@ class SamplesKeepFailingError(HeadgateError):
     code = "samples_keep_failing"
     http_status = 500
     exit_code = 4
-    next_step = "Read the last errors (`headgate query`), mend their cause, and run it again; `early_stop` turns it off."
+    next_step = (
+        "Read the last errors (`headgate query`), mend their cause, and run it again; `early_stop` turns it off."
+    )
 
 
 class StoreError(HeadgateError):

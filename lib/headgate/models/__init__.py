@@ -1,4 +1,4 @@
-"""The model client and the policy of its retries, the baselines and the local endpoint that serves them with faults on request."""
+"""The model client and the policy of its retries; baselines and the local endpoint that serves them with faults."""
 
 from headgate.models.baselines import BASELINES, JUDGE_BASELINE, NOT_A_MODEL, baseline_of
 from headgate.models.client import ChatClient, ClientSettings

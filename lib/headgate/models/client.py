@@ -46,8 +46,8 @@ class ClientSettings:
 class ChatClient:
     """Sends chat requests. One per campaign, shared by all models; open it with `async with`.
 
-    It never retries what an endpoint refused or failed: that is the executor's decision. Only a kept connection that the
-    server had closed in the meantime is replaced by a new one, once and unseen.
+    It never retries what an endpoint refused or failed: that is the executor's decision. Only a kept connection that
+    the server had closed in the meantime is replaced by a new one, once and unseen.
     """
 
     def __init__(self, settings: ClientSettings | None = None, *, clock: Clock | None = None) -> None:
