@@ -256,3 +256,16 @@ def test_an_environment_that_scores_itself_has_no_place_here(world: JudgedWorld)
             **{name: getattr(world.run.plan, name) for name in ("settings", "models", "judge")}
             | {"environments": sat, "store": world.store, "chats": world.run.plan.chats, "cells": world.run.plan.cells}
         ).checked()
+
+
+def test_what_a_judge_says_is_stored_without_secrets_and_can_be_stored_whatever_it_says(world: JudgedWorld) -> None:
+    providers = Providers()
+    said = iter(["\ud800 no verdict, sk-proj-a1B2c3D4e5F6", '{"score": 1, "reason": "the key sk-proj-a1B2c3D4e5F6"}'])
+    providers.replies = lambda _messages: next(said)
+    result = world.go([model("solver")], providers, instances=1)
+    assert result.scored == 1
+    (sample,) = world.store.samples
+    assert "a1B2c3D4" not in sample.why + sample.conversation
+    assert "the key [redacted]" in sample.why
+    for message in providers.judge_saw[-1]:
+        message.content.encode()

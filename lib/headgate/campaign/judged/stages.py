@@ -10,7 +10,7 @@ from headgate.campaign.judged.figures import note
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.rows import AGGREGATE, JUDGE, ROLLOUT, Row
 from headgate.campaign.samples import MAX_ATTEMPTS, poison_result, sample_of
-from headgate.core import ChatError, ErrorKind, Message, Sample, Task, TaskId
+from headgate.core import ChatError, ErrorKind, Message, Sample, Task, TaskId, redacted
 from headgate.core.errors import EnvironmentFailedError
 from headgate.core.events import AnswerJudged, Emit, JudgementMissing, TaskStarted
 from headgate.environments import REMINDER, EpisodeResult, Judgement, converse, judged_score, read_reply
@@ -172,7 +172,7 @@ class Stages:
             if number in row.asked_again:
                 return False
             row.asked_again.add(number)
-            question = (*question, Message("assistant", reply.text[:_SHOWN_CHARS] or "-"), Message("user", REMINDER))
+            question = (*question, Message("assistant", _shown(reply.text)), Message("user", REMINDER))
 
     def _read(self, row: Row, number: int, text: str, prompt_tokens: int, completion_tokens: int) -> bool:
         """Keep what a reply says; return whether it says anything."""
@@ -215,16 +215,16 @@ class Stages:
         asked = self._plan.settings.judgements
         judgements = [row.judgements[number] for number in sorted(row.judgements)]
         if not judgements and row.fault is not None:
-            return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=row.fault)
+            return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=redacted(row.fault))
         if not judgements:
             reason = next(iter(row.problems.values()), "no judge was asked")
             count = "no judgement" if asked == 1 else f"none of {asked} judgements"
-            return replace(result, error_kind=ErrorKind.JUDGE, error=f"{count} can be read: {reason}")
+            return replace(result, error_kind=ErrorKind.JUDGE, error=redacted(f"{count} can be read: {reason}"))
         try:
             score = judged_score(self._plan.environments[row.task.environment], judgements)
         except EnvironmentFailedError as error:
-            return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=error.message)
-        why = note(judgements, asked, score.why)
+            return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=redacted(error.message))
+        why = redacted(note(judgements, asked, score.why))
         messages = (*result.messages, *(_said(number, row.judgements[number]) for number in sorted(row.judgements)))
         return replace(result, score=float(score.value), success=score.success, why=why, messages=messages)
 
@@ -260,7 +260,12 @@ class Stages:
 
 def _said(number: int, judgement: Judgement) -> Message:
     """Return a judgement as the last words of the stored conversation."""
-    return Message("system", f"Judgement {number}: {judgement.value:.4g}. {judgement.why}".rstrip())
+    return Message("system", redacted(f"Judgement {number}: {judgement.value:.4g}. {judgement.why}".rstrip()))
+
+
+def _shown(reply: str) -> str:
+    """Return a reply that could not be read as its judge is shown it again: some text, which can be sent."""
+    return reply[:_SHOWN_CHARS].encode("utf-8", "replace").decode() or "-"
 
 
 _SHOWN_CHARS: Final = 2_000
