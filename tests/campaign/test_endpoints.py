@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import headgate
 from headgate.campaign import EndpointChats, RequestSide
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Model, SystemClock, events, sample_task
@@ -181,3 +184,15 @@ async def test_a_model_that_comes_back_before_it_has_gone_stays() -> None:
     asking.requests.register(asking.model)
     asking.requests.settle(asking.model.key)
     assert [s.models for s in asking.requests.status()] == [("m@r2",)]
+
+
+def test_no_other_place_of_the_library_sends_chat_requests() -> None:
+    root = Path(headgate.__file__).parents[2]
+    senders = {
+        path.relative_to(root).as_posix()
+        for folder in ("lib", "flows", "blocks")
+        for path in (root / folder).rglob("*.py")
+        if re.search(r"client\.chat(\.completions\.create)?\(", path.read_text("utf-8"))
+    }
+    rivals = {path for path in senders if path.startswith("lib/headgate/bench/rivals/")}
+    assert senders - rivals == {"lib/headgate/campaign/endpoints.py"}
