@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from pydantic import ValidationError
 from blocks import AdmissionLimits
 from headgate.core import errors
 from headgate.orchestration.inputs import loaded_block
-from headgate.orchestration.slot_audit import apply_limits
-from headgate.orchestration.slot_service import open_slot_service
 from headgate.orchestration.slots import SlotBroker
 
 
@@ -37,19 +34,11 @@ async def slots_for(name: str) -> SlotBroker | None:
 
     Raises:
         InvalidInputError: if there is no such block.
-        OrchestratorUnreachableError: if the API does not answer.
     """
     if not name:
         return None
     block = await limits_of(name)
-    rules = block.rules()
-
-    async def create_missing() -> None:
-        async with open_slot_service() as service:
-            await apply_limits(service, rules, only_missing=True)
-
-    await asyncio.create_task(create_missing())
-    return SlotBroker(rules, block.bank_rules())
+    return SlotBroker(block.rules(), block.bank_rules(), create_missing=True)
 
 
 def _from_file(path: Path) -> AdmissionLimits:

@@ -8,7 +8,7 @@ import random
 import socket
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +29,7 @@ from headgate.admission import (
 )
 from headgate.core import Clock, SystemClock, errors
 from headgate.core.events import Emit, SlotsDisagree
-from headgate.orchestration.slot_audit import Disagreements
+from headgate.orchestration.slot_audit import Disagreements, apply_limits
 from headgate.orchestration.slot_notices import Notices
 from headgate.orchestration.slot_register import known_slots, peers_at
 from headgate.orchestration.slot_service import NoSlots, SlotService, SlotServiceBusyError, open_slot_service
@@ -56,10 +56,21 @@ class SlotBroker:
         rules: Sequence[LimitRule],
         bank: BankRules | None = None,
         *,
+        create_missing: bool = False,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """Prepare a broker.
+
+        Args:
+            rules: the limits; the first that covers a provider bounds it.
+            bank: how slots are leased from each.
+            create_missing: make limits that do not exist when serving begins; those that do keep their number.
+            clock: real by default.
+            rng: of the jitter.
+        """
         self._rules = tuple(rules)
+        self._create_missing = create_missing
         self._bank_rules = bank or BankRules()
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -123,6 +134,10 @@ class SlotBroker:
 
     async def _serve(self, admission: RequestAdmission, emit: Emit) -> None:
         async with open_slot_service() as service:
+            if self._create_missing:
+                # A server that is away is told of by the banks, who find no limit or no answer.
+                with suppress(errors.OrchestratorUnreachableError):
+                    await apply_limits(service, self._rules, only_missing=True)
             async with asyncio.TaskGroup() as calls:
                 while not self._is_closing:
                     await self._rest(self._turn(service, admission, emit, calls))
