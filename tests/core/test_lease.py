@@ -191,3 +191,30 @@ class Leasing(RuleBasedStateMachine):
 
 TestLeasing = Leasing.TestCase
 TestLeasing.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+def test_a_parked_lease_lends_its_units_and_takes_them_back_even_above_the_limit() -> None:
+    book = LeaseBook({"workers": 1})
+    first = book.acquire(HolderId("h"), {"workers": 1}, 0.0)
+    assert isinstance(first, Lease)
+    assert book.park(first)
+    assert not book.park(first)
+    second = book.acquire(HolderId("h"), {"workers": 1}, 1.0)
+    assert isinstance(second, Lease)
+    assert book.unpark(first)
+    assert not book.unpark(first)
+    assert (book.in_use["workers"], book.available("workers")) == (2, 0)
+    book.validate()
+
+
+def test_a_lease_that_ends_parked_gives_nothing_back_twice() -> None:
+    book = LeaseBook({"workers": 2})
+    lease = book.acquire(HolderId("h"), {"workers": 2}, 0.0)
+    assert isinstance(lease, Lease)
+    book.park(lease)
+    assert book.release(lease) is ReleaseOutcome.RELEASED
+    assert book.release(lease) is ReleaseOutcome.DUPLICATE
+    assert not book.park(lease)
+    assert not book.unpark(lease)
+    assert (book.in_use["workers"], book.parked) == (0, set())
+    book.validate()
