@@ -18,7 +18,7 @@ from headgate.campaign.judged.rows import AGGREGATE, JUDGE_CALLS, LOCAL, LOCAL_L
 from headgate.campaign.judged.stages import RETRIES, Stages
 from headgate.campaign.starting import restored
 from headgate.core import Clock, Sample, Task, TaskId
-from headgate.core.events import Emit, JudgingStarted, JudgingStopped, SampleAccepted, SampleRefused
+from headgate.core.events import CampaignStopping, Emit, JudgingStarted, JudgingStopped, SampleAccepted, SampleRefused
 from headgate.scheduling import Dispatcher, DispatchLoop, RowGroup, Trace
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
 
@@ -91,6 +91,8 @@ class JudgedRun:
         if not self._stopped_by:
             self._stopped_by = reason
             self._state = "draining"
+            in_flight = self._stages.rollouts + self._stages.unjudged
+            self._emit(CampaignStopping(self.plan.settings.campaign, reason, in_flight))
             self._stages.is_stopping = True
             self._stopping.set()
 
