@@ -134,6 +134,9 @@ def test_a_model_that_leaves_the_roster_gives_its_label_to_another(registry):
         ),
         (events.RequestCapChanged("p", "m", 8, 4), "headgate_request_cap_changes_total", {}, 1),
         (events.BreakerOpened("p", "m", 5.0, 5), "headgate_breaker_opens_total", {}, 1),
+        (events.SlotsDenied("l", 8, 16), "headgate_slot_denials_total", {"limit": "l"}, 1),
+        (events.SlotsLost("l", 8, 0, "expired"), "headgate_slots_lost_total", {"limit": "l", "reason": "expired"}, 8),
+        (events.SlotsDisagree("l", 9, 8), "headgate_slot_disagreements_total", {"limit": "l"}, 1),
         (events.RetryDenied("m", "connection", 2), "headgate_retries_denied_total", {}, 1),
         (events.TaskDeferred("t", "m", "e", "429", 1), "headgate_tasks_deferred_total", {}, 1),
     ],
@@ -211,7 +214,7 @@ def test_names_follow_the_conventions(name):
     spec = SPECS[name]
     assert name.endswith("_total") == (spec.kind == "counter")
     assert name.endswith("_seconds") or spec.kind != "histogram"
-    known = {"environment", "outcome", "model", "kind", "reason", "direction", "provider", "domain", "sink"}
+    known = {"environment", "outcome", "model", "kind", "reason", "direction", "provider", "domain", "sink", "limit"}
     assert set(spec.labels) <= known
     assert spec.help.endswith(".")
 

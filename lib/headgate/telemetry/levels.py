@@ -16,6 +16,7 @@ _OFTEN: Final[tuple[type[events.Event], ...]] = (
     events.GroupCapped,
     events.HealthReported,
     events.NonRetryableDropped,
+    events.ProviderSlotsChanged,
     events.QueueDrained,
     events.QueueEmpty,
     events.ReadyEnqueued,

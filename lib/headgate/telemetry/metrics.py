@@ -87,6 +87,16 @@ _EVENT_METRICS: Final = (
     Metric("headgate_roster_refresh_failures_total", "counter", "Rosters that could not be read."),
     Metric("headgate_task_provider_failures_total", "counter", "Times that a task provider gave no tasks."),
     Metric("headgate_journal_blocks_total", "counter", "Times that the journal could not be written."),
+    Metric("headgate_slot_denials_total", "counter", "Times that a global limit had no slots left.", ("limit",)),
+    Metric(
+        "headgate_slots_lost_total", "counter", "Leased slots that ended without being given back.", ("limit", "reason")
+    ),
+    Metric(
+        "headgate_slot_disagreements_total",
+        "counter",
+        "Times that a global limit counted other slots than are held.",
+        ("limit",),
+    ),
 )
 _STATUS_METRICS: Final = (
     Metric("headgate_campaign_start_time_seconds", "gauge", "When the campaign started, seconds since the epoch."),

@@ -84,6 +84,9 @@ class PrometheusSink:
             events.RequestCapChanged: lambda _: self._count("headgate_request_cap_changes_total"),
             events.BreakerOpened: lambda _: self._count("headgate_breaker_opens_total"),
             events.RetryDenied: lambda _: self._count("headgate_retries_denied_total"),
+            events.SlotsDenied: lambda told: self._count("headgate_slot_denials_total", told.event.limit),
+            events.SlotsDisagree: lambda told: self._count("headgate_slot_disagreements_total", told.event.limit),
+            events.SlotsLost: self._slots_lost,
             events.TaskDeferred: lambda _: self._count("headgate_tasks_deferred_total"),
             events.ModelPaused: lambda _: self._count("headgate_model_pauses_total"),
             events.QueueWarned: lambda _: self._count("headgate_queue_warnings_total"),
@@ -145,6 +148,10 @@ class PrometheusSink:
 
     def _dues_forgiven(self, recorded: Recorded[events.DuesForgiven]) -> None:
         self._count("headgate_dues_forgiven_total", by=recorded.event.dues)
+
+    def _slots_lost(self, recorded: Recorded[events.SlotsLost]) -> None:
+        lost = recorded.event
+        self._count("headgate_slots_lost_total", lost.limit, lost.reason, by=lost.slots)
 
     def _request_finished(self, recorded: Recorded[events.RequestFinished]) -> None:
         event = recorded.event
