@@ -158,7 +158,7 @@ def test_a_window_that_is_not_full_does_not_trip() -> None:
 def test_old_outcomes_leave_the_window() -> None:
     stop = EarlyStop(4, 0.75)
     assert _tripped(stop, "xx..xx..xx..") == []
-    assert stop.failed == 2
+    assert stop.recent.failed == 2
 
 
 def test_early_stop_can_be_switched_off() -> None:

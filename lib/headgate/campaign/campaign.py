@@ -11,7 +11,7 @@ from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.demand import DemandSide
 from headgate.campaign.dispatching import dispatcher_of
-from headgate.campaign.early_stop import EarlyStop
+from headgate.campaign.early_stop import RosterEarlyStop
 from headgate.campaign.health import Health
 from headgate.campaign.inquiry import Inquiry
 from headgate.campaign.membership import Membership
@@ -140,7 +140,9 @@ class Campaign:
             is_accepting=self._acceptance.is_waiting,
         )
         self._early_stop = (
-            EarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
+            RosterEarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window)
+            if settings.early_stop
+            else None
         )
         self._stopped_early = False
         self._started_at = self.now()

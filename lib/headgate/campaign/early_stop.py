@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from typing import Self
+
+from headgate.config import Settings
+from headgate.scheduling import RecentFailures
 
 
-@dataclass(slots=True)
-class _Recent:
-    """The last ended samples of one model, or of all: how many there were and how many failed."""
-
-    window: int
-    ended: deque[bool] = field(default_factory=deque)
-    failed: int = 0
-
-    def add(self, has_failed: bool) -> None:
-        self.ended.append(has_failed)
-        self.failed += has_failed
-        if len(self.ended) > self.window:
-            self.failed -= self.ended.popleft()
-
-    @property
-    def share(self) -> float:
-        return self.failed / len(self.ended) if self.ended else 0.0
-
-
-class EarlyStop:
+class RosterEarlyStop:
     """Watches how samples end and says when to stop. Pure; owned by the campaign.
 
     Two conditions must hold at once: among the last `window` ended samples of the campaign the share of failed ones
@@ -46,15 +29,16 @@ class EarlyStop:
             rate: share of failures that is too much, in (0, 1].
             window: ended samples over which it is taken, >= 1.
         """
-        if not 0 < rate <= 1:
-            raise ValueError(f"rate must be > 0 and <= 1 (got {rate!r})")
-        if window < 1:
-            raise ValueError(f"window must be >= 1 (got {window})")
         self._rate = rate
         self._window = window
-        self._all = _Recent(window)
-        self._models: dict[str, _Recent] = {}
+        self._all = RecentFailures(window, rate)
+        self._models: dict[str, RecentFailures] = {}
         self._failing: set[str] = set()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self | None:
+        """Return the early stop that settings ask for; None when they turn it off."""
+        return cls(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
 
     def ended(self, model: str, *, has_failed: bool, models: Collection[str]) -> str | None:
         """Note how a sample ended; return why to stop, or None.
@@ -64,16 +48,16 @@ class EarlyStop:
             has_failed: whether it has no score for good.
             models: keys of the roster's models.
         """
-        self._all.add(has_failed)
+        self._all.add(failed=has_failed)
         own = self._models.get(model)
         if own is None:
-            own = self._models[model] = _Recent(self._window)
-        own.add(has_failed)
-        if own.share >= self._rate:
+            own = self._models[model] = RecentFailures(self._window, self._rate)
+        own.add(failed=has_failed)
+        if own.is_failing:
             self._failing.add(model)
         else:
             self._failing.discard(model)
-        if not has_failed or len(self._all.ended) < self._window or self._all.share < self._rate:
+        if not has_failed or not self._all.is_full or not self._all.is_failing:
             return None
         failing = sum(key in models for key in self._failing)
         needed = 1 if len(models) <= 1 else max(2, math.ceil(self._rate * len(models)))

@@ -2,7 +2,7 @@
 
 from headgate.scheduling.backpressure import Backpressure
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Held
-from headgate.scheduling.early_stop import EarlyStop
+from headgate.scheduling.early_stop import EarlyStop, RecentFailures
 from headgate.scheduling.explaining import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierStep, FrontierView
 from headgate.scheduling.holdings import Holdings
@@ -59,6 +59,7 @@ __all__ = [
     "LoopResult",
     "PressureRules",
     "Progress",
+    "RecentFailures",
     "Refused",
     "Retry",
     "RetryLaterError",

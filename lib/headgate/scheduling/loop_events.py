@@ -162,7 +162,7 @@ class LoopEvents:
         """Tell that too many tasks failed."""
         trace = self._trace
         if trace.wants(events.EarlyStopped):
-            trace.emit(events.EarlyStopped(trace.run_id, stop.failed, stop.window, stop.rate))
+            trace.emit(events.EarlyStopped(trace.run_id, stop.recent.failed, stop.recent.window, stop.recent.rate))
 
 
 def _nowhere(_event: events.Event) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.dispatching import task_policy
-from headgate.campaign.early_stop import EarlyStop
+from headgate.campaign.early_stop import RosterEarlyStop
 from headgate.campaign.judged.cells import opened_tasks
 from headgate.campaign.judged.frontier import frontier_rules
 from headgate.campaign.judged.plan import JudgedPlan
@@ -72,7 +72,9 @@ class JudgedRun:
         self._unblocked = asyncio.Event()
         self._journal.unblocked = self._unblocked.set
         self._early_stop = (
-            EarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
+            RosterEarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window)
+            if settings.early_stop
+            else None
         )
         self._stopping = asyncio.Event()
         self._stopped_by = ""
