@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from headgate.cli import main
+from headgate.models import serve
 
 
 @dataclass
@@ -55,3 +58,25 @@ def roster(tmp_path: Path) -> Path:
         "models:\n  - {name: alpha, base_url: 'http://127.0.0.1:9/v1'}\n  - {name: beta, base_url: 'http://127.0.0.1:9/v1'}\n"
     )
     return path
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The baselines on a thread of their own: the command line runs its own event loop."""
+    address: list[str] = []
+    ready, stopping = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def main() -> None:
+        async with serve() as served:
+            address.append(served.base_url)
+            ready.set()
+            await stopping.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
+    thread.start()
+    assert ready.wait(20)
+    yield address[0]
+    loop.call_soon_threadsafe(stopping.set)
+    thread.join(20)
+    loop.close()

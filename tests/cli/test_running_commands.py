@@ -7,33 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.models import serve
 from tests.cli.conftest import Command
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    """The baselines on a thread of their own: the command line runs its own event loop."""
-    import asyncio
-    import threading
-
-    address: list[str] = []
-    ready, stopping = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-
-    async def main() -> None:
-        async with serve() as served:
-            address.append(served.base_url)
-            ready.set()
-            await stopping.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
-    thread.start()
-    assert ready.wait(20)
-    yield address[0]
-    loop.call_soon_threadsafe(stopping.set)
-    thread.join(20)
-    loop.close()
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from headgate import orchestration
 from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
-from headgate.cli.running import STOPPED_EARLY, stop_on_signals
+from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
 from headgate.config import Settings
 from headgate.telemetry import setup_logging
 
@@ -41,6 +42,7 @@ def judge(
     judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
     judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
     judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
+    limits: Limits = "",
     verbose: Annotated[
         int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
     ] = 0,
@@ -58,7 +60,7 @@ def judge(
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = asyncio.run(_run(loaded.settings, instances, is_live=is_live))
+    result = asyncio.run(_run(loaded.settings, instances, limits, is_live=is_live))
     if as_json:
         print_json(judged_document(result))
     else:
@@ -75,13 +77,18 @@ def judge(
     return STOPPED_EARLY if result.stopped_early else 0
 
 
-async def _run(settings: Settings, instances: int, *, is_live: bool) -> JudgedResult:
+async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> JudgedResult:
+    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop)
     bar = _bar() if is_live else None
     with bar if bar is not None else nullcontext():
         return await run_judged(
-            settings, instances=instances, stop=stop, on_progress=_showing(bar) if bar is not None else None
+            settings,
+            instances=instances,
+            stop=stop,
+            on_progress=_showing(bar) if bar is not None else None,
+            slots=slots,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 from rich.live import Live
 
+from headgate import orchestration
 from headgate.campaign import CampaignResult, run_campaign
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json
@@ -23,6 +24,14 @@ from headgate.telemetry import setup_logging, status_document
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
+
+Limits = Annotated[
+    str,
+    Parameter(
+        help="Bounds on requests of all processes together: an Admission Limits block, or a .yaml or .json file."
+    ),
+]
+"""The option `--limits`."""
 
 
 def run(
@@ -37,6 +46,7 @@ def run(
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
     ] = None,
+    limits: Limits = "",
     verbose: Annotated[
         int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
     ] = 0,
@@ -56,7 +66,7 @@ def run(
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = asyncio.run(_run(loaded.settings, duration, instances, is_live=is_live))
+    result = asyncio.run(_run(loaded.settings, duration, instances, limits, is_live=is_live))
     status = STOPPED_EARLY if result.stopped_early else 0
     if as_json:
         print_json(result_document(result))
@@ -73,7 +83,10 @@ def run(
     return status
 
 
-async def _run(settings: Settings, duration: float | None, instances: int | None, *, is_live: bool) -> CampaignResult:
+async def _run(
+    settings: Settings, duration: float | None, instances: int | None, limits: str, *, is_live: bool
+) -> CampaignResult:
+    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop)
     live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
@@ -84,6 +97,7 @@ async def _run(settings: Settings, duration: float | None, instances: int | None
             instances=instances,
             stop=stop,
             on_status=_showing(live) if live is not None else None,
+            slots=slots,
         )
 
 

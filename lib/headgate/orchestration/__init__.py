@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
     from headgate.orchestration.judging import JudgingOrder, run_judging
     from headgate.orchestration.leftovers import clear_leftovers
-    from headgate.orchestration.limit_choices import limits_of
+    from headgate.orchestration.limit_choices import limits_of, shared_slots
     from headgate.orchestration.own_server import PrivateServer, private_server
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
     from headgate.orchestration.slot_audit import LimitReport, apply_limits, audit_limits, limit_reports
@@ -83,6 +83,7 @@ __all__ = [
     "run_report",
     "run_sampling",
     "settings_of",
+    "shared_slots",
     "start_run",
     "stop_on_signals",
     "worker",
@@ -100,7 +101,7 @@ _WHERE: Final = {
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
     "judging": ("JudgingOrder", "run_judging"),
     "leftovers": ("clear_leftovers",),
-    "limit_choices": ("limits_of",),
+    "limit_choices": ("limits_of", "shared_slots"),
     "own_server": ("PrivateServer", "private_server"),
     "sampling_run": ("run_evaluation", "run_sampling"),
     "slot_audit": ("LimitReport", "apply_limits", "audit_limits", "limit_reports"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from blocks import AdmissionLimits
@@ -39,6 +40,22 @@ async def slots_for(name: str) -> SlotBroker | None:
         return None
     block = await limits_of(name)
     return SlotBroker(block.rules(), block.bank_rules(), create_missing=True)
+
+
+async def shared_slots(name: str) -> SlotBroker | None:
+    """Do what `slots_for` does for a command, which shares limits by a server that is up already.
+
+    Without one Prefect would start a server inside this process, whose limits no other process sees.
+
+    Raises:
+        InvalidInputError: if there is no such block or file, or it breaks a rule.
+        OrchestratorUnreachableError: if no Prefect API is configured.
+    """
+    if name and not PREFECT_API_URL.value():
+        raise errors.OrchestratorUnreachableError(
+            f"limits {name!r} are kept by Prefect, and no API of it is configured"
+        )
+    return await slots_for(name)
 
 
 def _from_file(path: Path) -> AdmissionLimits:
