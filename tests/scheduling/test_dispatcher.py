@@ -46,6 +46,16 @@ def test_a_task_gets_a_worker_in_its_name() -> None:
     assert (dispatcher.enqueued, dispatcher.dequeued, dispatcher.in_flight()) == (1, 1, 1)
 
 
+def test_taking_is_like_asking_for_the_next_without_being_told_why_there_is_none() -> None:
+    dispatcher = _dispatcher(1, a=9)
+    dispatcher.enqueue([task("t-1", "a"), task("t-2", "a")])
+    taken = dispatcher.take(3.0)
+    assert taken is not None
+    assert (taken.task.task_id, taken.lease.acquired_at) == ("t-1", 3.0)
+    assert dispatcher.take(3.0) is None
+    dispatcher.validate()
+
+
 def test_no_more_tasks_run_than_there_are_workers() -> None:
     dispatcher = _dispatcher(2, a=9, b=9)
     dispatcher.enqueue([task(f"{g}{i}", g) for i in range(3) for g in "ab"])

@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from headgate.admission.blocking import refuse_inside_a_loop
@@ -222,7 +221,7 @@ class RequestExecutor:
             asked = now()
             try:
                 if self._queue_wait_s is not None:
-                    asking = replace(asking, deadline=asked + self._queue_wait_s)
+                    asking = asking._replace(deadline=asked + self._queue_wait_s)
                 lease: RequestLease = yield asking
             finally:
                 began = now()
@@ -252,7 +251,7 @@ class RequestExecutor:
                 yield pause_s
             finally:
                 watch.wait_s += now() - asked
-            asking = replace(item, correlation=replace(item.correlation, attempt=watch.attempts + 1))
+            asking = item._replace(correlation=item.correlation._replace(attempt=watch.attempts + 1))
 
     def _pause_after(self, error: BaseException, item: RequestItem, counts: dict[ErrorKind, int]) -> float | None:
         """Return how long to wait before the next attempt; None when `error` ends the call."""

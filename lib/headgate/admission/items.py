@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.admission.keys import RequestKey
 
 
-@dataclass(frozen=True, slots=True)
-class Correlation:
+class Correlation(NamedTuple):
     """Which request of which task an attempt belongs to; stamped on every event about it.
+
+    A named tuple, as is `RequestItem`: one is made per request, and a frozen dataclass takes three times as long.
 
     Attributes:
         request_id: the same for all attempts of one request.
@@ -31,8 +32,7 @@ class Correlation:
 NO_CORRELATION: Final = Correlation()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestItem:
+class RequestItem(NamedTuple):
     """One attempt that wants to be sent.
 
     Attributes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class OutcomeKind(StrEnum):
@@ -18,9 +18,8 @@ class OutcomeKind(StrEnum):
     UNEXPECTED_EXCEPTION = "unexpected_exception"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutcome:
-    """The end of one attempt.
+class RequestOutcome(NamedTuple):
+    """The end of one attempt. A named tuple because one is made per request.
 
     Attributes:
         kind: what it came to.

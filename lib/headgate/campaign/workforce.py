@@ -74,8 +74,8 @@ class Workforce:
         dispatcher = self._parts.dispatcher
         while True:
             now = self._parts.now()
-            granted = dispatcher.next(now)
-            if not isinstance(granted, Dispatch):
+            granted = dispatcher.take(now)
+            if granted is None:
                 break
             self._start(granted, now, self._episodes)
         changed = self._parts.backpressure.update(len(dispatcher.queue), self._parts.now())

@@ -181,6 +181,14 @@ class Dispatcher:
 
     def next(self, now: float) -> Dispatch | Held:
         """Return the next task with its lease, or what holds it."""
+        return self._found(now) or self._held()
+
+    def take(self, now: float) -> Dispatch | None:
+        """Return the next task with its lease; None when nothing can run, without the cost of saying why."""
+        found = self._found(now)
+        return found if isinstance(found, Dispatch) else None
+
+    def _found(self, now: float) -> Dispatch | Held | None:
         if self.shut_down_by:
             return Held(DenyReason.SHUTDOWN, self.shut_down_by)
         if self.pressure.lanes and (ends := self.pressure.next_end()) is not None and ends <= now:
@@ -188,7 +196,7 @@ class Dispatcher:
                 self._update_lane(model)
         shelves = self.queue.stocked(self.book)
         choice = self._choose(shelves, now) if shelves else None
-        return self._taken(choice, now) if choice is not None else self._held(shelves)
+        return self._taken(choice, now) if choice is not None else None
 
     def _taken(self, choice: Choice, now: float) -> Dispatch | Held:
         """Take the chosen task out of the queue, under its lease."""
@@ -330,9 +338,10 @@ class Dispatcher:
                 self._events.passed_over(pressed[1].item, state, best[1].item)
         return best
 
-    def _held(self, shelves: list[Shelf]) -> Held:
+    def _held(self) -> Held:
         if not len(self.queue):
             return Held("queue_empty", "no task is ready")
+        shelves = self.queue.stocked(self.book)
         if shelves and any(s.first(rank) is not None for s in shelves for rank in range(RANKS)):
             return Held(DenyReason.BORROW_DEBT, "every group that could run has its share, and the reserve is not lent")
         denied = self.queue.short

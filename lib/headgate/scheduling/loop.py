@@ -223,7 +223,7 @@ class DispatchLoop:
                 timer.cancel()
 
     def _dispatch(self, workers: asyncio.TaskGroup, now: float) -> None:
-        while isinstance(granted := self.dispatcher.next(now), Dispatch):
+        while (granted := self.dispatcher.take(now)) is not None:
             self._spawn(workers, granted, now)
 
     def _widen(self, now: float) -> bool:

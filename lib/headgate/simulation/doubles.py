@@ -66,11 +66,16 @@ class ScriptedChats:
         """Return the scripted model's side of one episode."""
 
         async def answer(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
-            return await self._serve(model)
+            return await self.reply(model)
 
         return answer
 
-    async def _serve(self, model: Model) -> ChatReply:
+    async def reply(self, model: Model) -> ChatReply:
+        """Return a reply after its service time.
+
+        Raises:
+            ChatError: what the script says.
+        """
         self.in_service += 1
         self.peak = max(self.peak, self.in_service)
         try:

@@ -15,9 +15,17 @@ from headgate.bench.bars import at_most
 from headgate.bench.fleet import LOGGER, fleet, free_names, memory_bytes
 from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario
 from headgate.bench.spread import spread_of
-from headgate.campaign import Campaign, CampaignPlan, CampaignResult, rare_collections
+from headgate.campaign import (
+    Campaign,
+    CampaignPlan,
+    CampaignResult,
+    ChatSource,
+    EndpointChats,
+    RequestSide,
+    rare_collections,
+)
 from headgate.config import Settings
-from headgate.core import DAY_S, Model, SystemClock, sample_task
+from headgate.core import DAY_S, ChatReply, Message, Model, SystemClock, sample_task
 from headgate.core.events import BatchStored, Event, SampleAccepted
 from headgate.environments import Environment, converse
 from headgate.sampling import StaticRoster
@@ -43,6 +51,7 @@ class ScaleParameters:
         reading_s: seconds between two readings of CPU time and memory.
         bare_episodes: episodes that the cost of an episode alone is measured with.
         bar_us: CPU time per sample at most.
+        bar_request_us: CPU time that admission, executor and their events add to a request at most.
         bar_bytes: memory at most.
         bar_growth: memory of the last quarter relative to the second quarter at most.
     """
@@ -58,6 +67,7 @@ class ScaleParameters:
     reading_s: float = 0.5
     bare_episodes: int = 20_000
     bar_us: float = 150.0
+    bar_request_us: float = 50.0
     bar_bytes: int = 500_000_000
     bar_growth: float = 1.1
 
@@ -71,6 +81,23 @@ class _Reading:
     cpu_s: float
     wall_s: float
     memory_bytes: int
+
+
+class _SimulatedEndpoint:
+    """Answers what the campaign's admission lets through. Implements `ChatSender`."""
+
+    def __init__(self, chats: ScriptedChats) -> None:
+        self._chats = chats
+
+    async def chat(
+        self,
+        model: Model,
+        messages: Sequence[Message],  # noqa: ARG002
+        *,
+        task_header: str | None = None,  # noqa: ARG002
+    ) -> ChatReply:
+        """Return the scripted reply of a model."""
+        return await self._chats.reply(model)
 
 
 class _Meter:
@@ -114,20 +141,21 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
     """Return CPU time per sample beside the cost of a bare episode, and memory over the run."""
     roster = fleet(parameters.models)
     environments = free_environments(dict.fromkeys(free_names(parameters.environments), 100.0))
-    bare_us = 1e6 * asyncio.run(_bare_episode_s(parameters, roster, environments, bench.seed))
+    bare_us = 1e6 * asyncio.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=False))
+    episode_us = 1e6 * asyncio.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=True))
     meter = _Meter(parameters, bench.progress)
     result = asyncio.run(_campaign(parameters, roster, environments, bench.folder, meter, bench.seed))
     end = meter.read()
     # The campaign has drained by now: what was spooled when the last sample came in has been stored, and paid for.
     warm = _warm(meter.readings, parameters.samples)
     steady = [r for r in meter.readings if warm.samples <= r.samples < parameters.samples] or [warm, end]
-    cost_us = 1e6 * (end.cpu_s - warm.cpu_s) / max(1, end.samples - warm.samples) - bare_us
+    cost_us = 1e6 * (end.cpu_s - warm.cpu_s) / max(1, end.samples - warm.samples) - episode_us
     half = max(1, len(steady) // 2)
     early, late = (median(r.memory_bytes for r in part) for part in (steady[:half], steady[-half:]))
     peak = max(r.memory_bytes for r in meter.readings)
     last = steady[-1]
     rate = (last.samples - warm.samples) / max(1e-9, last.wall_s - warm.wall_s)
-    segments = _segments_us(steady, parameters.samples, bare_us)
+    segments = _segments_us(steady, parameters.samples, episode_us)
     return Outcome(
         bars=[
             at_most(
@@ -136,7 +164,15 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
                 cost_us,
                 parameters.bar_us,
                 "µs/sample",
-                {"a bare episode costs": bare_us},
+                {"an episode costs": episode_us},
+            ),
+            at_most(
+                "P9.request",
+                "CPU time that admission, executor and their events add to a request",
+                episode_us - bare_us,
+                parameters.bar_request_us,
+                "µs/request",
+                {"an episode without them costs": bare_us},
             ),
             at_most("P9.memory", "resident memory at most", peak / 1e6, parameters.bar_bytes / 1e6, "MB"),
             at_most(
@@ -174,7 +210,9 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
         notes=[
             (
                 "CPU time is that of all threads of the process: samplers, queue, journal with fsync, sink, Parquet, "
-                "manifests, events with the log's and the Prometheus sink. It runs until everything is stored."
+                "manifests, events with the log's and the Prometheus sink. It runs until everything is stored. An "
+                "episode is its conversation with its one request, admitted and executed as in any campaign; what that "
+                "costs is measured alone, and P9.request says how much of it is Headgate's."
             ),
         ],
     )
@@ -200,28 +238,48 @@ def _warm(readings: Sequence[_Reading], wanted: int) -> _Reading:
     return next((reading for reading in readings if reading.samples >= wanted / 5), readings[0])
 
 
-async def _bare_episode_s(
-    parameters: ScaleParameters, roster: Sequence[Model], environments: dict[str, Environment], seed: int
+async def _episode_s(
+    parameters: ScaleParameters,
+    roster: Sequence[Model],
+    environments: dict[str, Environment],
+    seed: int,
+    *,
+    is_admitted: bool,
 ) -> float:
-    """Return the CPU seconds of one episode alone, as many at once as in the campaign."""
+    """Return the CPU seconds of one episode alone, as many at once as in the campaign.
+
+    With `is_admitted` its request goes through admission and executor and the sinks are told of it, as in a campaign.
+    """
     clock = SystemClock()
-    chats = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
+    stream = _stream(clock)
+    stream.add(PrometheusSink(new_registry()))
+    scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
+    chats: ChatSource = scripted
+    if is_admitted:
+        requests = RequestSide(Settings(), clock=clock, emit=stream.emit)
+        for model in roster:
+            requests.register(model)
+        chats = EndpointChats(_SimulatedEndpoint(scripted), requests, clock=clock)
     environment = next(iter(environments.values()))
-    task = sample_task(
-        campaign="bare", model=roster[0].key, environment=environment.spec.name, sequence=0, data_length=1, due_at=0.0
-    )
     share = math.ceil(parameters.bare_episodes / parameters.workers)
 
-    async def worker() -> None:
+    async def worker(model: Model) -> None:
+        task = sample_task(
+            campaign="bare", model=model.key, environment=environment.spec.name, sequence=0, data_length=1, due_at=0.0
+        )
         for index in range(share):
-            await converse(environment, index, 0, chats.chat(roster[0], task, _ignore))
+            await converse(environment, index, 0, chats.chat(model, task, stream.emit))
 
     with rare_collections():  # as a campaign does: what the episode costs there is taken off, and no more
         began = time.process_time()
         async with asyncio.TaskGroup() as group:
-            for _ in range(parameters.workers):
-                group.create_task(worker())
+            for number in range(parameters.workers):
+                group.create_task(worker(roster[number % len(roster)]))
         return (time.process_time() - began) / (share * parameters.workers)
+
+
+def _stream(clock: SystemClock) -> EventStream:
+    return EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
 
 
 async def _campaign(
@@ -246,7 +304,7 @@ async def _campaign(
         batch_flush_interval=1.0,
     )
     clock = SystemClock()
-    stream = EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
+    stream = _stream(clock)
     store = open_store(settings.store)
     await store.probe()
 
@@ -254,12 +312,15 @@ async def _campaign(
         stream.emit(event)
         meter.emit(event)
 
+    scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
+    requests = RequestSide(settings, clock=clock, emit=emit)
     plan = CampaignPlan(
         settings=settings,
         roster=StaticRoster(roster),
         environments=environments,
         store=store,
-        chats=ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed),
+        chats=EndpointChats(_SimulatedEndpoint(scripted), requests, clock=clock),
+        requests=requests,
     )
     campaign = Campaign(plan, clock=clock, emit=emit)
     stream.add(PrometheusSink(new_registry(campaign.status)))
@@ -278,10 +339,6 @@ async def _campaign(
 async def _stopped(campaign: Campaign, enough: asyncio.Event) -> None:
     await enough.wait()
     campaign.stop("the benchmark has its samples")
-
-
-def _ignore(_event: Event) -> None:
-    return
 
 
 SCENARIO = Scenario(
