@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from prefect.blocks.core import Block
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from headgate.admission import BankRules, LimitRule, Outage, limit_rule
+from headgate.admission import MOST_SLOTS, BankRules, LimitRule, Outage, limit_rule
 
 
 class EndpointLimit(BaseModel):
@@ -25,7 +25,7 @@ class EndpointLimit(BaseModel):
     slots: int = Field(
         default=...,
         ge=0,
-        le=1_000_000,
+        le=MOST_SLOTS,
         title="Slots",
         description="Requests in flight at most, of all processes together; 0 admits none.",
     )
@@ -37,7 +37,7 @@ class EndpointLimit(BaseModel):
     per_process: int | None = Field(
         default=None,
         ge=1,
-        le=1_000_000,
+        le=MOST_SLOTS,
         title="Slots of a process",
         description="Slots that one process takes at most. Empty: all of them.",
     )

@@ -41,7 +41,25 @@ def test_a_limit_is_changed_by_its_name(prefect: object, headgate: Command, file
     assert headgate("limits", "show", _name(file), "--json").document[0]["slots"] == 5
     said = headgate("limits", "set", "headgate:nowhere", "5")
     assert (said.status, "there is no limit 'headgate:nowhere'" in said.err) == (1, True)
-    assert headgate("limits", "set", _name(file), "--", "-1").status == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "slots", "said"),
+    [
+        ("headgate:x", "-1", "slots must be 0 to 1000000 (got -1)"),
+        ("headgate:x", "99999999999999999999", "slots must be 0 to 1000000"),
+        ("headgate:x", "many", "unable to convert"),
+        ("", "4", "no limit is named"),
+        (" ", "4", "no limit is named"),
+    ],
+)
+def test_a_number_or_name_that_no_limit_can_have_is_refused_before_anybody_is_asked(
+    headgate: Command, name: str, slots: str, said: str
+) -> None:
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        answer = headgate("limits", "set", "--", name, slots)
+    assert answer.status == 2
+    assert said in answer.err
 
 
 def test_slots_that_nobody_holds_are_found_and_mended(

@@ -15,6 +15,9 @@ from headgate.core import errors
 NAME_PREFIX: Final = "headgate:"
 """Limits that nobody named are called by this and the host of their endpoint."""
 
+MOST_SLOTS: Final = 1_000_000
+"""No limit has more slots: it would bound nothing, and the database of a server takes no number of any size."""
+
 _BANNED: Final = frozenset("/%&<>#?")
 """Characters that Prefect refuses in names, or that cannot stand in an address."""
 
@@ -61,8 +64,8 @@ def limit_rule(
     Raises:
         InvalidInputError: if the endpoint has no host, a pattern has no name, or a number is out of its bounds.
     """
-    if slots < 0:
-        raise errors.InvalidInputError(f"slots of {endpoint!r} must be >= 0 (got {slots})")
+    if not 0 <= slots <= MOST_SLOTS:
+        raise errors.InvalidInputError(f"slots of {endpoint!r} must be 0 to {MOST_SLOTS} (got {slots})")
     bounds = {"slots of one process": most} | {f"cap of {model!r}": cap for model, cap in model_caps.items()}
     for what, number in bounds.items():
         if number is not None and number < 1:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from headgate.admission import MOST_SLOTS
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.orchestration import (
@@ -64,8 +65,10 @@ def set_(
     slots: Annotated[int, Parameter(help="Requests in flight at most, of all processes together; 0 admits none.")],
 ) -> int:
     """Change a limit while it is in use; its processes follow within one renewal of their leases."""
-    if slots < 0:
-        raise InvalidInputError(f"slots must be >= 0 (got {slots})")
+    if not 0 <= slots <= MOST_SLOTS:
+        raise InvalidInputError(f"slots must be 0 to {MOST_SLOTS} (got {slots})")
+    if not name.strip():
+        raise InvalidInputError("no limit is named", next_step="`headgate limits show` lists them.")
 
     async def changed() -> None:
         async with open_slot_service() as service:
