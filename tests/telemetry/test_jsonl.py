@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import threading
 
@@ -196,6 +197,12 @@ def test_a_file_that_cannot_be_opened_is_a_setting_to_correct(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.InvalidSettingError, match=r"events cannot be written to .*/file/log\.jsonl"):
         JsonlSink(tmp_path / "file" / "log.jsonl")
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "events.jsonl")
+    with pytest.raises(errors.InvalidSettingError, match=r"events\.jsonl"):
+        JsonlSink(tmp_path / "events.jsonl")
 
 
 def test_every_line_names_its_run(tmp_path):

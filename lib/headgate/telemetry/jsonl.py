@@ -199,4 +199,7 @@ class JsonlSink:
 
 def _opened(path: Path) -> int:
     # Events name models and errors of a campaign: readable by their owner and group, not by everyone on the machine.
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    # Opening never blocks, as a pipe that nobody reads would; writing may, on the writer's thread.
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+    os.set_blocking(file, True)
+    return file
