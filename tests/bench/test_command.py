@@ -28,6 +28,11 @@ def test_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
         (["queue", "--quick", "--full"], "exclude each other"),
         (["queue", "--set", "task=1"], "did you mean 'tasks'"),
         (["queue", "--set", "tasks=many"], "parameter tasks"),
+        (["queue", "--set", "tasks=0"], "parameter tasks must be finite and > 0 (got 0)"),
+        (["queue", "--set", "groups=8,-1"], "parameter groups must be finite and > 0 (got -1)"),
+        (["queue", "--set", "closed_share=-0.1"], "parameter closed_share must be finite and >= 0"),
+        (["limit", "--set", "seconds=inf"], "parameter seconds must be finite and > 0"),
+        (["limit", "--set", "bar_up_s=nan"], "parameter bar_up_s must be finite"),
         (["queue", "--set", "tasks"], "--set takes name=value"),
     ],
 )
