@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from headgate.admission import ProviderModel, RequestItem, RequestKey, limit_rule
-from headgate.core.events import SlotLimitChanged, SlotsLost
+from headgate.core.events import SlotLimitChanged, SlotLimitDiffers, SlotsLost
 from headgate.orchestration import SlotBroker
 from tests.orchestration.slot_site import Site, asked, busy, limit_now, set_limit, unique_host, until
 
@@ -93,6 +93,22 @@ async def test_a_limit_that_does_not_exist_admits_nothing(prefect: object) -> No
         await until(lambda: "SlotLimitMissing" in site.kinds())
         await asyncio.sleep(0.3)
     assert site.done == 0
+
+
+async def test_two_processes_that_were_given_different_numbers_keep_to_the_limit_and_say_so_once(
+    prefect: object,
+) -> None:
+    host = unique_host()
+    right, wrong = Site(host, 6), Site(host, 40)
+    name = right.rule.name
+    await set_limit(name, 6)
+    async with right.open(), wrong.open(), busy(right), busy(wrong):
+        await until(lambda: right.in_flight + wrong.in_flight == 6)
+        await until(lambda: "SlotLimitDiffers" in wrong.kinds())
+        await set_limit(name, 4)
+        await until(lambda: SlotLimitChanged(name, 6, 4) in wrong.events, within_s=5.0)
+    assert [e for e in wrong.events if isinstance(e, SlotLimitDiffers)] == [SlotLimitDiffers(name, 40, 6)]
+    assert "SlotLimitDiffers" not in right.kinds()
 
 
 async def test_two_processes_with_different_caps_share_one_endpoint(prefect: object) -> None:

@@ -28,7 +28,7 @@ from headgate.admission import (
     split_slots,
 )
 from headgate.core import Clock, SystemClock, errors
-from headgate.core.events import Emit, SlotsDisagree
+from headgate.core.events import Emit, SlotLimitDiffers, SlotsDisagree
 from headgate.orchestration.slot_audit import Disagreements, apply_limits
 from headgate.orchestration.slot_notices import Notices
 from headgate.orchestration.slot_register import known_slots, peers_at
@@ -70,6 +70,7 @@ class SlotBroker:
             rng: of the jitter.
         """
         self._rules = tuple(rules)
+        self._given = {rule.name: rule.slots for rule in reversed(self._rules)}
         self._create_missing = create_missing
         self._bank_rules = bank or BankRules()
         self._clock = clock or SystemClock()
@@ -240,6 +241,9 @@ class SlotBroker:
             if seen is None:
                 bank.missing(now)
                 continue
+            given = self._given.pop(bank.limit, seen.limit)
+            if given != seen.limit:
+                emit(SlotLimitDiffers(bank.limit, given, seen.limit))
             known = known_slots(bank.limit, holders) + sum(bank.leases(now).values())
             if self._disagreements.note(bank.limit, seen.active_slots, known, now):
                 emit(SlotsDisagree(bank.limit, seen.active_slots, known))

@@ -66,6 +66,7 @@ _NOTEWORTHY: Final[tuple[type[events.Event], ...]] = (
     events.ReleaseDiagnostic,
     events.RequestCapsDiffer,
     events.RequestReleaseRefused,
+    events.SlotLimitDiffers,
     events.SlotLimitMissing,
     events.SlotServiceAway,
     events.SlotsDisagree,

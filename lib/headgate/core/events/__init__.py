@@ -100,6 +100,7 @@ from headgate.core.events.scheduling import (
 )
 from headgate.core.events.slots import (
     SlotLimitChanged,
+    SlotLimitDiffers,
     SlotLimitMissing,
     SlotsDenied,
     SlotsDisagree,
@@ -186,6 +187,7 @@ __all__ = [
     "SchedulerJobStarted",
     "SelectionStale",
     "SlotLimitChanged",
+    "SlotLimitDiffers",
     "SlotLimitMissing",
     "SlotServiceAway",
     "SlotServiceBack",

@@ -54,6 +54,15 @@ class SlotLimitChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SlotLimitDiffers(Event):
+    """A limit has another number than this process was given for it; the limit's holds. Told once."""
+
+    limit: str
+    given: int
+    in_force: int
+
+
+@dataclass(frozen=True, slots=True)
 class SlotLimitMissing(Event):
     """A limit does not exist (any more): nothing is admitted under it until it is made again."""
 

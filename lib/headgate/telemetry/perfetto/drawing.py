@@ -183,6 +183,7 @@ _MARKED: Final[Mapping[str, tuple[type[events.Event], ...]]] = {
     "backpressure": (events.QueueWarned, events.QueuePaused),
     "slots": (
         events.SlotLimitChanged,
+        events.SlotLimitDiffers,
         events.SlotLimitMissing,
         events.SlotsDenied,
         events.SlotsDisagree,
