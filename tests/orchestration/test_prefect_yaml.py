@@ -7,9 +7,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+from prefect.client.schemas.schedules import IntervalSchedule
 
 from headgate.orchestration import QUEUES, Deployment, checked_deployments, read_deployment_file
 from tests.house.tree import ROOT
@@ -69,3 +73,17 @@ async def test_one_command_deploys_everything_without_a_question(prefect: object
             assert found.work_queue_name == wanted.work_pool.work_queue_name
             assert found.global_concurrency_limit is not None
             assert [(s.slug, s.active) for s in found.schedules] == [(s.slug, s.active) for s in wanted.schedules]
+            for schedule in found.schedules:  # or its runs come up in the tests that follow
+                await client.update_deployment_schedule(found.id, schedule.id, active=False)
+
+
+async def test_the_server_makes_runs_of_a_schedule(prefect: object) -> None:
+    daily = DeploymentScheduleCreate(schedule=IntervalSchedule(interval=timedelta(days=1)))
+    async with get_client() as client:
+        flow_id = await client.create_flow_from_name("scheduled-daily")
+        deployment_id = await client.create_deployment(flow_id, "without-a-worker", schedules=[daily])
+        wanted = {"min_runs": 3}
+        await client.request("POST", "/deployments/{id}/schedule", path_params={"id": deployment_id}, json=wanted)
+        this = DeploymentFilter(id=DeploymentFilterId(any_=[deployment_id]))
+        assert len(await client.read_flow_runs(deployment_filter=this)) >= 3
+        await client.delete_deployment(deployment_id)
