@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 from headgate.campaign.capacity import CapacityPeaks, capacity_plan
+from headgate.campaign.explaining import accepting, journaled, task_row, with_requests
 from headgate.campaign.parts import Parts
 from headgate.campaign.vitals import health_report
 from headgate.campaign.workforce import Workforce
-from headgate.core import CapacityPlan, Task, TaskId, events
-from headgate.core.errors import NotFoundError
+from headgate.core import CapacityPlan, TaskId, events
 from headgate.core.status import RequestStatus
 from headgate.scheduling import Explanation
-from headgate.storage import TaskState
 from headgate.telemetry import Handler, Recorded
 
 _UNKNOWN: Final = "unknown"
@@ -70,7 +68,11 @@ class Inquiry:
             return self._with_requests(found)
         if found.state != _UNKNOWN:
             return found
-        return self._buffered(task_id) or self._accepting(task_id) or await self._journaled(task_id)
+        return (
+            self._buffered(task_id)
+            or self._accepting(task_id)
+            or await journaled(task_id, parts.journal, parts.settings)
+        )
 
     def tasks(self, model: str | None, environment: str | None, limit: int) -> list[Mapping[str, Any]]:
         """Return open tasks, those that run first and then by due time, at most `limit`."""
@@ -86,19 +88,23 @@ class Inquiry:
             if model in (None, task.model) and environment in (None, task.environment)
         )
         first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
-        return [_row(state, task) for state, task in first]
+        return [task_row(state, task) for state, task in first]
 
     def health(self) -> events.HealthReported:
         """Return the counts at a glance; bounded in size."""
-        parts = self._parts
+        parts, dispatcher = self._parts, self._parts.dispatcher
+        workers = self._workforce.figures.status(parts.now())
         return health_report(
-            parts,
+            dispatcher,
+            parts.samplers,
+            campaign=parts.settings.campaign,
             run_id=self._run_id,
             state=self._state(),
-            workers=self._workforce.figures.status(parts.now()),
+            workers=(workers.total, workers.active),
+            buffered=parts.batches.size,
+            open_tasks=len(dispatcher.queue) + parts.batches.size + dispatcher.in_flight(),
             spooled=self._spooled(),
             requests=self._requests(),
-            passed_over=parts.dispatcher.pressure.pass_overs,
             now=parts.now(),
         )
 
@@ -109,10 +115,15 @@ class Inquiry:
             parts.settings,
             [sampler.model for sampler in parts.samplers.values()],
             self._requests(),
-            workers_busy=parts.dispatcher.in_flight(),
+            workers_busy=self._busy(),
             queued=len(parts.dispatcher.queue),
             peaks=self.peaks,
         )
+
+    def _busy(self) -> int:
+        """Return the tasks in progress that hold a worker; parked ones have lent theirs."""
+        dispatcher = self._parts.dispatcher
+        return dispatcher.in_flight() - len(dispatcher.book.parked)
 
     # The most that was in use.
 
@@ -129,7 +140,7 @@ class Inquiry:
         """Nothing is held."""
 
     def _task_started(self, _: Recorded[events.TaskStarted]) -> None:
-        self.peaks.workers = max(self.peaks.workers, self._parts.dispatcher.in_flight())
+        self.peaks.workers = max(self.peaks.workers, self._busy())
 
     def _tasks_enqueued(self, recorded: Recorded[events.TasksEnqueued]) -> None:
         peaks = self.peaks
@@ -144,15 +155,7 @@ class Inquiry:
     def _with_requests(self, found: Explanation) -> Explanation:
         """Add what the requests of a running task's model wait for."""
         task = next((task for task in self._workforce.tasks if task.task_id == found.task_id), None)
-        keys = [key for key in self._requests() if task is not None and task.model in key.models]
-        pressed = next((key for key in keys if key.pressure is not None or key.waiters), None)
-        if pressed is None:
-            return found
-        told = f"{pressed.in_flight} of {pressed.limit} requests of its model in flight, {pressed.waiters} wait"
-        closed = f" ({pressed.pressure})" if pressed.pressure else ""
-        until = self._parts.now() + pressed.cooldown_s if pressed.cooldown_s else None
-        gate = "request_admission" if found.gate == "none" else found.gate
-        return replace(found, gate=gate, reason=f"{found.reason}; {told}{closed}", until=found.until or until)
+        return found if task is None else with_requests(found, task.model, self._requests(), self._parts.now())
 
     def _buffered(self, task_id: str) -> Explanation | None:
         parts = self._parts
@@ -166,43 +169,8 @@ class Inquiry:
         return Explanation(TaskId(task_id), "buffered", "batch", reason, parts.batches.next_at())
 
     def _accepting(self, task_id: str) -> Explanation | None:
-        if not self._is_accepting(task_id):
-            return None
-        gate = "journal" if self._parts.journal.is_blocked else "none"
-        reason = "the journal cannot be written" if gate == "journal" else "its sample is being written to the journal"
-        return Explanation(TaskId(task_id), "accepting", gate, reason)
-
-    async def _journaled(self, task_id: str) -> Explanation:
-        journal = self._parts.journal
-        state = await journal.call(journal.journal.state_of, task_id)
-        if state is TaskState.SPOOLED:
-            settings = self._parts.settings
-            reason = (
-                f"its sample is durable and waits for its batch: stored at {settings.sink_batch_size} samples, "
-                f"or {settings.sink_max_wait:g} s after the oldest of them"
-            )
-            return Explanation(TaskId(task_id), "spooled", "batch", reason)
-        if state is TaskState.UNKNOWN:
-            raise NotFoundError(
-                f"task {task_id} is not open in campaign {self._parts.settings.campaign}",
-                next_step="Its sample may be stored: `headgate why` looks there, too.",
-            )
-        reason = "another process of this journal holds it, or will take it over when this one looks again"
-        return Explanation(TaskId(task_id), str(state), "holder", reason)
+        return accepting(task_id, self._parts.journal) if self._is_accepting(task_id) else None
 
     def _requests(self) -> tuple[RequestStatus, ...]:
         requests = self._parts.requests
         return () if requests is None else requests.status()
-
-
-def _row(state: str, task: Task) -> Mapping[str, Any]:
-    return {
-        "task_id": task.task_id,
-        "state": state,
-        "model": task.model,
-        "environment": task.environment,
-        "sequence": task.sequence,
-        "stage": task.stage,
-        "due_at": task.due_at,
-        "attempt": task.attempt,
-    }

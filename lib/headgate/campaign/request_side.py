@@ -198,6 +198,7 @@ class RequestSide:
             self.admission.snapshots(),
             {account: tuple(aliases) for account, aliases in self._aliases.items()},
             self.executor.budget.denied,
+            self.admission.pressure,
             self.now(),
         )
 

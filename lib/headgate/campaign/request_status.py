@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headgate.admission import AccountSnapshot, Domain, KeySnapshot, ProviderModel
+from headgate.admission import AccountSnapshot, Domain, KeySnapshot, Pressure, ProviderModel, RequestKey
 from headgate.core.status import RequestStatus
 
 
@@ -13,6 +13,7 @@ def request_statuses(
     keys: Iterable[KeySnapshot],
     aliases: Mapping[ProviderModel, tuple[str, ...]],
     retries_denied: Mapping[ProviderModel, int],
+    pressure: Callable[[RequestKey], Pressure | None],
     now: float,
 ) -> tuple[RequestStatus, ...]:
     """Return every request key that was asked, and one for each model that may be and was not yet."""
@@ -27,11 +28,14 @@ def request_statuses(
         if asked is None:
             found.append(_never_asked(account, models, denied))
         else:
-            found += [_asked(key, models, denied, now) for key in asked]
+            found += [_asked(key, models, denied, pressure(key.key), now) for key in asked]
     return tuple(found)
 
 
-def _asked(key: KeySnapshot, models: tuple[str, ...], denied: int, now: float) -> RequestStatus:
+def _asked(
+    key: KeySnapshot, models: tuple[str, ...], denied: int, pressure: Pressure | None, now: float
+) -> RequestStatus:
+    opens_at = pressure.until if pressure is not None and pressure.until is not None else now
     return RequestStatus(
         provider=key.key.account.provider,
         model=key.key.account.model,
@@ -42,7 +46,7 @@ def _asked(key: KeySnapshot, models: tuple[str, ...], denied: int, now: float) -
         in_flight=key.in_flight,
         waiters=key.waiters,
         ceiling=key.ceiling,
-        cooldown_s=max(0.0, key.blocked_until - now),
+        cooldown_s=max(0.0, key.blocked_until - now, opens_at - now),
         breaker=key.breaker,
         pressure=key.pressure or None,
         consecutive_rate_limits=key.consecutive_rate_limits,

@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from headgate.campaign.parts import Parts
 from headgate.core.events import HealthReported, RequestKeyHealth
-from headgate.core.status import RequestStatus, WorkerStatus
+from headgate.core.status import RequestStatus
+from headgate.scheduling import Dispatcher
 
 TOP_GROUPS: Final = 20
 TOP_KEYS: Final = 50
@@ -16,46 +16,53 @@ TOP_KEYS: Final = 50
 
 
 def health_report(
-    parts: Parts,
+    dispatcher: Dispatcher,
+    models: Iterable[str],
     *,
+    campaign: str,
     run_id: str,
     state: str,
-    workers: WorkerStatus,
+    workers: tuple[int, int],
+    buffered: int,
+    open_tasks: int,
     spooled: int,
     requests: Sequence[RequestStatus],
-    passed_over: int,
     now: float,
+    frontier_target: int | None = None,
 ) -> HealthReported:
     """Return what a campaign looks like now, from counts that its parts keep: O(models), whatever the queue's length.
 
     Args:
-        parts: of the campaign.
+        dispatcher: of the campaign.
+        models: the keys of its models.
+        campaign: its name.
         run_id: which run of it.
         state: `starting`, `running`, `draining` or `stopped`.
-        workers: the figures of the workers.
+        workers: how many there are, and how many are busy.
+        buffered: tasks that wait before the ready queue.
+        open_tasks: all tasks that have begun their way and not ended it.
         spooled: samples that are not stored yet.
         requests: the request keys.
-        passed_over: tasks passed over so far because their model admitted no request.
         now: the campaign's time.
+        frontier_target: samples that are to be open at once, where they are opened adaptively.
     """
-    dispatcher = parts.dispatcher
     queued = {group: tasks for group, tasks in dispatcher.queue.by_model.items() if tasks}
-    in_flight = {model: count for model in parts.samplers if (count := dispatcher.in_flight(model))}
+    in_flight = {model: count for model in models if (count := dispatcher.in_flight(model))}
     named = _largest(queued), _largest(in_flight)
     keys = heapq.nlargest(TOP_KEYS, requests, key=lambda r: (r.waiters, r.pressure is not None, r.in_flight))
     return HealthReported(
-        campaign=parts.settings.campaign,
+        campaign=campaign,
         run_id=run_id,
         state=state,
-        workers=workers.total,
-        active=workers.active,
+        workers=workers[0],
+        active=workers[1],
         queued=len(dispatcher.queue),
-        buffered=parts.batches.size,
-        open_tasks=len(dispatcher.queue) + parts.batches.size + dispatcher.in_flight(),
+        buffered=buffered,
+        open_tasks=open_tasks,
         spooled=spooled,
         leases=len(dispatcher.book.live),
-        passed_over=passed_over,
-        frontier_target=None,
+        passed_over=dispatcher.pressure.pass_overs,
+        frontier_target=frontier_target,
         queued_by_group=named[0],
         in_flight_by_group=named[1],
         groups_left_out=len(queued) + len(in_flight) - len(named[0]) - len(named[1]),

@@ -42,6 +42,8 @@ def judge(
     judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
     judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
     judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
+    enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
+    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
     limits: Limits = "",
     verbose: Annotated[
         int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
@@ -56,7 +58,12 @@ def judge(
     Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`).
     """
     loaded = (choices or Choices()).load(
-        judge_model=judge_model, judge_url=judge_url, judge_parallel=judge_parallel, judgements=judgements
+        judge_model=judge_model,
+        judge_url=judge_url,
+        judge_parallel=judge_parallel,
+        judgements=judgements,
+        enable_monitoring=enable_monitoring,
+        monitor_port=monitor_port,
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)

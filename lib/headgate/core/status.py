@@ -115,7 +115,7 @@ class RequestStatus:
     ceiling: int | None
     """The limit at which the provider last said no; None when it never did."""
     cooldown_s: float
-    """How much longer it is left alone; 0 when it is not."""
+    """How much longer it is left alone, by a cooldown or an open breaker; 0 when it is not."""
     breaker: str
     """`closed`, `open` or `half_open`."""
     pressure: str | None

@@ -16,10 +16,11 @@ from headgate.telemetry.metrics import METRICS, SPECS, Metric
 from headgate.telemetry.otel import OtelSink, has_collector, otel_sink
 from headgate.telemetry.perfetto import TraceSummary, convert_events
 from headgate.telemetry.prometheus import PrometheusSink, StatusCollector, new_registry
+from headgate.telemetry.request_gauges import RequestCollector
 from headgate.telemetry.stream import EventStream, Handler, LossySink, Recorded, Sink
 
 if TYPE_CHECKING:
-    from headgate.telemetry.monitor import DEFAULT_PORT, MonitorServer, Questions, monitor_app, serve_monitor
+    from headgate.telemetry.monitor import DEFAULT_PORT, MonitorServer, Progress, Questions, monitor_app, serve_monitor
 
 __all__ = [
     "DEFAULT_PORT",
@@ -35,9 +36,11 @@ __all__ = [
     "Metric",
     "MonitorServer",
     "OtelSink",
+    "Progress",
     "PrometheusSink",
     "Questions",
     "Recorded",
+    "RequestCollector",
     "Sink",
     "StatusCollector",
     "TraceSummary",
@@ -61,7 +64,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # FastAPI takes half a second to import: only who serves the monitoring API pays it.
-    if name in {"DEFAULT_PORT", "MonitorServer", "Questions", "monitor_app", "serve_monitor"}:
+    if name in {"DEFAULT_PORT", "MonitorServer", "Progress", "Questions", "monitor_app", "serve_monitor"}:
         from headgate.telemetry import monitor  # noqa: PLC0415
 
         return getattr(monitor, name)

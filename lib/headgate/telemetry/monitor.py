@@ -51,6 +51,16 @@ QUESTION_ROUTES: Final = {
 """The same for what only a campaign can be asked."""
 
 
+PROGRESS_ROUTES: Final = {
+    "/health": ROUTES["/health"],
+    "/status": "how far the run has come",
+    "/status/summary": "the figures at a glance",
+    "/status/requests": ROUTES["/status/requests"],
+    "/metrics": ROUTES["/metrics"],
+}
+"""The same of a run that has a `Progress` in place of a `CampaignStatus`."""
+
+
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
     """A monitoring API that listens: `address` is its URL without a trailing slash."""
@@ -77,8 +87,23 @@ class Questions:
     health: Callable[[], events.HealthReported]
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run with an end, such as one with a judge, shows in place of a `CampaignStatus`.
+
+    Attributes:
+        whole: how far it has come; a dataclass whose `campaign` is the run's campaign.
+        requests: the request keys.
+        captured_at: the run's time.
+    """
+
+    whole: Callable[[], object]
+    requests: Callable[[], Sequence[campaign_status.RequestStatus]]
+    captured_at: Callable[[], float]
+
+
 def monitor_app(
-    status: Callable[[], campaign_status.CampaignStatus],
+    status: Callable[[], campaign_status.CampaignStatus] | Progress,
     registry: CollectorRegistry,
     token: Secret | None = None,
     questions: Questions | None = None,
@@ -87,8 +112,12 @@ def monitor_app(
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
     answer_with_problems(app)
-    _add_service_routes(app, registry, ROUTES | (QUESTION_ROUTES if questions else {}))
-    _add_status_routes(app, status)
+    routes = PROGRESS_ROUTES if isinstance(status, Progress) else ROUTES
+    _add_service_routes(app, registry, routes | (QUESTION_ROUTES if questions else {}))
+    if isinstance(status, Progress):
+        _add_progress_routes(app, status)
+    else:
+        _add_status_routes(app, status)
     if questions is not None:
         _add_question_routes(app, questions)
     return Guard(app, token, open_paths=frozenset({"/health"}))
@@ -96,7 +125,7 @@ def monitor_app(
 
 @contextlib.asynccontextmanager
 async def serve_monitor(
-    status: Callable[[], campaign_status.CampaignStatus],
+    status: Callable[[], campaign_status.CampaignStatus] | Progress,
     registry: CollectorRegistry,
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
@@ -205,11 +234,26 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
 
     @app.get("/status/requests")
     async def requests() -> dict[str, Any]:
-        return views.requests(status())
+        now = status()
+        return views.requests(now.requests, now.captured_at)
 
     @app.get("/status/env/{env_name:path}")
     async def environment(env_name: str) -> dict[str, Any]:
         return views.environment(status(), env_name)
+
+
+def _add_progress_routes(app: FastAPI, progress: Progress) -> None:
+    @app.get("/status")
+    async def everything() -> dict[str, Any]:
+        return views.progress(progress.whole(), progress.captured_at())
+
+    @app.get("/status/summary")
+    async def summary() -> dict[str, Any]:
+        return views.progress_summary(progress.whole(), progress.captured_at())
+
+    @app.get("/status/requests")
+    async def requests() -> dict[str, Any]:
+        return views.requests(progress.requests(), progress.captured_at())
 
 
 def _add_question_routes(app: FastAPI, questions: Questions) -> None:

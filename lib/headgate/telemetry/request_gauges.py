@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from headgate.core.status import RequestStatus
+from headgate.telemetry.metrics import SPECS
 
 OTHER: Final = "(other)"
 """Label of the endpoints above the cap; no address and no model has such a name."""
@@ -38,3 +42,27 @@ def request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[st
             before = found[name].get(labels)
             found[name][labels] = value if before is None else joined(before, value)
     return found
+
+
+class RequestCollector(Collector):
+    """The gauges of a run's requests, for runs that have no `CampaignStatus`; read at each scrape."""
+
+    def __init__(self, requests: Callable[[], Sequence[RequestStatus]], *, endpoint_label_cap: int = 100) -> None:
+        self._requests = requests
+        self._endpoint_label_cap = endpoint_label_cap
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Yield the families without their values."""
+        yield from (_family(name) for name in _VALUES)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Yield the families with the values of this moment."""
+        for name, series in request_values(self._requests(), self._endpoint_label_cap).items():
+            family = _family(name)
+            for labels, value in series.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, SPECS[name].help, labels=SPECS[name].labels)

@@ -6,7 +6,7 @@ Two figures of the seed are extrapolations by definition and stay what it calls 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
 from headgate.core import errors
@@ -139,15 +139,27 @@ def workers(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     }
 
 
-def requests(status: campaign_status.CampaignStatus) -> dict[str, Any]:
+def requests(keys: Sequence[campaign_status.RequestStatus], captured_at: float) -> dict[str, Any]:
     """Return the body of `/status/requests`: every request key with its limits."""
     return {
-        "timestamp": status.captured_at,
-        "in_flight": sum(request.in_flight for request in status.requests),
-        "waiters": sum(request.waiters for request in status.requests),
-        "under_pressure": sum(request.pressure is not None for request in status.requests),
-        "requests": json_safe(status.requests),
+        "timestamp": captured_at,
+        "in_flight": sum(request.in_flight for request in keys),
+        "waiters": sum(request.waiters for request in keys),
+        "under_pressure": sum(request.pressure is not None for request in keys),
+        "requests": json_safe(keys),
     }
+
+
+def progress(whole: object, captured_at: float) -> dict[str, Any]:
+    """Return the body of `/status` of a run that has an end."""
+    document: dict[str, Any] = json_safe(whole)
+    return {"timestamp": captured_at, **document}
+
+
+def progress_summary(whole: object, captured_at: float) -> dict[str, Any]:
+    """Return the body of `/status/summary` of a run that has an end: its counts without those of each pair."""
+    document = progress(whole, captured_at)
+    return {name: value for name, value in document.items() if not isinstance(value, list | dict)}
 
 
 def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, Any]:

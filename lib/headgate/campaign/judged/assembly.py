@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 from headgate.admission import SlotSource
 from headgate.campaign.assembly import roster_of, sample_store
@@ -15,15 +15,25 @@ from headgate.campaign.judged.cells import missing_cells
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
 from headgate.campaign.judged.run import JudgedRun
-from headgate.campaign.observing import is_observed, observe
+from headgate.campaign.observing import is_observed, observe, report_health
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Model, Secret, SystemClock, new_run_id
 from headgate.core.errors import InvalidSettingError
+from headgate.core.events import MonitorStarted
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import RosterSource
 from headgate.storage import SampleStore
-from headgate.telemetry import BackgroundSink, EventStream, LogSink, Sink
+from headgate.telemetry import (
+    BackgroundSink,
+    EventStream,
+    LogSink,
+    PrometheusSink,
+    RequestCollector,
+    Sink,
+    new_registry,
+    register_losses,
+)
 
 OnProgress = Callable[[JudgedProgress], Awaitable[None]]
 """Told how far a run has come while it runs; what it raises ends the run."""
@@ -118,11 +128,43 @@ async def run_judged(
             wants=lambda _: is_traced,
         )
         run = JudgedRun(plan, clock=clock, emit=stream.emit)
-        return await _watched(run, stop, on_progress, progress_every_s)
+        stream.add(run.inquiry)
+        if settings.enable_monitoring:
+            await _served(stack, run, settings, stream)
+        beside = []
+        if is_traced:
+            beside.append(report_health(run.inquiry.health, stream.emit, clock, settings.health_interval_s))
+        return await _watched(run, stop, on_progress, progress_every_s, beside)
+
+
+async def _served(stack: AsyncExitStack, run: JudgedRun, settings: Settings, stream: EventStream) -> None:
+    """Serve the monitoring API of a run until `stack` ends."""
+    from headgate.telemetry import Progress, Questions, serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
+
+    asked = run.inquiry
+    registry = new_registry()
+    registry.register(RequestCollector(asked.requests))
+    register_losses(registry, stream)
+    stream.add(PrometheusSink(registry))
+    token = settings.monitor_token.get_secret_value()
+    serving = serve_monitor(
+        Progress(run.progress, asked.requests, run.now),
+        registry,
+        settings.monitor_host,
+        settings.monitor_port,
+        Secret(token) if token else None,
+        Questions(asked.explain, asked.tasks, asked.capacity, asked.health),
+    )
+    server = await stack.enter_async_context(serving)
+    stream.emit(MonitorStarted(server.address))
 
 
 async def _watched(
-    run: JudgedRun, stop: asyncio.Event | None, on_progress: OnProgress | None, every_s: float
+    run: JudgedRun,
+    stop: asyncio.Event | None,
+    on_progress: OnProgress | None,
+    every_s: float,
+    beside: Iterable[Coroutine[Any, Any, None]],
 ) -> JudgedResult:
     async def pass_on_stop(event: asyncio.Event) -> None:
         await event.wait()
@@ -134,7 +176,7 @@ async def _watched(
             await asyncio.sleep(every_s)
 
     async with asyncio.TaskGroup() as group:
-        watchers = []
+        watchers = [group.create_task(watcher) for watcher in beside]
         if stop is not None:
             watchers.append(group.create_task(pass_on_stop(stop)))
         if on_progress is not None:

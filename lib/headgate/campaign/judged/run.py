@@ -12,6 +12,7 @@ from headgate.campaign.dispatching import task_policy
 from headgate.campaign.early_stop import RosterEarlyStop
 from headgate.campaign.judged.cells import opened_tasks
 from headgate.campaign.judged.frontier import frontier_rules
+from headgate.campaign.judged.inquiry import JudgedInquiry
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
 from headgate.campaign.judged.rows import AGGREGATE, JUDGE_CALLS, LOCAL, LOCAL_LANE, ROLLOUT, WORKERS, Row
@@ -69,6 +70,17 @@ class JudgedRun:
             record=self._acceptance.add,
         )
         self._dispatcher = self._made_dispatcher(journal)
+        self.inquiry = JudgedInquiry(
+            self.plan,
+            self._stages,
+            self._dispatcher,
+            self._journal,
+            now=self.now,
+            epoch_offset=self._epoch_offset,
+            state=lambda: self._state,
+            spooled=lambda: self._sink.spooled + self._acceptance.waiting,
+            is_accepting=self._acceptance.is_waiting,
+        )
         self._unblocked = asyncio.Event()
         self._journal.unblocked = self._unblocked.set
         self._early_stop = (
@@ -169,6 +181,7 @@ class JudgedRun:
             health_every_s=settings.status_interval_s,
         )
         self._connect(loop)
+        self.inquiry.loop = loop
         return loop
 
     def _row_groups(self, tasks: Sequence[Task]) -> Iterator[RowGroup]:

@@ -81,6 +81,15 @@ class Stages:
         row, number = place
         return ROLLOUT if number == 0 else AGGREGATE if number == len(row.stage_ids) - 1 else JUDGE
 
+    def row_of(self, task_id: TaskId) -> Row | None:
+        """Return the row that a task is of; None for one that has come to its end."""
+        place = self._places.get(task_id)
+        return place[0] if place is not None else None
+
+    def rows(self) -> list[Row]:
+        """Return the rows that are open, those that were opened first first."""
+        return list({id(row): row for row, _ in self._places.values()}.values())
+
     def trace_of(self, task: Task) -> str:
         """Return the trace id of a task's sample."""
         place = self._places.get(task.task_id)
