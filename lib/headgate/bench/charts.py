@@ -14,6 +14,8 @@ from headgate.reports import COLOURS, INK, WIDTH_IN, clipped, drawing, inline_sv
 
 _HEIGHT_IN: Final = 3.2
 _MANY_NAMES: Final = 12
+_DASHES: Final = ("-", (0, (6, 3)), (0, (2, 2)), (0, (6, 2, 2, 2)))
+"""Of lines without markers: where one lies on another, both are seen."""
 
 
 def chart_svg(chart: Mapping[str, Any], name: str) -> str:
@@ -63,9 +65,9 @@ def _lines(axes: Axes, series: Mapping[str, Any]) -> None:
     for number, (label, points) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         marker = "o" if len(points) <= 12 else None
-        axes.plot(
-            [x for x, _ in points], [y for _, y in points], color=colour, marker=marker, markersize=4, label=label
-        )
+        dashes = "-" if marker else _DASHES[number % len(_DASHES)]
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        axes.plot(xs, ys, color=colour, linestyle=dashes, marker=marker, markersize=4, label=label)
 
 
 def _bars(axes: Axes, series: Mapping[str, Any]) -> None:
@@ -77,5 +79,7 @@ def _bars(axes: Axes, series: Mapping[str, Any]) -> None:
         axes.bar(places, [value for _, value in points], width, color=COLOURS[number % len(COLOURS)], label=label)
     if len(names) > _MANY_NAMES:
         axes.set_xticks(range(len(names)), [clipped(name, 36) for name in names], rotation=60, ha="right", fontsize=8)
+        for tick in axes.get_xticklabels():
+            tick.set_rotation_mode("anchor")
     else:
         axes.set_xticks(range(len(names)), [clipped(name, 22) for name in names], rotation=20 if len(names) > 5 else 0)

@@ -45,7 +45,7 @@ def _utilisation(cases: Mapping[str, Mapping[str, Any]]) -> Chart:
         "case",
         "% of capacity",
         "bars",
-        {"Headgate": ours, "as published with the seed": theirs},
+        {"Headgate": ours, "as published with seed 004": theirs},
     )
 
 
@@ -61,7 +61,7 @@ def _wall(cases: Mapping[str, Mapping[str, Any]], bar: float) -> Chart:
         "case",
         "× ideal",
         "bars",
-        {"Headgate": ours, "as published with the seed": theirs},
+        {"Headgate": ours, "as published with seed 004": theirs},
         level=bar,
         log="y",
     )

@@ -104,7 +104,7 @@ def _clock_ratios(parameters: IdleParameters, suite: Suite, seed: int) -> dict[s
 def _notes(suite: Suite, by_the_clock: list[dict[str, Any]]) -> list[str]:
     notes = [
         "Virtual time: every figure but the CPU time is exact, and the same on every machine for the same seed.",
-        "What was published with the seed was measured by the wall clock, its scheduler's own time included.",
+        "What was published with seed 004 was measured by the wall clock, its scheduler's own time included.",
     ]
     severities: tuple[Severity, ...] = ("error", "warning")
     for severity in severities:
