@@ -74,6 +74,7 @@ def test_slots_that_nobody_holds_are_found_and_mended(
     assert "3 leaked" in said.out
     assert headgate("limits", "audit", name, "--mend").status == 0
     assert headgate("limits", "audit", name, "--json").document == []
+    assert "every limit counts the slots that are held" in headgate("limits", "audit", name).out
 
 
 async def test_who_holds_slots_is_shown_while_it_holds_them(prefect: object, headgate: Command) -> None:

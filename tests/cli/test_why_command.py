@@ -123,6 +123,12 @@ def test_names_without_an_open_task_are_refused(headgate: Command, running: Runn
     assert "no open task of other@main" in said.err
 
 
+def test_the_journal_that_is_asked_is_that_of_the_campaign_that_answers(headgate: Command, running: Running) -> None:
+    asked = ("--address", running.address, "--campaign", "another")
+    said = headgate("why", "other", ENVIRONMENT, "3", *asked)
+    assert "not in the journal of main" in said.err
+
+
 def test_a_task_that_no_one_knows_is_refused(headgate: Command, running: Running) -> None:
     said = headgate("why", "t-" + "0" * 24, "--address", running.address)
     assert said.status == 2

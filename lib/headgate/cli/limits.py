@@ -102,6 +102,8 @@ def audit(
     found = asyncio.run(audited())
     if as_json:
         print_json([_document(report) | {"mended": mend} for report in found])
+    elif not found:
+        console().print("every limit counts the slots that are held")
     else:
         rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "mended" if mend else "") for r in found]
         title = f"{len(found)} limits count other slots than are held"

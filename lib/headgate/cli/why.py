@@ -126,8 +126,9 @@ async def _answer(settings: Settings, subject: Subject, address: str | None) -> 
             found = await monitor.task(named)
             if found is not None:
                 return _of_campaign(found, monitor.address)
-            return await _at_rest(settings, named)
-    return await _at_rest(settings, subject.task_id or _named_at_rest(subject, settings.campaign))
+            return await _at_rest(settings, campaign, named)
+    at_rest = settings.campaign
+    return await _at_rest(settings, at_rest, subject.task_id or _named_at_rest(subject, at_rest))
 
 
 async def _named_in(monitor: MonitorClient, subject: Subject, campaign: str) -> str:
@@ -147,7 +148,8 @@ def _named_at_rest(subject: Subject, campaign: str) -> str:
     if subject.sequence is None:
         raise InvalidInputError(
             "no campaign answers, so the next task of a model and environment is not known",
-            next_step="Give the task's number as a third word, or start the campaign with --enable-monitoring.",
+            next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or give "
+            "the --address of its monitoring API.",
         )
     return task_id_of(subject.model, subject.environment, subject.sequence, subject.stage, campaign)
 
@@ -164,24 +166,24 @@ def _of_campaign(found: dict[str, Any], address: str) -> Answer:
     )
 
 
-async def _at_rest(settings: Settings, task_id: str) -> Answer:
+async def _at_rest(settings: Settings, campaign: str, task_id: str) -> Answer:
     """Return what journal and store know of a task that no campaign has in hand."""
-    state = _journaled(settings, task_id)
+    state = _journaled(settings, campaign, task_id)
     if state is not TaskState.UNKNOWN:
         return Answer(task_id, str(state), "no_campaign", _JOURNALED[state], None, 0, "journal")
     stored = await _stored(settings, task_id)
     if stored is not None:
         return Answer(task_id, "stored", "none", stored, None, 0, "store")
     raise InvalidInputError(
-        f"task {task_id} is in no running campaign, not in the journal of {settings.campaign}, and not in the store",
-        next_step="Check --campaign, --journal and --store; ids depend on the campaign's name.",
+        f"task {task_id} is in no running campaign, not in the journal of {campaign}, and not in the store",
+        next_step="Check --address, --campaign, --journal and --store; ids depend on the campaign's name.",
     )
 
 
-def _journaled(settings: Settings, task_id: str) -> TaskState:
+def _journaled(settings: Settings, campaign: str, task_id: str) -> TaskState:
     if not settings.journal.exists():
         return TaskState.UNKNOWN  # asking makes no journal
-    journal = Journal(settings.journal, settings.campaign)
+    journal = Journal(settings.journal, campaign)
     try:
         return journal.state_of(task_id)
     finally:

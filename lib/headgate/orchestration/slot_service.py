@@ -16,6 +16,7 @@ from prefect import settings as prefect_settings
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
+from prefect.settings import get_current_settings
 
 from headgate.admission import LimitSeen
 from headgate.core import errors
@@ -76,18 +77,24 @@ class SlotService:
 
     async def set_limit(self, name: str, slots: int, *, only_missing: bool = False) -> bool:
         """Create a limit, or give an existing one this number; return whether anything changed."""
-        async with self._lock:
-            try:
-                new = GlobalConcurrencyLimitCreate(name=name, limit=slots, active=True, slot_decay_per_second=0)
-                await _answer(self._client.create_global_concurrency_limit(new))
-            except ObjectAlreadyExists:
-                pass
-            else:
+        seen = await self.limit(name)  # first: a server logs a traceback for a limit that is created twice
+        if seen is None:
+            if await self._create(name, slots):
                 return True
-        seen = await self.limit(name)
+            seen = await self.limit(name)
         if only_missing or (seen is not None and seen.limit == slots):
             return False
         await self._update(name, GlobalConcurrencyLimitUpdate(limit=slots))
+        return True
+
+    async def _create(self, name: str, slots: int) -> bool:
+        """Return whether the limit was created; not when another process was first."""
+        new = GlobalConcurrencyLimitCreate(name=name, limit=slots, active=True, slot_decay_per_second=0)
+        async with self._lock:
+            try:
+                await _answer(self._client.create_global_concurrency_limit(new))
+            except ObjectAlreadyExists:
+                return False
         return True
 
     async def set_active_slots(self, name: str, slots: int) -> None:
@@ -200,7 +207,8 @@ async def _answer(call: Awaitable[Any]) -> Any:
         raise kind(f"the Prefect API answers {status}") from None
     except (httpx.HTTPError, OSError) as error:
         words = str(error) or type(error).__name__
-        raise errors.OrchestratorUnreachableError(f"the Prefect API does not answer ({words})") from None
+        url = get_current_settings().api.url
+        raise errors.OrchestratorUnreachableError(f"the Prefect API at {url} does not answer ({words})") from None
     except (ObjectAlreadyExists, ObjectNotFound):
         raise
     except PrefectException as error:
