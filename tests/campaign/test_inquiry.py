@@ -86,3 +86,21 @@ def test_health_names_the_largest_groups_and_counts_the_others(world: World) -> 
 
     settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
     world.run(models(40), RATES, during=ask, duration_s=70, service=slow(), settings=settings)
+
+
+def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> None:
+    async def ask(campaign: Campaign, clock: LoopClock) -> None:
+        def busy() -> object:
+            return campaign.inquiry.capacity().runtime["workers_busy"].value
+
+        await clock.sleep(30.0)
+        dispatcher = campaign._parts.dispatcher
+        lease = dispatcher.lease_of(next(iter(campaign._workforce.tasks)).task_id)
+        assert lease is not None
+        assert busy() == 2
+        assert dispatcher.park(lease)
+        assert busy() == 1
+        dispatcher.unpark(lease)
+
+    settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
+    world.run(models(4), RATES, during=ask, duration_s=40, service=slow(), settings=settings)
