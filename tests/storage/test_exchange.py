@@ -76,6 +76,19 @@ async def test_an_empty_store_gives_an_empty_file(tmp_path: Path, form: Exchange
     assert await import_samples(open_store(str(tmp_path / "b")), tmp_path / "file", form) == 0
 
 
+async def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
+    store, pipe = open_store(str(tmp_path / "a")), tmp_path / "pipe"
+    await store.put_batch("one", many(3))
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert await export_samples(store, pipe, now=START) == 3
+        assert len(os.read(reading, 1 << 16).splitlines()) == 3
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()
+
+
 async def test_an_export_beside_a_corrupt_part_writes_nothing(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "a"))
     await store.put_batch("one", _varied())

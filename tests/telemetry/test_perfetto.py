@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import resource
 import tracemalloc
@@ -301,6 +302,37 @@ def test_a_trace_that_finds_no_room_leaves_nothing_behind(told: Told, tmp_path: 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not (tmp_path / "trace.json").exists()
+
+
+@pytest.mark.parametrize("lines", ["", "no event\n"])
+def test_a_trace_that_was_there_stays_when_no_other_can_be_made(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "events.jsonl").write_text(lines)
+    (tmp_path / "trace.json").write_text("an earlier one")
+    with pytest.raises(errors.InvalidInputError, match="holds no event"):
+        convert_events(tmp_path / "events.jsonl", tmp_path / "trace.json")
+    assert (tmp_path / "trace.json").read_text() == "an earlier one"
+    assert {path.name for path in tmp_path.iterdir()} == {"events.jsonl", "trace.json"}
+
+
+def test_a_pipe_is_written_and_stays_a_pipe(told: Told, tmp_path: Path) -> None:
+    told.at(0.0, events.QueueWarned(6_000, 5_000))
+    source, pipe = told.write(), tmp_path / "trace.pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        convert_events(source, pipe)
+        assert json.loads(os.read(reading, 1 << 16))["traceEvents"]
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()
+
+
+def test_a_link_to_a_trace_stays_a_link(told: Told, tmp_path: Path) -> None:
+    told.at(0.0, events.QueueWarned(6_000, 5_000))
+    (tmp_path / "newest.json").symlink_to(tmp_path / "trace.json")
+    convert_events(told.write(), tmp_path / "newest.json")
+    assert (tmp_path / "newest.json").is_symlink()
+    assert read_trace(tmp_path / "trace.json")
 
 
 def test_an_event_of_a_later_version_is_a_mark(told: Told, tmp_path: Path) -> None:

@@ -152,13 +152,21 @@ def _write(file: BinaryIO, frame: pl.DataFrame, form: ExchangeFormat, miners: Ma
 
 @contextlib.contextmanager
 def _appearing(output: Path) -> Iterator[BinaryIO]:
-    """Give a file to write that takes the name `output` when all went well, and else leaves nothing."""
-    partial = output.with_name(f".{output.name}.partial")
+    """Give a file to write that takes the name `output` when all went well, and else leaves nothing.
+
+    A device or a pipe is written as it is, and stays; so does a link.
+    """
+    place = output.resolve()
+    partial = place.with_name(f".{place.name}.partial")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        if output.exists() and not output.is_file():
+            with output.open("wb") as file:
+                yield file
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
             yield file
-        partial.replace(output)
+        partial.replace(place)
     except OSError as error:
         raise errors.InvalidInputError(f"{output} cannot be written: {error.strerror or error}") from error
     finally:

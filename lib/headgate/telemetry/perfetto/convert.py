@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,22 +54,36 @@ def convert_events(source: Path, output: Path, *, run_id: str = "") -> TraceSumm
         raise errors.InvalidInputError(
             f"the trace {output} would overwrite the events that it is made of", next_step="Name another file."
         )
-    is_begun = False
     try:
-        with TraceWriter(output) as writer:
-            is_begun = True
-            summary = _convert(files, writer, run_id)
+        with _appearing(output) as path:
+            with TraceWriter(path) as writer:
+                summary = _convert(files, writer, run_id)
+            if not summary.events:
+                raise errors.InvalidInputError(
+                    f"{source} holds no event of Headgate",
+                    next_step="`headgate run --set events_file=events.jsonl` writes such a file.",
+                )
     except (OSError, EOFError) as error:
-        if is_begun:
-            output.unlink(missing_ok=True)  # half a trace is of no use, and the disk may be full
         raise errors.InvalidInputError(f"trace {output} of {source} cannot be written: {error}") from error
-    if not summary.events:
-        output.unlink()
-        raise errors.InvalidInputError(
-            f"{source} holds no event of Headgate",
-            next_step="`headgate run --set events_file=events.jsonl` writes such a file.",
-        )
     return summary
+
+
+@contextmanager
+def _appearing(output: Path) -> Iterator[Path]:
+    """Give a path to write that takes the name `output` when all went well, and else leaves what was there.
+
+    A device or a pipe is written as it is, and stays; so does a link.
+    """
+    if output.exists() and not output.is_file():
+        yield output
+        return
+    place = output.resolve()
+    partial = place.with_name(f".partial-{place.name}")
+    try:
+        yield partial
+        partial.replace(place)
+    finally:
+        partial.unlink(missing_ok=True)  # half a trace is of no use, and the disk may be full
 
 
 def event_files(source: Path) -> list[Path]:
