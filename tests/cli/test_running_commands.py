@@ -43,6 +43,20 @@ def test_a_run_whose_samples_keep_failing_stops_early_with_a_status_of_its_own(
     assert said.document["samples"] + said.document["open_tasks"] == 40
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("run", "-e", "affine:sat-hard"), ("judge", "--judge-model", "j", "--judge-url", "http://127.0.0.1:9/v1")],
+)
+@pytest.mark.parametrize("instances", ["0", "-3"])
+def test_a_matrix_of_no_instances_is_refused(
+    headgate: Command, roster: Path, tmp_path: Path, command: tuple[str, ...], instances: str
+) -> None:
+    said = headgate(*command, "--roster", str(roster), f"--instances={instances}")
+    assert said.status == 2
+    assert f"instances must be >= 1 (got {instances})" in said.err
+    assert not (tmp_path / ".headgate" / "journal").exists()
+
+
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
     said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
     assert said.document["samples"] == 4

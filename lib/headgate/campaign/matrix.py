@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from headgate.core import Model
+from headgate.core.errors import InvalidInputError
 from headgate.core.events import Event
 from headgate.sampling import Demand
 
@@ -38,8 +39,13 @@ class MatrixTaskProvider:
             instances: per model and environment, from 0.
             done: cells that have a scored sample.
             failed: cells that have unscored samples only, and how many.
+
+        Raises:
+            InvalidInputError: if `instances` is below 1.
         """
         self._environments = tuple(environments)
+        if instances < 1:
+            raise InvalidInputError(f"instances must be >= 1 (got {instances})")
         self._instances = instances
         self._done = frozenset(done)
         self._failed = dict(failed or {})
