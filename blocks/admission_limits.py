@@ -72,7 +72,9 @@ class AdmissionLimits(Block):
     _logo_url: ClassVar[Any] = None
 
     limits: list[EndpointLimit] = Field(
-        default_factory=list, title="Limits", description="The first one that covers an endpoint holds for it."
+        default_factory=list,
+        title="Limits",
+        description='As in [{"endpoint": "api.example.com", "slots": 64}]; the first that covers an endpoint holds.',
     )
     block_slots: int = Field(
         default=8, ge=1, le=1_000, title="Slots of a block", description="Slots that a process leases at once, at most."

@@ -71,7 +71,9 @@ class ModelRoster(Block):
         default=None, title="Endpoint", description="Answers for the models that name no endpoint of their own."
     )
     models: list[RosterEntry] = Field(
-        default_factory=list, title="Models", description="The models to sample, in their order."
+        default_factory=list,
+        title="Models",
+        description='The models to sample, in their order, as in [{"name": "small", "endpoint": "example"}].',
     )
     location: str = Field(
         default="",

@@ -62,7 +62,7 @@ class BenchOutcome:
             notes = [f"- {note}" for note in artifact["notes"]]
             rows = [_row(artifact["scenario"], bar) for bar in artifact["bars"]]
             parts.append(f"## {artifact['scenario']}\n\n{artifact['what']}")
-            parts.append(_table(("id", "what", "value", "bar", "met", "beside"), rows))
+            parts.append(_table(("id", "met", "value", "bar", "what", "beside"), rows))
             if notes:
                 parts.append("\n".join(notes))
         for name, said in self.failed.items():
@@ -74,10 +74,10 @@ def _row(scenario: str, bar: Mapping[str, Any]) -> dict[str, str]:
     return {
         "scenario": scenario,
         "id": bar["id"],
-        "what": bar["what"],
+        "met": "met" if bar["met"] else "missed",
         "value": f"{_figure(bar['value'])} {bar['unit']}",
         "bar": f"{'≥' if bar['side'] == 'at_least' else '≤'} {_figure(bar['bar'])}",
-        "met": "met" if bar["met"] else "missed",
+        "what": bar["what"],
         "beside": "; ".join(f"{name}: {_figure(value)}" for name, value in bar["beside"].items()),
     }
 

@@ -73,7 +73,7 @@ def figures_markdown(figures: Mapping[str, str]) -> str:
     """Return the figures as Markdown that carries them, as many as `MAX_FIGURE_BYTES` hold, the scores first."""
     parts, left_out, size = [], [], 0
     for name in sorted(figures, key=lambda name: (_FIRST_FIGURES.index(name) if name in _FIRST_FIGURES else 9, name)):
-        image = base64.b64encode(figures[name].encode()).decode()
+        image = base64.b64encode(_on_paper(figures[name]).encode()).decode()
         caption = FIGURES.get(name, name)
         if size + len(image) > MAX_FIGURE_BYTES:
             left_out.append(caption)
@@ -83,6 +83,12 @@ def figures_markdown(figures: Mapping[str, str]) -> str:
     if left_out:
         parts.append(f"In the page of the report only: {'; '.join(left_out)}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _on_paper(svg: str) -> str:
+    """Return a figure with a white ground: an image does not know the colours of its page, and draws its text black."""
+    head, end, rest = svg.partition(">")
+    return f'{head}{end}<rect width="100%" height="100%" fill="#ffffff"/>{rest}'
 
 
 def how_to_open(place: str) -> str:
