@@ -57,6 +57,13 @@ def test_a_matrix_of_no_instances_is_refused(
     assert not (tmp_path / ".headgate" / "journal").exists()
 
 
+@pytest.mark.parametrize("seconds", ["0", "-5", "nan"])
+def test_a_window_without_a_length_is_refused(headgate: Command, roster: Path, seconds: str) -> None:
+    said = headgate("run", "-e", "affine:sat-hard", "--roster", str(roster), f"--duration={seconds}")
+    assert said.status == 2
+    assert f"the window must last longer than 0 s (got {seconds})" in said.err
+
+
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
     said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
     assert said.document["samples"] == 4

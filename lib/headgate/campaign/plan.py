@@ -10,7 +10,7 @@ from headgate.campaign.judge_needed import refuse_judged
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Chat, Model, Task
-from headgate.core.errors import InvalidSettingError, UnknownEnvironmentError
+from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
 from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
@@ -86,7 +86,10 @@ class CampaignPlan:
         Raises:
             InvalidSettingError: if no environment is to be sampled.
             JudgeNeededError: if one of them needs a judge.
+            InvalidInputError: if the window has no length.
         """
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise InvalidInputError(f"the window must last longer than 0 s (got {self.duration_s:g})")
         if not self.environments:
             raise InvalidSettingError(
                 "no environment is to be sampled", next_step="`headgate environments` lists what is installed."
