@@ -104,3 +104,11 @@ def test_an_api_that_is_not_there_is_said_in_a_sentence(headgate: Command) -> No
             assert said.status == 3
             assert "[orchestrator_unreachable]" in said.err
             assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("words", [("show",), ("set", "headgate:x", "4"), ("audit",), ("apply", "some-block")])
+def test_without_a_prefect_api_no_server_is_started_to_be_asked(headgate: Command, words: tuple[str, ...]) -> None:
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        answer = headgate("limits", *words)
+    assert answer.status == 3
+    assert "limits are kept by Prefect, and no API of it is configured" in answer.err

@@ -12,12 +12,14 @@ from headgate.admission import MOST_SLOTS
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.orchestration import (
+    FILE_SUFFIXES,
     LimitReport,
     apply_limits,
     audit_limits,
     limit_reports,
     limits_of,
     open_slot_service,
+    require_api,
 )
 
 _DISAGREES = 4
@@ -29,6 +31,7 @@ def show(
     as_json: AsJson = False,
 ) -> int:
     """Show limits, the slots that are taken, and which processes hold and want them."""
+    require_api("limits")
     reports = asyncio.run(_reports(names))
     if as_json:
         print_json([_document(report) for report in reports])
@@ -46,7 +49,10 @@ def apply(
     """Create the limits of a block or file, and give those that exist the number that it says."""
 
     async def applied() -> dict[str, bool]:
+        if not source.endswith(FILE_SUFFIXES):
+            require_api("limits")
         rules = (await limits_of(source)).rules()
+        require_api("limits")
         async with open_slot_service() as service:
             return await apply_limits(service, rules)
 
@@ -69,6 +75,7 @@ def set_(
         raise InvalidInputError(f"slots must be 0 to {MOST_SLOTS} (got {slots})")
     if not name.strip():
         raise InvalidInputError("no limit is named", next_step="`headgate limits show` lists them.")
+    require_api("limits")
 
     async def changed() -> None:
         async with open_slot_service() as service:
@@ -94,6 +101,7 @@ def audit(
 
     Exit status 4 when they differ and nothing was mended.
     """
+    require_api("limits")
 
     async def audited() -> list[LimitReport]:
         async with open_slot_service() as service:

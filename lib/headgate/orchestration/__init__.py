@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
     from headgate.orchestration.judging import JudgingOrder, run_judging
     from headgate.orchestration.leftovers import clear_leftovers
-    from headgate.orchestration.limit_choices import limits_of, shared_slots
+    from headgate.orchestration.limit_choices import FILE_SUFFIXES, limits_of, require_api, shared_slots
     from headgate.orchestration.own_server import PrivateServer, private_server
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
     from headgate.orchestration.slot_audit import LimitReport, apply_limits, audit_limits, limit_reports
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headgate.orchestration.workers import worker
 
 __all__ = [
+    "FILE_SUFFIXES",
     "POOL",
     "QUEUES",
     "BenchOrder",
@@ -75,6 +76,7 @@ __all__ = [
     "private_server",
     "read_deployment_file",
     "read_runs",
+    "require_api",
     "run_benchmark",
     "run_compaction",
     "run_demo",
@@ -101,7 +103,7 @@ _WHERE: Final = {
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
     "judging": ("JudgingOrder", "run_judging"),
     "leftovers": ("clear_leftovers",),
-    "limit_choices": ("limits_of", "shared_slots"),
+    "limit_choices": ("FILE_SUFFIXES", "limits_of", "require_api", "shared_slots"),
     "own_server": ("PrivateServer", "private_server"),
     "sampling_run": ("run_evaluation", "run_sampling"),
     "slot_audit": ("LimitReport", "apply_limits", "audit_limits", "limit_reports"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from prefect.settings import PREFECT_API_URL
@@ -15,6 +15,9 @@ from headgate.core import errors
 from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.slots import SlotBroker
 
+FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""By these a file is told from the name of a block."""
+
 
 async def limits_of(name: str) -> AdmissionLimits:
     """Return the limits of a file (its name ends with .yaml, .yml or .json), else of the block of this name.
@@ -22,7 +25,7 @@ async def limits_of(name: str) -> AdmissionLimits:
     Raises:
         InvalidInputError: if there is no such file or block, or it breaks a rule.
     """
-    if name.endswith((".yaml", ".yml", ".json")):
+    if name.endswith(FILE_SUFFIXES):
         return _from_file(Path(name))
     block: AdmissionLimits = await loaded_block(AdmissionLimits, name)
     return block
@@ -45,17 +48,25 @@ async def slots_for(name: str) -> SlotBroker | None:
 async def shared_slots(name: str) -> SlotBroker | None:
     """Do what `slots_for` does for a command, which shares limits by a server that is up already.
 
-    Without one Prefect would start a server inside this process, whose limits no other process sees.
-
     Raises:
         InvalidInputError: if there is no such block or file, or it breaks a rule.
         OrchestratorUnreachableError: if no Prefect API is configured.
     """
-    if name and not PREFECT_API_URL.value():
-        raise errors.OrchestratorUnreachableError(
-            f"limits {name!r} are kept by Prefect, and no API of it is configured"
-        )
+    if name:
+        require_api(f"limits {name!r}")
     return await slots_for(name)
+
+
+def require_api(what: str) -> None:
+    """Refuse what only a server that is up already can do.
+
+    Without one Prefect would start a server inside this process, whose limits no other process sees.
+
+    Raises:
+        OrchestratorUnreachableError: if no Prefect API is configured.
+    """
+    if not PREFECT_API_URL.value():
+        raise errors.OrchestratorUnreachableError(f"{what} are kept by Prefect, and no API of it is configured")
 
 
 def _from_file(path: Path) -> AdmissionLimits:
