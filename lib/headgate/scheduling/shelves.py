@@ -39,6 +39,8 @@ class Shelf(FairReadyQueue):
         self.verified: dict[str, int] = {}
         """Group -> the version of the holdings by which its standing was found."""
         self._standing: dict[str, int] = {}
+        self._has_borrowers = False
+        """Whether any group ever stood above its share: until then nobody waits in the lanes of those who borrow."""
         self._lanes_of: dict[str, tuple[str, str, str]] = {}
         self.states: dict[str, int] = {}
 
@@ -46,14 +48,9 @@ class Shelf(FairReadyQueue):
         """Open, close or rank the lanes of a model."""
         self.states[model] = state
         within, over, _ = self._names(model)
-        if state == CLOSED:
-            self.close_lane(within)
-            self.close_lane(over)
-            return
-        self.set_rank(within, state)
-        self.set_rank(over, state + 1)
-        self.open_lane(within)
-        self.open_lane(over)
+        self._set_lane(within, state, state)
+        if self._has_borrowers:
+            self._set_lane(over, state, state + 1)
 
     def standing(self, group: str) -> int:
         """Return how a group stands to its share, as it was last told."""
@@ -63,6 +60,10 @@ class Shelf(FairReadyQueue):
         """Note how a group stands to its share, by which version of the holdings; `relist` or a commit moves it."""
         if standing:
             self._standing[group] = standing
+            if not self._has_borrowers:
+                self._has_borrowers = True
+                for model, state in self.states.items():
+                    self._set_lane(self._names(model)[1], state, state + 1)
         elif self._standing:
             self._standing.pop(group, None)
         if len(self.verified) > _REMEMBERED_GROUPS:
@@ -72,6 +73,13 @@ class Shelf(FairReadyQueue):
     def standing_above(self, standing: int) -> list[str]:
         """Return the groups that stand worse."""
         return [group for group, level in self._standing.items() if level > standing]
+
+    def _set_lane(self, lane: str, state: int, rank: int) -> None:
+        if state == CLOSED:
+            self.close_lane(lane)
+        else:
+            self.set_rank(lane, rank)
+            self.open_lane(lane)
 
     def _names(self, model: str) -> tuple[str, str, str]:
         names = self._lanes_of.get(model)
