@@ -123,7 +123,12 @@ class Campaign:
         self._demand = DemandSide(self._parts, self._health)
         self._membership = Membership(self._parts, plan.roster, plan.sampling_rules(), rates, self._health)
         self._workforce = Workforce(
-            self._parts, self._health, self._acceptance, plan.chats, became_idle=self._stop_when_dry
+            self._parts,
+            self._health,
+            self._acceptance,
+            plan.chats,
+            became_idle=self._stop_when_dry,
+            ended=self._look_at,
         )
         self._journal.unblocked = self._parts.wake.set
         self.run_id = plan.run_id or new_run_id()
@@ -299,7 +304,6 @@ class Campaign:
             if sampler is not None and sample.is_scored:
                 sampler.scored(sample.environment, now)
             self._emit(SampleAccepted(sample))
-            self._look_at(sample)
         self._sink.note_accepted(len(accepted))
         self._workforce.fill()
 

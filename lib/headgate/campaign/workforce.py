@@ -34,12 +34,14 @@ class Workforce:
         chats: ChatSource,
         *,
         became_idle: Callable[[], None],
+        ended: Callable[[Sample], None],
     ) -> None:
         self._parts = parts
         self._health = health
         self._acceptance = acceptance
         self._chats = chats
         self._became_idle = became_idle
+        self._ended = ended
         self._running: dict[str, tuple[Task, asyncio.Task[None]]] = {}
         self._episodes: asyncio.TaskGroup | None = None
         self.figures = WorkerFigures(parts.settings.num_evaluation_workers, parts.now())
@@ -117,6 +119,7 @@ class Workforce:
             self._defer(task, sample, ended)
             return
         self._acceptance.add(sample)
+        self._ended(sample)
         # The model is held before its worker is given away: the next task must not go to a service just found down.
         is_changed = self._health.observe(sample, started_at, ended)
         self.fill()
