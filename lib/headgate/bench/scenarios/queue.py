@@ -181,7 +181,7 @@ def _cycle_bars(
 ) -> list[Bar]:
     strict, bounded = (max(medians[policy].values()) for policy in _POLICIES)
     flat = {
-        (queue, is_closed): _flatness(samples, queue, is_closed=is_closed)
+        (queue, is_closed): _flatness(samples, queue, parameters.backlog[-1], is_closed=is_closed)
         for queue in (*_POLICIES, _SCAN)
         for is_closed in (False, True)
     }
@@ -192,11 +192,18 @@ def _cycle_bars(
         at_most("P3.cycle_borrow", f"{cycle}, bounded_borrow", bounded, parameters.bar_us, "µs/task"),
         at_most(
             "P3.flat",
-            "slowest over fastest number of groups, all lanes open",
+            f"slowest over fastest number of groups with {parameters.backlog[-1]:,} tasks, all lanes open",
             flat["strict_fair", False],
             parameters.bar_flat,
             "×",
-            {"bounded_borrow": flat["bounded_borrow", False], "sorted scan": flat[_SCAN, False]},
+            {
+                "bounded_borrow": flat["bounded_borrow", False],
+                "sorted scan": flat[_SCAN, False],
+                **{
+                    f"{backlog:,} tasks": _flatness(samples, "strict_fair", backlog, is_closed=False)
+                    for backlog in parameters.backlog[:-1]
+                },
+            },
         ),
         at_most(
             "P3.flat_closed",
@@ -311,17 +318,16 @@ def _medians(samples: Sequence[dict[str, Any]], queue: str) -> dict[_Case, float
     return {case: spread_of([s["cpu_us"] for s in _of(samples, queue, case)]).median for case in cases}
 
 
-def _flatness(samples: Sequence[dict[str, Any]], queue: str, *, is_closed: bool) -> float:
+def _flatness(samples: Sequence[dict[str, Any]], queue: str, backlog: int, *, is_closed: bool) -> float:
     """Return the slowest number of groups over the fastest with as many tasks, each by its least disturbed measurement.
 
     What else the machine does only ever adds to CPU time, and not to all numbers of groups alike.
     """
-    least: dict[int, dict[int, float]] = {}
+    least: dict[int, float] = {}
     for sample in samples:
-        if sample["queue"] == queue and bool(sample["closed_share"]) == is_closed:
-            of_backlog = least.setdefault(sample["backlog"], {})
-            of_backlog[sample["groups"]] = min(sample["cpu_us"], of_backlog.get(sample["groups"], math.inf))
-    return max(max(by_groups.values()) / min(by_groups.values()) for by_groups in least.values())
+        if (sample["queue"], sample["backlog"], bool(sample["closed_share"])) == (queue, backlog, is_closed):
+            least[sample["groups"]] = min(sample["cpu_us"], least.get(sample["groups"], math.inf))
+    return max(least.values()) / min(least.values())
 
 
 SCENARIO = Scenario(
