@@ -409,3 +409,13 @@ def test_where_a_task_is_can_be_asked_whoever_holds_it(journal: Journal, other: 
     states = [other.state_of(task.task_id) for task in (waiting, running, done)]
     assert states == [TaskState.OPEN, TaskState.STARTED, TaskState.SPOOLED]
     assert other.state_of("t-nobody") is TaskState.UNKNOWN
+
+
+def test_a_journal_that_restores_after_another_has_opened_tasks_opens_its_own_beside_them(
+    journal: Journal, other: Journal
+) -> None:
+    first = opened(journal, opening(0), opening(1))
+    other.restore([], [], NOW)
+    second = opened(other, opening(2), opening(3))
+    assert journal.accept([sample(task) for task in first], NOW) == {task.task_id for task in first}
+    assert other.accept([sample(task) for task in second], NOW) == {task.task_id for task in second}

@@ -18,6 +18,7 @@ def test_chunks_are_kept_up_to_a_size_and_the_oldest_go_first() -> None:
         chunks.add(position, (), 10_000_000)
     assert [position for position in range(5) if chunks.take(position) is not None] == [2, 3, 4]
     chunks.add(9, (), 32_000_000)
+    chunks.add(9, (), 32_000_000)
     assert chunks.take(9) == ()
 
 

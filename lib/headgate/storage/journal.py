@@ -87,8 +87,7 @@ class Journal:
     def open(self, openings: Sequence[Opening]) -> list[Task | AlreadyTaken]:
         """Give each opening its sequence number and record it as open, in one transaction; results in order."""
         with self._transaction():
-            if self._pairs.refresh():
-                self._next_position = max(self._next_position, 1 + self._run("last_position").fetchone()[0])
+            self._refresh()
             rows: list[tuple[object, ...]] = []
             results = [self._open_one(opening, rows) for opening in openings]
             self._pairs.save()
@@ -203,7 +202,7 @@ class Journal:
         with self._transaction(durable=True):
             if not self.is_new():
                 return  # another process that started at the same time was first
-            self._pairs.refresh()
+            self._refresh()
             for pair in pairs:
                 self._pairs.raise_to(*pair)
             self._pairs.save()
@@ -256,6 +255,11 @@ class Journal:
         self._holders.leave()
 
     # Inside.
+
+    def _refresh(self) -> None:
+        """Take note of what other processes have written: numbers of pairs, and positions of open tasks."""
+        if self._pairs.refresh():
+            self._next_position = max(self._next_position, 1 + self._run("last_position").fetchone()[0])
 
     def _open_one(self, opening: Opening, rows: list[tuple[object, ...]]) -> Task | AlreadyTaken:
         """Return the task of an opening, with its row added to `rows`."""

@@ -20,7 +20,8 @@ class RecentChunks:
         self._bytes = 0
 
     def add(self, position: int, samples: Sequence[Sample], size: int) -> None:
-        """Keep a chunk that takes `size` bytes on disk."""
+        """Keep a chunk that takes `size` bytes on disk, in place of one that was at its position before."""
+        self.take(position)
         self._chunks[position] = samples, size
         self._bytes += size
         while self._bytes > _MOST_BYTES:
