@@ -144,11 +144,7 @@ class Campaign:
             spooled=lambda: self._sink.spooled + self._acceptance.waiting,
             is_accepting=self._acceptance.is_waiting,
         )
-        self._early_stop = (
-            RosterEarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window)
-            if settings.early_stop
-            else None
-        )
+        self._early_stop = RosterEarlyStop.of(settings)
         self._stopped_early = False
         self._started_at = self.now()
         self._state = "starting"

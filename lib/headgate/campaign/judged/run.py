@@ -67,7 +67,7 @@ class JudgedRun:
             emit=emit,
             writable=self._writable,
             started=self._acceptance.note_started,
-            record=self._acceptance.add,
+            record=self._record,
         )
         self._dispatcher = self._made_dispatcher(journal)
         self.inquiry = JudgedInquiry(
@@ -83,11 +83,7 @@ class JudgedRun:
         )
         self._unblocked = asyncio.Event()
         self._journal.unblocked = self._unblocked.set
-        self._early_stop = (
-            RosterEarlyStop(settings.shutdown_error_rate, settings.shutdown_error_window)
-            if settings.early_stop
-            else None
-        )
+        self._early_stop = RosterEarlyStop.of(settings)
         self._stopping = asyncio.Event()
         self._stopped_by = ""
         self._stopped_early = False
@@ -248,6 +244,10 @@ class JudgedRun:
 
     # What becomes of samples.
 
+    def _record(self, sample: Sample) -> None:
+        self._acceptance.add(sample)
+        self._look_at(sample)
+
     def _accepted(self, samples: Sequence[Sample], accepted: set[str]) -> None:
         for sample in samples:
             if sample.task_id not in accepted:
@@ -258,7 +258,6 @@ class JudgedRun:
             self._scored += sample.is_scored
             self.plan.figures.add(sample)
             self._emit(SampleAccepted(sample))
-            self._look_at(sample)
         self._sink.note_accepted(len(accepted))
 
     def _look_at(self, sample: Sample) -> None:
