@@ -30,6 +30,14 @@ def _batches_there(root: Path) -> Counter[int]:
     return Counter(sequence // ROWS for sequence in found.frame["sequence"])
 
 
+def _wait_for_a_file_in_the_making(root: Path) -> None:
+    """Return as soon as a writer has begun a file that it has not moved into place, or after a second."""
+    end = time.monotonic() + 1
+    known = set(root.glob(".tmp/*"))
+    while time.monotonic() < end and not set(root.glob(".tmp/*")) - known:
+        pass
+
+
 @pytest.mark.chaos
 def test_writers_killed_at_random_points_lose_and_double_nothing(tmp_path: Path) -> None:
     rng = random.Random(7)
@@ -39,13 +47,18 @@ def test_writers_killed_at_random_points_lose_and_double_nothing(tmp_path: Path)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdin is not None
         assert writer.stdout is not None
-        for _ in range(KILLS):
+        for kill in range(10 * KILLS):
+            if kill >= KILLS and cut_short:
+                break
             writer.stdin.write(f"{acknowledged}\n")
             writer.stdin.flush()
             pid = int(writer.stdout.readline().removeprefix("pid "))
             for _ in range(rng.randrange(1, 4)):
                 acknowledged = int(writer.stdout.readline().removeprefix("done ")) + 1
-            time.sleep(rng.uniform(0, 0.03))  # anywhere in the next batch: the moment is what is tried here
+            if kill % 2:
+                _wait_for_a_file_in_the_making(tmp_path)
+            else:
+                time.sleep(rng.uniform(0, 0.03))  # anywhere in the next batch: the moment is what is tried here
             os.kill(pid, signal.SIGKILL)
             while (line := writer.stdout.readline().split()) != ["gone"]:
                 acknowledged = int(line[-1]) + 1
