@@ -9,6 +9,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from prefect.exceptions import PrefectHTTPStatusError
+
 from headgate.admission import (
     SUCCESS,
     AdmissionController,
@@ -117,10 +119,20 @@ async def until(is_so: Callable[[], bool], within_s: float = 15.0) -> None:
 
 
 async def asked(use: Callable[[SlotService], object]) -> object:
-    """Return what a call of the service gives, made as another client."""
+    """Return what a call of the service gives, made as another client.
+
+    A server on SQLite answers 503 while its database is busy, which a person at the command line would try again.
+    """
 
     async def call() -> object:
         async with open_slot_service() as service:
+            for _ in range(20):
+                try:
+                    return await use(service)  # type: ignore[misc]
+                except PrefectHTTPStatusError as error:
+                    if error.response.status_code != 503:
+                        raise
+                    await asyncio.sleep(0.2)
             return await use(service)  # type: ignore[misc]
 
     return await asyncio.create_task(call())
