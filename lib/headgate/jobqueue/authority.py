@@ -1,0 +1,238 @@
+"""Who a request comes from and what it may do, by its token; a revocation acts within five seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.token_rate import Rate, TokenBuckets
+from headgate.jobqueue.token_stores import TokenStore
+from headgate.jobqueue.tokens import Refusal, Scope, Token, parsed, refusal_of
+
+REVOCATION_BOUND_S: Final = 5.0
+"""Tokens that were read longer ago are not believed: so long can a revoked one be let in."""
+
+REFRESH_S: Final = 2.5
+"""They are read again after this: half of the bound, so that one failed read refuses nobody."""
+
+NEW_TOKEN_S: Final = 0.5
+"""A token that is not among them makes them be read again, this often at most: a new one is good at once."""
+
+RETRY_S: Final = 1.0
+"""Time between two attempts to read them while the database does not answer."""
+
+_MESSAGES: Final = {
+    Refusal.MISSING: "the request carries no token",
+    Refusal.MALFORMED: "the request carries something that is not a token of the job queue",
+    Refusal.UNKNOWN: "the token is not known",
+    Refusal.ROTATED: "the token was given a new secret, and the time for the old one is over",
+    Refusal.EXPIRED: "the token has expired",
+    Refusal.REVOKED: "the token was revoked",
+    Refusal.TOO_MANY_REQUESTS: "the token makes more requests than it may",
+    Refusal.UNAVAILABLE: "tokens cannot be read at present",
+}
+_NEXT_STEPS: Final = {
+    Refusal.MISSING: "Send `Authorization: Bearer TOKEN`, or the token as the password of the URL.",
+    Refusal.TOO_MANY_REQUESTS: "Wait as long as Retry-After says.",
+    Refusal.UNAVAILABLE: "Send the request again; nothing was changed.",
+}
+_STATUSES: Final = {Refusal.TOO_MANY_REQUESTS: 429, Refusal.UNAVAILABLE: 503}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a request.
+
+    Attributes:
+        token_id: of the token, for records; empty where none is needed.
+        name: of the token; empty where none is needed.
+        scopes: what it allows.
+        teams: whose jobs it sees and changes; None for all.
+        worker: the only worker that it speaks for; None for any.
+    """
+
+    token_id: str
+    name: str
+    scopes: frozenset[Scope]
+    teams: frozenset[str] | None = None
+    worker: str | None = None
+
+    def has(self, scope: Scope) -> bool:
+        """Return whether it may do this at all; for whom, `teams` says: claims and listings are narrowed to them."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def may(self, scope: Scope, team: str | None) -> bool:
+        """Return whether it may do this for `team`; None asks for what concerns every team, such as servers."""
+        return self.has(scope) and (self.teams is None or team in self.teams)
+
+    def speaks_for(self, worker: str) -> bool:
+        """Return whether it may act as this worker."""
+        return self.worker is None or self.worker == worker
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request is not let in.
+
+    Attributes:
+        reason: the rule that refused it.
+        retry_after_s: seconds after which trying again can help, or None where it cannot.
+    """
+
+    reason: Refusal
+    retry_after_s: float | None = None
+
+    @property
+    def http_status(self) -> int:
+        """401, or 429 and 503 where trying again can help."""
+        return _STATUSES.get(self.reason, 401)
+
+    @property
+    def message(self) -> str:
+        """What is wrong, in a sentence that says nothing about other tokens."""
+        return _MESSAGES[self.reason]
+
+    @property
+    def next_step(self) -> str:
+        """What the caller can do."""
+        return _NEXT_STEPS.get(self.reason, "Ask whoever runs the job queue for a token.")
+
+
+Verdict: TypeAlias = Caller | Refused
+
+EVERYBODY: Final = Caller(token_id="", name="", scopes=frozenset({Scope.ADMIN}))
+"""Whoever asks a server that needs no tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    tokens: Mapping[str, Token]
+    read_at: float
+
+
+class Authority:
+    """Tells callers by their tokens. The server owns it, for as long as it serves; any thread may ask.
+
+    It keeps all tokens in memory and reads them again from a store of its own: the thread that works on jobs waits for
+    none of it. When they cannot be read for `REVOCATION_BOUND_S`, everybody is refused until they can.
+
+    Args:
+        store: where the tokens are; it is the authority's from now on.
+        needs_no_tokens: let everybody do everything for as long as no token was ever created. Only for a server that
+            no other machine can reach.
+        rate: of each token; None for no bound.
+        monotonic: what tells the age of what was read.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        *,
+        needs_no_tokens: bool = False,
+        rate: Rate | None = Rate(),  # noqa: B008 - frozen
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._needs_no_tokens = needs_no_tokens
+        self._buckets = None if rate is None else TokenBuckets(rate)
+        self._monotonic = monotonic
+        self._counting = threading.Lock()  # protects the buckets
+        self._reading = threading.Lock()  # protects the store, `_silent_until` and the change of `_known`
+        self._known: _Known | None = None
+        self._silent_until = float("-inf")
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the latest reading failed, for the operator; empty when it did not."""
+        return self._trouble
+
+    def identify(self, text: str | None, now: float) -> Verdict:
+        """Return who `text` is the token of; reads the store where it must.
+
+        Args:
+            text: the token as the request carried it (`token_of`), or None.
+            now: wall time, seconds since the epoch; tokens expire by it.
+        """
+        verdict = self._remembered(text, now)
+        return self._counted(self._asked(text, now) if verdict is None else verdict)
+
+    async def identify_async(self, text: str | None, now: float) -> Verdict:
+        """Do what `identify` does; the store is read in a thread, and only where it must be."""
+        verdict = self._remembered(text, now)
+        return self._counted(await asyncio.to_thread(self._asked, text, now) if verdict is None else verdict)
+
+    def close(self) -> None:
+        """Give the store up; legal twice."""
+        with self._reading:
+            self._store.close()
+
+    def _remembered(self, text: str | None, now: float) -> Verdict | None:
+        """Return the verdict by what is in memory, or None when that is too old for it."""
+        known = self._known
+        if known is None:
+            return None
+        age_s = self._monotonic() - known.read_at
+        verdict = self._verdict(known, text, now)
+        return None if age_s > _longest_age_s(verdict) else verdict
+
+    def _asked(self, text: str | None, now: float) -> Verdict:
+        known = self._read(REFRESH_S)
+        verdict = self._verdict(known, text, now)
+        longest_s = _longest_age_s(verdict)
+        return verdict if longest_s >= REFRESH_S else self._verdict(self._read(longest_s), text, now)
+
+    def _verdict(self, known: _Known | None, text: str | None, now: float) -> Verdict:
+        if known is None:
+            return Refused(Refusal.UNAVAILABLE, RETRY_S)
+        if self._needs_no_tokens and not known.tokens:
+            return EVERYBODY
+        if text is None:
+            return Refused(Refusal.MISSING)
+        parts = parsed(text)
+        if parts is None:
+            return Refused(Refusal.MALFORMED)
+        token = known.tokens.get(parts.token_id)
+        refusal = refusal_of(token, parts.secret, now)
+        if token is None or refusal is not None:
+            return Refused(refusal or Refusal.UNKNOWN)
+        return Caller(token.token_id, token.name, token.scopes, token.teams, token.worker)
+
+    def _read(self, longest_age_s: float) -> _Known | None:
+        """Return tokens that were read at most so long before now, older ones where that fails, None where too old."""
+        oldest = self._monotonic() - longest_age_s
+        with self._reading:
+            known = self._known
+            if known is not None and known.read_at >= oldest:
+                return known  # another thread read them while this one waited
+            # Taken before the reading: what is revoked while it runs may be missing from what was read.
+            now = self._monotonic()
+            if now >= self._silent_until:
+                try:
+                    tokens = self._store.tokens()
+                except StoreFailedError as error:
+                    self._trouble = error.message
+                    self._silent_until = self._monotonic() + RETRY_S
+                else:
+                    self._trouble = ""
+                    known = self._known = _Known(MappingProxyType({t.token_id: t for t in tokens}), now)
+            return known if known is not None and self._monotonic() - known.read_at <= REVOCATION_BOUND_S else None
+
+    def _counted(self, verdict: Verdict) -> Verdict:
+        if self._buckets is None or isinstance(verdict, Refused) or verdict is EVERYBODY:
+            return verdict
+        with self._counting:
+            wait_s = self._buckets.take(verdict.token_id, self._monotonic())
+        return Refused(Refusal.TOO_MANY_REQUESTS, wait_s) if wait_s else verdict
+
+
+def _longest_age_s(verdict: Verdict) -> float:
+    """Return how old tokens may be for this verdict to be given without reading them again."""
+    is_perhaps_new = isinstance(verdict, Refused) and verdict.reason is Refusal.UNKNOWN
+    return NEW_TOKEN_S if is_perhaps_new else REFRESH_S
