@@ -1,0 +1,291 @@
+"""Claims: which worker runs which job, until when, and what becomes of the job when the claim ends."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from headgate.jobqueue.book import Book
+from headgate.jobqueue.deadlines import Deadlines
+from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.outcomes import (
+    ClaimRequest,
+    CompleteOutcome,
+    Completion,
+    Ended,
+    EndOutcome,
+    Instant,
+    LeaseRef,
+    Renewed,
+    RenewOutcome,
+    Repeated,
+    Stale,
+    Unknown,
+)
+from headgate.jobqueue.port import Happening
+from headgate.jobqueue.reservations import Reservations
+
+ERROR_CHARS: Final = 4_000
+"""Longer error messages of workers are cut."""
+
+_Candidate = tuple[int, Place, Lane]
+
+
+class Claims:
+    """The jobs' half of the ledger, which owns it.
+
+    Invariants: a claim is running exactly while its job is in progress; its job has had fewer failures than it may.
+
+    Attributes:
+        has_returned: whether a job has come back since this was last set to False.
+
+    Args:
+        book: jobs and servers as they are.
+        servers: the other half.
+        new_lease_id: makes lease ids.
+        now: monotonic time at the start: running claims get a full period from it.
+    """
+
+    def __init__(self, book: Book, servers: Reservations, new_lease_id: Callable[[], str], now: float) -> None:
+        self.has_returned = False
+        self._book = book
+        self._servers = servers
+        self._new_lease_id = new_lease_id
+        self._deadlines: Deadlines[str] = Deadlines()
+        self._by_worker: dict[str, set[str]] = {}
+        for job in book.running.values():
+            self._watch(job, now)
+            servers.loads.started(job)
+            held = servers.held_by(job.job_id)
+            if held is not None:
+                servers.loads.reserved(job.job_id, held.resource_id)
+
+    def claim(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:
+        """Hand out up to `count` jobs: those whose servers have the fewest jobs ahead first.
+
+        Lanes that no open server serves are passed over. Ties go by priority, failures and order of submission.
+        """
+        candidates = self._candidates(request)
+        claimed: list[Job] = []
+        while candidates and len(claimed) < request.count:
+            load, _, lane = heapq.heappop(candidates)
+            current = self._servers.loads.of(lane)
+            if current is None or current > load:
+                self._push(candidates, lane)
+                continue
+            claimed.append(self._start(self._book.lanes.pop(lane), request, at))
+            self._push(candidates, lane)
+        return tuple(claimed)
+
+    def renew(self, ref: LeaseRef, at: Instant, *, with_server: bool = True) -> RenewOutcome:
+        """Give a claim, and the server that it holds, a new period."""
+        job = self.running(ref)
+        if not isinstance(job, Job):
+            return job
+        self._deadlines.set(job.job_id, at.now + job.lease_s)
+        resource = self._servers.held_by(job.job_id)
+        if resource is not None and with_server:
+            self._servers.renew(resource.resource_id, at)
+        return Renewed(job, resource)
+
+    def complete(
+        self, ref: LeaseRef, completion: Completion, at: Instant, *, keep_server: bool = False
+    ) -> CompleteOutcome:
+        """Take a result in, once.
+
+        Args:
+            ref: the claim that produced it.
+            completion: the result.
+            at: when.
+            keep_server: the worker releases its server itself (the seed's workers do).
+        """
+        job = self._book.job(ref.job_id)
+        if job is None:
+            return Unknown(ref.job_id)
+        if not _is_running(job, ref):
+            return self._late(job, ref, completion, at)
+        done = replace(
+            job,
+            state=JobState.DONE,
+            finished_at=at.wall,
+            result=completion.result,
+            result_ref=completion.result_ref,
+            checksum=completion.checksum,
+        )
+        self._end(done, Happening.COMPLETED, at, keep_server=keep_server)
+        return Ended(done)
+
+    def fail(self, ref: LeaseRef, error: str, at: Instant, *, retry: bool = True) -> EndOutcome:
+        """End a claim whose work failed: the job is tried again until it has failed too often.
+
+        Args:
+            ref: the claim.
+            error: what went wrong; kept with the job.
+            at: when.
+            retry: False when trying again is useless: the job is dead at once.
+        """
+        job = self.running(ref)
+        if not isinstance(job, Job):
+            return job
+        return Ended(self._failed(job, error, Happening.FAILED, at, retry=retry))
+
+    def give_back(self, ref: LeaseRef, at: Instant, reason: str = "") -> EndOutcome:
+        """End a claim without a result and without blame: the job is at its old place in line again."""
+        job = self.running(ref)
+        if not isinstance(job, Job):
+            return job
+        returned = replace(job, state=JobState.PENDING)
+        self._end(returned, Happening.GIVEN_BACK, at, note=reason)
+        return Ended(self._book.job(job.job_id) or returned)
+
+    def withdraw(self, dead: Job, reason: str, at: Instant) -> None:
+        """End the claim of a running job that is to be dead."""
+        self._end(dead, Happening.WITHDRAWN, at, note=reason)
+
+    def expire(self, at: Instant) -> list[Job]:
+        """End the claims that were not renewed in time; return their jobs as they are now."""
+        ended: list[Job] = []
+        for job_id in list(self._deadlines.due(at.now)):
+            job = self._book.running[job_id]
+            error = f"worker {job.worker!r} sent no heartbeat for {job.lease_s:g} s"
+            ended.append(self._failed(job, error, Happening.EXPIRED, at))
+        return ended
+
+    def extend_all(self, at: Instant) -> None:
+        """Give every running claim a full new period."""
+        for job in self._book.running.values():
+            self._deadlines.set(job.job_id, at.now + job.lease_s)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next claim ends unless it is renewed."""
+        return self._deadlines.next()
+
+    def of_worker(self, worker: str) -> list[Job]:
+        """Return the jobs that a worker holds, by order of submission."""
+        jobs = [self._book.running[job_id] for job_id in self._by_worker.get(worker, ())]
+        return sorted(jobs, key=lambda job: job.seq)
+
+    @property
+    def workers(self) -> int:
+        """Workers that hold a job."""
+        return len(self._by_worker)
+
+    def _candidates(self, request: ClaimRequest) -> list[_Candidate]:
+        candidates: list[_Candidate] = []
+        for lane, _ in self._book.lanes.waiting():
+            if _admits(request, lane):
+                self._push(candidates, lane)
+        return candidates
+
+    def _push(self, candidates: list[_Candidate], lane: Lane) -> None:
+        load = self._servers.loads.of(lane)
+        if load is not None and self._book.lanes.has_pending(lane):
+            heapq.heappush(candidates, (load, self._book.lanes.first(lane).place, lane))
+
+    def _start(self, job: Job, request: ClaimRequest, at: Instant) -> Job:
+        running = replace(
+            job,
+            state=JobState.IN_PROGRESS,
+            epoch=job.epoch + 1,
+            lease_id=self._new_lease_id(),
+            worker=request.worker,
+            lease_s=request.lease_s,
+            claimed_at=at.wall,
+        )
+        self._book.put(running, JobState.PENDING)
+        self._book.note_job(Happening.CLAIMED, running, at.wall)
+        self._watch(running, at.now)
+        self._servers.loads.started(running)
+        return running
+
+    def _watch(self, job: Job, now: float) -> None:
+        self._deadlines.set(job.job_id, now + job.lease_s)
+        self._by_worker.setdefault(job.worker, set()).add(job.job_id)
+
+    def running(self, ref: LeaseRef) -> Job | Stale | Unknown:
+        """Return the job whose running claim is the one named, or what stands against it."""
+        job = self._book.running.get(ref.job_id)
+        if job is not None and _is_running(job, ref):
+            return job
+        job = job or self._book.job(ref.job_id)
+        return Unknown(ref.job_id) if job is None else Stale(ref.job_id, _why_stale(job))
+
+    def _failed(self, job: Job, error: str, what: Happening, at: Instant, *, retry: bool = True) -> Job:
+        failures = job.failures + 1
+        is_dead = not retry or failures >= job.spec.max_attempts
+        ended = replace(
+            job,
+            state=JobState.DEAD if is_dead else JobState.PENDING,
+            failures=failures,
+            last_error=error[:ERROR_CHARS],
+            finished_at=at.wall if is_dead else 0.0,
+        )
+        self._end(ended, what, at, note=ended.last_error)
+        if is_dead:
+            self._book.note_job(Happening.DIED, ended, at.wall, ended.last_error)
+        return ended
+
+    def _end(self, job: Job, what: Happening, at: Instant, *, note: str = "", keep_server: bool = False) -> None:
+        """End the running claim of a job, which is given as it is from now on."""
+        held = self._servers.held_by(job.job_id)
+        self._book.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
+        self._deadlines.drop(job.job_id)
+        jobs = self._by_worker[job.worker]
+        jobs.discard(job.job_id)
+        if not jobs:
+            del self._by_worker[job.worker]
+        self._servers.job_ended(job, at, keep_server=keep_server)
+        if job.state is JobState.PENDING:
+            job = replace(job, lease_id="", worker="", lease_s=0.0)
+            self.has_returned = True
+        self._book.put(job, JobState.IN_PROGRESS)
+
+    def _late(self, job: Job, ref: LeaseRef, completion: Completion, at: Instant) -> Repeated | Stale:
+        is_same = (job.result, job.result_ref, job.checksum) == (
+            completion.result,
+            completion.result_ref,
+            completion.checksum,
+        )
+        if job.state is JobState.DONE and (job.lease_id, job.epoch) == (ref.lease_id, ref.epoch) and is_same:
+            return Repeated(job)
+        stale = Stale(ref.job_id, _why_stale(job))
+        late = replace(job, epoch=ref.epoch, lease_id=ref.lease_id)
+        self._book.note_job(Happening.LATE_RESULT, late, at.wall, completion.result)
+        return stale
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self._deadlines.validate()
+        running = self._book.running
+        assert len(self._deadlines) == len(running) == self._book.lanes.totals[JobState.IN_PROGRESS]
+        assert {job_id for jobs in self._by_worker.values() for job_id in jobs} == set(running)
+        for job in running.values():
+            assert job.state is JobState.IN_PROGRESS
+            assert job.lease_id
+            assert job.failures < job.spec.max_attempts, job
+
+
+def _admits(request: ClaimRequest, lane: Lane) -> bool:
+    return (
+        (request.teams is None or lane.team in request.teams)
+        and (request.tasks is None or lane.task in request.tasks)
+        and (request.pools is None or lane.pool in request.pools)
+    )
+
+
+def _is_running(job: Job, ref: LeaseRef) -> bool:
+    return job.state is JobState.IN_PROGRESS and (job.lease_id, job.epoch) == (ref.lease_id, ref.epoch)
+
+
+def _why_stale(job: Job) -> str:
+    match job.state:
+        case JobState.IN_PROGRESS:
+            return f"the job runs as epoch {job.epoch} on another lease"
+        case JobState.PENDING:
+            return f"the lease ended (epoch {job.epoch}) and the job waits to be claimed again"
+        case JobState.DONE:
+            return f"the job was done by epoch {job.epoch}"
+        case JobState.DEAD:
+            return f"the job is dead: {job.last_error or 'no reason was given'}"

@@ -1,0 +1,312 @@
+"""The desk: the one thread that works on the ledger, and commits what came in together in one transaction.
+
+While a commit waits for the disk, requests pile up; all of them go into the next transaction. So each is durable when
+it is answered, and the queue takes many more of them per second than the disk takes flushes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from headgate.core import Clock
+from headgate.core.errors import HeadgateError
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import Job
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant, LeaseRef, ReservationRef, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.port import Store
+
+_log = logging.getLogger("headgate.jobqueue")
+
+T = TypeVar("T")
+
+Operation = Callable[[Ledger, Instant], T]
+
+_GROUP: Final = 512
+"""Operations in one transaction at most: it bounds how long the first of them waits for the others."""
+
+_SLACK_S: Final = 0.001
+"""A lease is over when its deadline has passed, not when it is reached."""
+
+_OVERSLEPT_S: Final = 1.0
+"""A deadline met this much too late means that this process was stopped or its disk hung: heartbeats could not come in."""
+
+_RELOAD_EVERY_S: Final = 1.0
+_REPLIES_KEPT_S: Final = 24 * 3600.0
+_REPLIES_SWEPT_S: Final = 600.0
+
+
+@dataclass(slots=True)
+class _Request(Generic[T]):
+    operation: Operation[T]
+    future: Future[Any]
+    outcome: Any = None
+    error: HeadgateError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Enlisted:
+    """Somebody waits; the future will have what `Ledger.settle` says of the ticket."""
+
+    ticket: int
+    future: Future[tuple[Job, ...] | Reserved | Stale]
+
+
+class _Stop:
+    pass
+
+
+@dataclass(slots=True)
+class DeskFigures:
+    """What the desk has done since it opened.
+
+    Attributes:
+        operations: executed and committed.
+        commits: transactions written.
+        reloads: times the ledger was built anew after a failure.
+        expired: claims that ended because no heartbeat came.
+    """
+
+    operations: int = 0
+    commits: int = 0
+    reloads: int = 0
+    expired: int = 0
+
+
+class Desk:
+    """Runs operations on a ledger, durably; every method may be called from any thread or loop.
+
+    Owns the store from `open` to `close`. An operation that raises an error of Headgate has changed nothing; after any
+    other exception, and after a failed commit, the ledger is built anew from the store, so that nothing unwritten is
+    ever answered.
+
+    Args:
+        store: where the jobs live.
+        clock: gives the time of each operation.
+        owner: who this is, for whoever finds the store in use.
+    """
+
+    def __init__(self, store: Store, clock: Clock, owner: str) -> None:
+        self.figures = DeskFigures()
+        self._store = store
+        self._clock = clock
+        self._owner = owner
+        self._inbox: queue.SimpleQueue[_Request[Any] | _Stop] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="headgate-desk", daemon=True)
+        self._ledger: Ledger | None = None
+        self._line: dict[int, _Enlisted] = {}
+        self._reloaded_at = float("-inf")
+        self._swept_at = float("-inf")
+        self._is_open = False
+
+    def open(self) -> None:
+        """Own the store, load the ledger and begin to work.
+
+        Raises:
+            StoreInUseError: another process serves this queue.
+            StoreFailedError: the store cannot be read.
+        """
+        self._store.own(self._owner)
+        self._ledger = Ledger(self._store, self._clock.monotonic())
+        self._is_open = True
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish what has arrived, and give the store up; legal twice."""
+        if self._is_open:
+            self._is_open = False
+            self._inbox.put(_Stop())
+            self._thread.join()
+        self._store.close()
+
+    @property
+    def depth(self) -> int:
+        """Operations that have arrived and are not begun."""
+        return self._inbox.qsize()
+
+    def submit(self, operation: Operation[T]) -> Future[T]:
+        """Hand an operation in; the future has its outcome, or the error that it raised, once that is committed."""
+        future: Future[T] = Future()
+        if self._is_open:
+            self._inbox.put(_Request(operation, future))
+        else:
+            future.set_exception(
+                StoreFailedError("the job queue is closing", next_step="Send the request again later.")
+            )
+        return future
+
+    async def do(self, operation: Operation[T]) -> T:
+        """Run an operation and return its outcome once it is committed; cancelling the caller does not undo it."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(operation)))
+
+    async def wait_for(
+        self, operation: Operation[T | Waiting], wait_s: float
+    ) -> T | tuple[Job, ...] | Reserved | Stale | None:
+        """Run an operation that may stand in line, and wait for its turn.
+
+        Args:
+            operation: answers something, or `Waiting`.
+            wait_s: seconds to stand in line at most.
+
+        Returns:
+            what it answered at once or waited for; None when its turn had not come in time. A cancelled caller leaves
+            the line; what it was given just then is given back.
+        """
+        first = await self.do(operation)
+        if not isinstance(first, _Enlisted):
+            return first  # type: ignore[return-value]  # `Waiting` never comes out of the desk: it is enlisted
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(asyncio.wrap_future(first.future))
+        except TimeoutError:
+            has_left = await self.do(lambda ledger, _: self._left(ledger, first))
+            return None if has_left else first.future.result()
+        except asyncio.CancelledError:
+            self.submit(lambda ledger, at: self._abandoned(ledger, first, at))
+            raise
+
+    # The thread.
+
+    def _run(self) -> None:
+        stop = False
+        while not stop:
+            group, stop = self._gather()
+            if self._ledger is None and not self._is_reloaded():
+                _refuse(group, StoreFailedError("the job queue's database cannot be used at the moment"))
+                continue
+            try:
+                self._work(group)
+            except Exception as error:  # the boundary of the thread: reported, and the ledger built anew
+                self._recover(group, error)
+
+    def _gather(self) -> tuple[list[_Request[Any]], bool]:
+        """Return what has arrived, after waiting for it or for the next deadline; and whether to stop after it."""
+        group: list[_Request[Any]] = []
+        deadline = self._ledger.next_deadline() if self._ledger is not None else None
+        timeout = None if deadline is None else max(deadline + _SLACK_S - self._clock.monotonic(), 0)
+        try:
+            one = self._inbox.get(timeout=timeout)
+            while not isinstance(one, _Stop):
+                group.append(one)
+                if len(group) >= _GROUP:
+                    return group, False
+                one = self._inbox.get_nowait()
+        except queue.Empty:
+            return group, False
+        return group, True
+
+    def _work(self, group: list[_Request[Any]]) -> None:
+        ledger = self._ledger
+        assert ledger is not None
+        at = Instant(self._clock.monotonic(), self._clock.wall())
+        deadline = ledger.next_deadline()
+        if deadline is not None and at.now > deadline + _OVERSLEPT_S:
+            _log.warning("Woke %.1f s after a lease's deadline: every lease gets a full new period", at.now - deadline)
+            ledger.extend_all(at)
+        for request in group:
+            try:
+                request.outcome = self._enlisted(request.operation(ledger, at))
+            except StoreFailedError:
+                raise
+            except HeadgateError as error:
+                request.error = error
+        # Renewals that had arrived count, so expiry comes after them.
+        expired = ledger.expire(at)
+        settled = ledger.settle(at)
+        if at.now - self._swept_at > _REPLIES_SWEPT_S:
+            self._swept_at = at.now
+            ledger.forget_replies(at.wall - _REPLIES_KEPT_S)
+        if ledger.changes:
+            self._store.commit(ledger.changes)
+            ledger.committed()
+            self.figures.commits += 1
+        self.figures.operations += len(group)
+        self.figures.expired += len(expired)
+        self._tell(group, settled)
+        for job in expired:
+            _log.warning("Job %s reclaimed after heartbeat timeout (worker=%s)", job.job_id, job.worker)
+
+    def _enlisted(self, outcome: Any) -> Any:
+        if not isinstance(outcome, Waiting):
+            return outcome
+        enlisted = self._line[outcome.ticket] = _Enlisted(outcome.ticket, Future())
+        return enlisted
+
+    def _tell(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
+        for request in group:
+            if request.error is not None:
+                request.future.set_exception(request.error)
+            else:
+                request.future.set_result(request.outcome)
+        for ticket, outcome in ((one.ticket, one.outcome) for one in settled):
+            self._line.pop(ticket).future.set_result(outcome)
+
+    def _left(self, ledger: Ledger, waiter: _Enlisted) -> bool:
+        """Take somebody out of line; False when his turn has come."""
+        has_left = ledger.leave(waiter.ticket)
+        if has_left:
+            self._line.pop(waiter.ticket, None)
+        return has_left
+
+    def _abandoned(self, ledger: Ledger, waiter: _Enlisted, at: Instant) -> None:
+        """Take somebody out of line who is gone; what he was given just before goes back."""
+        if self._left(ledger, waiter) or waiter.future.exception() is not None:
+            return
+        outcome = waiter.future.result()
+        if isinstance(outcome, Reserved):
+            resource = outcome.resource
+            ledger.release(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch), at)
+        elif not isinstance(outcome, Stale):
+            for job in outcome:
+                ledger.claims.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, "the worker had hung up")
+
+    # After a failure.
+
+    def _recover(self, group: list[_Request[Any]], error: Exception) -> None:
+        if isinstance(error, StoreFailedError):
+            _log.error("The job queue's database failed: %s", error)
+        else:
+            _log.exception("The ledger failed at an operation; it is built anew from its database")
+        self._ledger = None
+        self._reloaded_at = float("-inf")
+        _refuse(group, _unanswered(error))
+        for waiter in self._line.values():
+            waiter.future.set_exception(_unanswered(error))
+        self._line.clear()
+        self._is_reloaded()
+
+    def _is_reloaded(self) -> bool:
+        """Build the ledger anew, at most once a second; return whether there is one."""
+        now = self._clock.monotonic()
+        if now - self._reloaded_at < _RELOAD_EVERY_S:
+            return False
+        self._reloaded_at = now
+        try:
+            self._store.close()
+            self._store.own(self._owner)
+            self._ledger = Ledger(self._store, now)
+        except HeadgateError as error:
+            _log.error("The job queue's database cannot be opened again: %s", error)
+            return False
+        self.figures.reloads += 1
+        return True
+
+
+def _refuse(group: list[_Request[Any]], error: HeadgateError) -> None:
+    for request in group:
+        request.future.set_exception(error)
+
+
+def _unanswered(error: Exception) -> HeadgateError:
+    if isinstance(error, StoreFailedError):
+        return error
+    return StoreFailedError(
+        f"the ledger failed ({type(error).__name__}) and was built anew", next_step="Send it again."
+    )

@@ -1,0 +1,288 @@
+"""The job ledger: who may work on which job, and whose result counts.
+
+Pure but for what it reads of its store: every operation is given the time, changes what is in memory, and leaves what
+is to be written in `changes`. Its owner commits them in one transaction, then calls `committed`; only then may anyone
+be told. Leases end by monotonic time, which lives in memory alone: a heartbeat writes nothing, and a ledger that starts
+anew gives every running lease a full period.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from headgate.jobqueue.book import Book
+from headgate.jobqueue.claims import ERROR_CHARS, Claims
+from headgate.jobqueue.errors import InvalidJobError, JobConflictError, WrongStateError
+from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
+from headgate.jobqueue.outcomes import (
+    ClaimRequest,
+    Ended,
+    EndOutcome,
+    ImportedJob,
+    Instant,
+    LeaseRef,
+    ReservationRef,
+    ReserveOutcome,
+    Settled,
+    Submitted,
+    Unknown,
+    Waiting,
+)
+from headgate.jobqueue.port import Changes, Happening, Reply, Store
+from headgate.jobqueue.reservations import Reservations
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+
+
+def new_lease_id() -> str:
+    """Return a lease id that nobody can guess: 128 random bits."""
+    return secrets.token_hex(16)
+
+
+class Ledger:
+    """Jobs, claims, servers and reservations of one queue.
+
+    Lives as long as its process owns the store; after a failed commit it is thrown away and built anew.
+
+    Invariants: one live claim per job at most; epochs only grow; a job is done by one claim; terminal states are left
+    by `requeue` alone, and `done` never.
+
+    Args:
+        store: owned by this process.
+        now: monotonic time; running leases get a full period from it.
+        lease_ids: makes lease ids.
+    """
+
+    def __init__(self, store: Store, now: float, lease_ids: Callable[[], str] = new_lease_id) -> None:
+        self._store = store
+        self._book = Book(store, store.load())
+        self._tickets = count(1)
+        self._waiting_claims: dict[int, ClaimRequest] = {}
+        self._has_news = False
+        self.servers = Reservations(self._book, self._tickets, lease_ids, now)
+        self.claims = Claims(self._book, self.servers, lease_ids, now)
+
+    # What is to be written.
+
+    @property
+    def changes(self) -> Changes:
+        """What has changed since the last commit; written whole or not at all."""
+        return self._book.changes
+
+    def committed(self) -> None:
+        """Begin anew: the store has taken all changes."""
+        self._book.committed()
+
+    # Submission.
+
+    def submit(self, specs: Sequence[JobSpec], at: Instant) -> Submitted:
+        """Take in jobs; those that are there with the same contents are counted and left alone.
+
+        Raises:
+            InvalidJobError: two of them have one id.
+            JobConflictError: one exists with other contents; none is taken in.
+        """
+        return self.adopt([ImportedJob(spec) for spec in specs], at)
+
+    def adopt(self, imported: Sequence[ImportedJob], at: Instant) -> Submitted:
+        """Take in jobs with what another queue knew of them; as `submit`, with the same errors."""
+        specs = [one.spec for one in imported]
+        existing = self._book.jobs([spec.job_id for spec in specs])
+        _check_new(specs, existing)
+        for one in imported:
+            if one.spec.job_id in existing:
+                continue
+            state, finished_at = (JobState.DONE, at.wall) if one.is_done else (JobState.PENDING, 0.0)
+            job = Job(
+                one.spec, self._book.next_seq(), at.wall, state, epoch=one.attempts, finished_at=finished_at,
+                result="{}" if one.is_done else "",
+            )  # fmt: skip
+            self._book.add(job)
+            self._book.note_job(Happening.SUBMITTED, job, at.wall, "already done" if one.is_done else "")
+        self._has_news = True
+        return Submitted(len(imported) - len(existing), len(existing))
+
+    # Claims.
+
+    def claim_or_wait(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...] | Waiting:
+        """As `claim`; with nothing to hand out, the request waits its turn and is served by `settle`."""
+        jobs = self.claims.claim(request, at)
+        if jobs:
+            return jobs
+        ticket = next(self._tickets)
+        self._waiting_claims[ticket] = request
+        return Waiting(ticket)
+
+    # Servers.
+
+    def reserve(
+        self, ref: LeaseRef, at: Instant, *, lease_s: float | None = None, wait: bool = False
+    ) -> ReserveOutcome:
+        """Give a claim a policy server that serves its task; see `Reservations.reserve`.
+
+        Raises:
+            WrongStateError: the job needs no server.
+        """
+        job = self.claims.running(ref)
+        if not isinstance(job, Job):
+            return job
+        if not job.spec.pool:
+            raise WrongStateError(f"job {ref.job_id!r} has no pool: it needs no server")
+        return self.servers.reserve(job, at, lease_s=lease_s or job.lease_s, wait=wait)
+
+    def release(self, ref: ReservationRef, at: Instant) -> bool:
+        """End a reservation; return False when it is not the running one."""
+        resource = self.servers.named(ref)
+        if resource is None:
+            return False
+        self.servers.free(resource, at)
+        return True
+
+    def add_resources(self, specs: Sequence[ResourceSpec], at: Instant) -> list[Resource]:
+        """Register policy servers; see `Reservations.add`."""
+        self._has_news = True
+        return self.servers.add(specs, at)
+
+    def change_resource(self, resource_id: str, state: ResourceState, at: Instant, note: str = "") -> Resource:
+        """Open, drain or take down a server; see `Reservations.change`."""
+        self._has_news = True
+        return self.servers.change(resource_id, state, note, at)
+
+    def remove_resource(self, resource_id: str, at: Instant, *, even_if_held: bool = False) -> None:
+        """Take a server out; see `Reservations.remove`."""
+        self.servers.remove(resource_id, at, even_if_held=even_if_held)
+
+    # Hands of the operator.
+
+    def requeue(self, job_id: str, at: Instant) -> EndOutcome:
+        """Give a dead job all its attempts again.
+
+        Raises:
+            WrongStateError: it is not dead.
+        """
+        job = self._book.job(job_id)
+        if job is None:
+            return Unknown(job_id)
+        if job.state is not JobState.DEAD:
+            raise WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued")
+        again = replace(job, state=JobState.PENDING, failures=0, finished_at=0.0)
+        self._book.put(again, JobState.DEAD)
+        self._book.note_job(Happening.REQUEUED, again, at.wall)
+        self._has_news = True
+        return Ended(again)
+
+    def withdraw(self, job_id: str, reason: str, at: Instant) -> EndOutcome:
+        """Make a pending or running job dead; whoever runs it learns it at the next renewal.
+
+        Raises:
+            WrongStateError: it is done or dead.
+        """
+        job = self._book.job(job_id)
+        if job is None:
+            return Unknown(job_id)
+        if job.state in (JobState.DONE, JobState.DEAD):
+            raise WrongStateError(f"job {job_id!r} is {job.state}; only pending and running jobs can be withdrawn")
+        dead = replace(job, state=JobState.DEAD, finished_at=at.wall, last_error=f"withdrawn: {reason}"[:ERROR_CHARS])
+        if job.state is JobState.IN_PROGRESS:
+            self.claims.withdraw(dead, reason, at)
+        else:
+            self._book.lanes.drop(job)
+            self._book.put(dead, JobState.PENDING)
+            self._book.note_job(Happening.WITHDRAWN, dead, at.wall, reason)
+        return Ended(dead)
+
+    # Time, and those who wait.
+
+    def expire(self, at: Instant) -> list[Job]:
+        """End the claims and reservations that were not renewed in time; return the jobs whose claims ended."""
+        self.servers.expire(at)
+        return self.claims.expire(at)
+
+    def extend_all(self, at: Instant) -> None:
+        """Give every running lease a full new period: nobody could be heard for a while."""
+        self.claims.extend_all(at)
+        self.servers.extend_all(at)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next lease ends unless it is renewed, or None without any."""
+        deadlines = (self.claims.next_deadline(), self.servers.next_deadline())
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def settle(self, at: Instant) -> list[Settled]:
+        """Serve those who wait, as far as what happened since the last call allows; the longest waiting first."""
+        settled = self.servers.settle(at)
+        if self._has_news or self.claims.has_returned:
+            settled += self._served_claims(at)
+        self._has_news = self.claims.has_returned = False
+        return settled
+
+    def _served_claims(self, at: Instant) -> Iterator[Settled]:
+        in_vain: set[tuple[frozenset[str] | None, ...]] = set()
+        for ticket, request in list(self._waiting_claims.items()):
+            if not self._book.lanes.totals[JobState.PENDING]:
+                return
+            wish = (request.teams, request.tasks, request.pools)
+            jobs = () if wish in in_vain else self.claims.claim(request, at)
+            if jobs:
+                del self._waiting_claims[ticket]
+                yield Settled(ticket, jobs)
+            else:
+                in_vain.add(wish)
+
+    def leave(self, ticket: int) -> bool:
+        """Let somebody wait no more; return whether he still did."""
+        return self._waiting_claims.pop(ticket, None) is not None or self.servers.lines.leave(ticket)
+
+    # Looking.
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a job."""
+        return self._book.job(job_id)
+
+    def running(self) -> Iterable[Job]:
+        """Return all jobs in progress."""
+        return self._book.running.values()
+
+    def resources(self) -> Mapping[str, Resource]:
+        """Return all servers by id."""
+        return self._book.resources
+
+    def lane_counts(self) -> dict[Lane, dict[JobState, int]]:
+        """Return the jobs of each lane by state."""
+        return {lane: dict(view.counts) for lane, view in self._book.lanes}
+
+    @property
+    def waiting_claims(self) -> int:
+        """Claims that wait for a job."""
+        return len(self._waiting_claims)
+
+    def reply(self, key: str) -> Reply | None:
+        """Return what a request with this idempotency key was answered."""
+        return self.changes.replies.get(key) or self._store.reply(key)
+
+    def remember(self, reply: Reply) -> None:
+        """Keep an answer, to be given again."""
+        self.changes.replies[reply.key] = reply
+
+    def forget_replies(self, before: float) -> None:
+        """Drop answers older than a wall time."""
+        self.changes.forget_replies_before = before
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self._book.lanes.validate()
+        self.claims.validate()
+        self.servers.validate()
+
+
+def _check_new(specs: Sequence[JobSpec], existing: Mapping[str, Job]) -> None:
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.job_id in seen:
+            raise InvalidJobError(f"job {spec.job_id!r} is named twice; ids must be unique")
+        seen.add(spec.job_id)
+        there = existing.get(spec.job_id)
+        if there is not None and there.spec != spec:
+            raise JobConflictError(f"job {spec.job_id!r} exists with other contents")

@@ -1,0 +1,115 @@
+"""How many jobs each policy server has ahead of it, and so which lane's jobs should be started next.
+
+Workers load a job's simulator before they reserve a server, so jobs should be handed out for the servers that will be
+idle soonest. Each job in progress is counted on one server that serves it: the one that it holds, else the one that it
+will probably get. A lane's load is the smallest count among the open servers that serve it. With one kind of server
+this is the rule of seed 003, jobs in progress per server; with constraints it also feeds the server that only few
+tasks may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headgate.jobqueue.job import Job, Lane
+from headgate.jobqueue.resource import Resource, ResourceState
+
+
+class Loads:
+    """Servers by pool, and the jobs counted on each; owned by the ledger.
+
+    Invariant: the count of a server is the number of jobs assumed to be on it.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[str, dict[str, Resource]] = {}
+        self._ahead: dict[str, int] = {}
+        self._assumed: dict[str, str] = {}
+        self._without_server: dict[str, int] = {}
+        self._serving: dict[tuple[str, str], list[str]] = {}
+
+    def put(self, resource: Resource) -> None:
+        """Take note of a new or changed server."""
+        pool = self._pools.setdefault(resource.spec.pool, {})
+        before = pool.get(resource.resource_id)
+        pool[resource.resource_id] = resource
+        self._ahead.setdefault(resource.resource_id, 0)
+        if before is None or before.state is not resource.state:
+            self._forget_serving(resource.spec.pool)
+
+    def remove(self, resource: Resource) -> None:
+        """Forget a server; jobs counted on it are counted nowhere until they reserve another one."""
+        self._pools[resource.spec.pool].pop(resource.resource_id)
+        del self._ahead[resource.resource_id]
+        self._assumed = {job: server for job, server in self._assumed.items() if server != resource.resource_id}
+        self._forget_serving(resource.spec.pool)
+
+    def pool(self, name: str) -> Iterator[Resource]:
+        """Iterate over the servers of a pool in order of their index."""
+        return iter(self._pools.get(name, {}).values())
+
+    def pools(self) -> Sequence[str]:
+        """Return the pools that have, or had, servers."""
+        return list(self._pools)
+
+    def of(self, lane: Lane) -> int | None:
+        """Return how many jobs are ahead of a lane's next one, or None when no open server serves it."""
+        if not lane.pool:
+            return self._without_server.get(lane.team, 0)
+        serving = self.serving(lane.pool, lane.task)
+        if not serving:
+            return None
+        ahead = self._ahead
+        return min([ahead[server] for server in serving])
+
+    def serving(self, pool: str, task: str) -> list[str]:
+        """Return the open servers of a pool that serve a task, by id."""
+        found = self._serving.get((pool, task))
+        if found is None:
+            found = [
+                resource.resource_id
+                for resource in self.pool(pool)
+                if resource.state is ResourceState.OPEN and resource.spec.serves(task)
+            ]
+            self._serving[pool, task] = found
+        return found
+
+    def started(self, job: Job) -> None:
+        """Count a job that was claimed."""
+        lane = job.spec.lane
+        if not lane.pool:
+            self._without_server[lane.team] = self._without_server.get(lane.team, 0) + 1
+            return
+        serving = self.serving(lane.pool, lane.task)
+        if serving:
+            self._assume(job.job_id, min(serving, key=self._ahead.__getitem__))
+
+    def reserved(self, job_id: str, resource_id: str) -> None:
+        """Count a job on the server that it really got."""
+        self._let_go(job_id)
+        self._assume(job_id, resource_id)
+
+    def ended(self, job: Job) -> None:
+        """Count a job no more."""
+        if job.spec.pool:
+            self._let_go(job.job_id)
+        else:
+            self._without_server[job.spec.team] -= 1
+
+    def _assume(self, job_id: str, resource_id: str) -> None:
+        self._assumed[job_id] = resource_id
+        self._ahead[resource_id] += 1
+
+    def _let_go(self, job_id: str) -> None:
+        resource_id = self._assumed.pop(job_id, None)
+        if resource_id is not None:
+            self._ahead[resource_id] -= 1
+
+    def _forget_serving(self, pool: str) -> None:
+        self._serving = {key: found for key, found in self._serving.items() if key[0] != pool}
+
+    def validate(self) -> None:
+        """Assert the invariant."""
+        for resource_id, ahead in self._ahead.items():
+            assert ahead == sum(server == resource_id for server in self._assumed.values()), resource_id
+        assert all(number >= 0 for number in self._without_server.values())

@@ -1,0 +1,184 @@
+"""What the ledger answers: every outcome is a type of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from headgate.jobqueue.job import Job, JobSpec
+from headgate.jobqueue.resource import Resource
+
+
+class Instant(NamedTuple):
+    """When an operation happens.
+
+    Attributes:
+        now: monotonic seconds: leases end by it.
+        wall: seconds since the Unix epoch: records carry it.
+    """
+
+    now: float
+    wall: float
+
+
+class LeaseRef(NamedTuple):
+    """A claim as its holder names it; all three must be those of the running one."""
+
+    job_id: str
+    lease_id: str
+    epoch: int
+
+
+class ReservationRef(NamedTuple):
+    """A reservation as its holder names it."""
+
+    resource_id: str
+    lease_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedJob:
+    """A job with what another queue knew of it.
+
+    Attributes:
+        spec: the job.
+        is_done: whether it was completed there.
+        attempts: how often it was claimed there.
+    """
+
+    spec: JobSpec
+    is_done: bool = False
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """What a worker asks for.
+
+    Attributes:
+        worker: who asks.
+        count: jobs at most.
+        lease_s: seconds without renewal after which the jobs go to somebody else.
+        teams: only jobs of these; None for all.
+        tasks: only jobs of these tasks; None for all.
+        pools: only jobs of these pools; None for all.
+    """
+
+    worker: str
+    count: int = 1
+    lease_s: float = 90.0
+    teams: frozenset[str] | None = None
+    tasks: frozenset[str] | None = None
+    pools: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a worker hands in.
+
+    Attributes:
+        result: JSON object as text.
+        result_ref: where the full result lies, or empty.
+        checksum: of what lies there, or empty.
+    """
+
+    result: str = "{}"
+    result_ref: str = ""
+    checksum: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """Jobs taken in: how many are new, and how many had been submitted before with the same contents."""
+
+    added: int
+    existing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A claim has ended as asked; the job is as it is now."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The very completion that was accepted before; nothing was counted again."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The lease named is not the running one; nothing changed but the record of a late result.
+
+    Attributes:
+        job_id: of the job.
+        reason: one sentence: what the job's state is instead.
+    """
+
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No job has this id."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The lease runs on.
+
+    Attributes:
+        job: as it is.
+        resource: the server it holds, or None.
+    """
+
+    job: Job
+    resource: Resource | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A server is the job's until it is released, the job ends or the lease runs out."""
+
+    resource: Resource
+
+
+@dataclass(frozen=True, slots=True)
+class NoneFree:
+    """No server that serves the job is free.
+
+    Attributes:
+        ahead: jobs that wait longer for the same pool.
+        serving: servers that are open and would serve it; 0 means that waiting is in vain for now.
+    """
+
+    ahead: int
+    serving: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Whoever asked stands in line; the outcome comes with this ticket from `Ledger.settle`."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a ticket waited for: claimed jobs, a reserved server, or the end of the lease that asked for one."""
+
+    ticket: int
+    outcome: tuple[Job, ...] | Reserved | Stale
+
+
+CompleteOutcome: TypeAlias = Ended | Repeated | Stale | Unknown
+EndOutcome: TypeAlias = Ended | Stale | Unknown
+RenewOutcome: TypeAlias = Renewed | Stale | Unknown
+ReserveOutcome: TypeAlias = Reserved | NoneFree | Waiting | Stale | Unknown

@@ -1,0 +1,228 @@
+"""What the ledger needs of a store: what it reads, and the one way in which it writes.
+
+A store belongs to one ledger at a time (`Store.own`). The ledger keeps what is in motion in memory, so a store answers
+few questions, and takes all changes of a group of operations in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, Self
+
+from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.resource import Resource
+
+
+class Happening(StrEnum):
+    """What an entry of the history says happened."""
+
+    SUBMITTED = "submitted"
+    CLAIMED = "claimed"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    GIVEN_BACK = "given_back"
+    EXPIRED = "expired"
+    DIED = "died"
+    REQUEUED = "requeued"
+    WITHDRAWN = "withdrawn"
+    LATE_RESULT = "late_result"
+    RESERVED = "reserved"
+    RELEASED = "released"
+    RESERVATION_EXPIRED = "reservation_expired"
+    RESOURCE_ADDED = "resource_added"
+    RESOURCE_CHANGED = "resource_changed"
+    RESOURCE_REMOVED = "resource_removed"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One line of the append-only history.
+
+    Attributes:
+        entry: order of happening, unique, without gaps in what was committed.
+        at: wall time, seconds since the epoch.
+        what: what happened.
+        job_id: of the job, or empty.
+        epoch: of the claim (entries of jobs) or of the reservation (entries of resources).
+        lease_id: of that claim or reservation, or empty.
+        worker: who held it, or empty.
+        resource_id: `pool/index`, or empty.
+        note: an error, a reason or a late result, as text; may be empty.
+    """
+
+    entry: int
+    at: float
+    what: Happening
+    job_id: str = ""
+    epoch: int = 0
+    lease_id: str = ""
+    worker: str = ""
+    resource_id: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a request with an idempotency key was answered, to be answered again.
+
+    Attributes:
+        key: scope and key, as the server composes them.
+        fingerprint: hash of the request; the same key with another one is refused.
+        status: HTTP status.
+        body: the answer as text.
+        at: wall time.
+    """
+
+    key: str
+    fingerprint: str
+    status: int
+    body: str
+    at: float
+
+
+@dataclass(slots=True)
+class Changes:
+    """Everything that one group of operations changed; written whole or not at all.
+
+    Attributes:
+        new_jobs: by job id, in order of submission.
+        changed_jobs: by job id; disjoint from `new_jobs`.
+        resources: new or changed, by resource id.
+        removed_resources: resource ids.
+        history: in order.
+        replies: to be remembered.
+        forget_replies_before: wall time before which replies are dropped, or None.
+    """
+
+    new_jobs: dict[str, Job] = field(default_factory=dict)
+    changed_jobs: dict[str, Job] = field(default_factory=dict)
+    resources: dict[str, Resource] = field(default_factory=dict)
+    removed_resources: set[str] = field(default_factory=set)
+    history: list[HistoryEntry] = field(default_factory=list)
+    replies: dict[str, Reply] = field(default_factory=dict)
+    forget_replies_before: float | None = None
+
+    def __bool__(self) -> bool:
+        """True when there is anything to write."""
+        return bool(
+            self.new_jobs or self.changed_jobs or self.resources or self.removed_resources or self.history
+            or self.replies or self.forget_replies_before is not None
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a ledger starts from.
+
+    Attributes:
+        counts: jobs of each lane by state; states without jobs may be absent.
+        in_progress: every job that is held.
+        resources: every server.
+        next_seq: greater than every job's `seq`.
+        next_entry: greater than every entry of the history.
+        next_index: pool -> greater than every index ever used in it.
+    """
+
+    counts: Mapping[Lane, Mapping[JobState, int]]
+    in_progress: Sequence[Job]
+    resources: Sequence[Resource]
+    next_seq: int
+    next_entry: int
+    next_index: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs a listing shows, in order of `seq`.
+
+    Attributes:
+        state: only jobs in it.
+        teams: only of these; None for all, empty for none.
+        task: only of this task.
+        pool: only of this pool.
+        after: only with a greater `seq`.
+        limit: at most so many.
+    """
+
+    state: JobState | None = None
+    teams: frozenset[str] | None = None
+    task: str | None = None
+    pool: str | None = None
+    after: int = -1
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """A completed job, with the history entry of its completion: the cursor of whoever collects results."""
+
+    entry: int
+    job: Job
+
+
+class Reader(Protocol):
+    """Listings, for people and collectors; sees what is committed, and holds up no writer."""
+
+    def jobs(self, query: JobQuery) -> list[Job]:
+        """Return the jobs of a query, by `seq`."""
+        ...
+
+    def finished(self, after: int, limit: int, teams: frozenset[str] | None = None) -> list[FinishedJob]:
+        """Return jobs completed after an entry of the history, by that entry; a job completed twice shows once."""
+        ...
+
+    def history(
+        self, after: int, limit: int, *, job_id: str | None = None, what: Iterable[Happening] = ()
+    ) -> list[HistoryEntry]:
+        """Return entries greater than `after`, in order; `what` empty means every kind."""
+        ...
+
+    def close(self) -> None:
+        """Give its connection up; legal twice."""
+        ...
+
+
+class Store(Protocol):
+    """Where jobs live. All methods block; one thread calls them at a time."""
+
+    def own(self, owner: str) -> Self:
+        """Become the only ledger that writes here, creating or migrating tables as needed.
+
+        Raises:
+            StoreInUseError: when another process owns it.
+        """
+        ...
+
+    def load(self) -> Snapshot:
+        """Return what a ledger starts from."""
+        ...
+
+    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """Return those of the jobs that exist, by id."""
+        ...
+
+    def pending(self, lane: Lane, after: Place | None, limit: int) -> list[Job]:
+        """Return up to `limit` pending jobs of a lane behind a place (None: from the first), by place."""
+        ...
+
+    def reply(self, key: str) -> Reply | None:
+        """Return the remembered reply of a key."""
+        ...
+
+    def commit(self, changes: Changes) -> None:
+        """Write all changes durably, or none.
+
+        Raises:
+            StoreFailedError: when they could not be written, or it is not known whether they were; the owner reloads.
+        """
+        ...
+
+    def reader(self) -> Reader:
+        """Return a reader with a connection of its own."""
+        ...
+
+    def close(self) -> None:
+        """Give ownership and connections up; legal twice."""
+        ...

@@ -1,0 +1,249 @@
+"""Who uses which policy server: reservations, the waiting lines, and the servers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+
+from headgate.jobqueue.book import Book
+from headgate.jobqueue.deadlines import Deadlines
+from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
+from headgate.jobqueue.job import Job
+from headgate.jobqueue.loads import Loads
+from headgate.jobqueue.outcomes import Instant, LeaseRef, NoneFree, ReservationRef, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.port import Happening
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.waiting import Waiter, WaitingLines, best
+
+
+class Reservations:
+    """The servers' half of the ledger, which owns it.
+
+    Invariants: a server is held by at most one job and a job holds at most one server; while a job waits, no free open
+    server serves it (once `settle` has run).
+
+    Args:
+        book: jobs and servers as they are.
+        tickets: numbers for those who wait.
+        new_lease_id: makes lease ids.
+        now: monotonic time at the start: running reservations get a full period from it.
+    """
+
+    def __init__(self, book: Book, tickets: count[int], new_lease_id: Callable[[], str], now: float) -> None:
+        self.loads = Loads()
+        self.lines = WaitingLines()
+        self._book = book
+        self._tickets = tickets
+        self._new_lease_id = new_lease_id
+        self._deadlines: Deadlines[str] = Deadlines()
+        self._held: dict[str, str] = {}
+        self._first_asked: dict[str, float] = {}
+        self._freed: set[str] = set()
+        self._ended: list[Settled] = []
+        for resource in sorted(book.resources.values(), key=lambda resource: resource.index):
+            self.loads.put(resource)
+            if not resource.is_free:
+                self._held[resource.job_id] = resource.resource_id
+                self._deadlines.set(resource.resource_id, now + resource.lease_s)
+
+    def held_by(self, job_id: str) -> Resource | None:
+        """Return the server that a job holds."""
+        resource_id = self._held.get(job_id)
+        return self._book.resources[resource_id] if resource_id is not None else None
+
+    def reserve(self, job: Job, at: Instant, *, lease_s: float, wait: bool) -> Reserved | NoneFree | Waiting:
+        """Give a running job the server that it holds, a free one that serves it, or a place in line.
+
+        Args:
+            job: in progress; the caller has checked its lease.
+            at: when.
+            lease_s: seconds without renewal after which the server is free again.
+            wait: whether to stand in line when none is free.
+        """
+        held = self.held_by(job.job_id)
+        if held is not None:
+            self._deadlines.set(held.resource_id, at.now + held.lease_s)
+            return Reserved(held)
+        pool, task = job.spec.pool, job.spec.task
+        since = self._first_asked.setdefault(job.job_id, at.now)
+        waiters = self.lines.line(pool)
+        tasks = sorted({waiter.task for waiter in waiters} | {lane.task for lane, _ in self._book.lanes.waiting()})
+        free = (resource for resource in self.loads.pool(pool) if _is_available(resource))
+        resource = best(free, task, tasks)
+        if resource is not None:
+            return Reserved(self._assign(resource, job, at, lease_s))
+        if not wait:
+            return NoneFree(sum(waiter.since < since for waiter in waiters), len(self.loads.serving(pool, task)))
+        ticket = next(self._tickets)
+        ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
+        replaced = self.lines.join(pool, Waiter(since, ticket, ref, task, lease_s))
+        if replaced is not None:
+            self._ended.append(Settled(replaced, Stale(job.job_id, "the same claim asked again")))
+        return Waiting(ticket)
+
+    def renew(self, resource_id: str, at: Instant) -> None:
+        """Give a running reservation a new period."""
+        self._deadlines.set(resource_id, at.now + self._book.resources[resource_id].lease_s)
+
+    def named(self, ref: ReservationRef) -> Resource | None:
+        """Return the server whose running reservation is the one named, or None."""
+        resource = self._book.resources.get(ref.resource_id)
+        if resource is None or resource.is_free or (resource.lease_id, resource.epoch) != (ref.lease_id, ref.epoch):
+            return None
+        return resource
+
+    def free(self, resource: Resource, at: Instant, what: Happening = Happening.RELEASED, note: str = "") -> None:
+        """End the running reservation of a server."""
+        self._book.note_resource(what, resource, at.wall, note)
+        self._deadlines.drop(resource.resource_id)
+        del self._held[resource.job_id]
+        self._first_asked.pop(resource.job_id, None)
+        self._put(replace(resource, lease_id="", job_id="", worker="", lease_s=0.0, reserved_at=0.0))
+        self._freed.add(resource.spec.pool)
+
+    def job_ended(self, job: Job, at: Instant, *, keep_server: bool = False) -> None:
+        """Let a job's claim end: it waits no more, and its server is free unless the worker will release it itself."""
+        self._first_asked.pop(job.job_id, None)
+        ticket = self.lines.leave_job(job.job_id)
+        if ticket is not None:
+            self._ended.append(Settled(ticket, Stale(job.job_id, "the claim that asked for a server has ended")))
+        held = self.held_by(job.job_id)
+        if held is not None and not keep_server:
+            self.free(held, at)
+        self.loads.ended(job)
+
+    def expire(self, at: Instant) -> None:
+        """End the reservations that were not renewed in time."""
+        for resource_id in list(self._deadlines.due(at.now)):
+            resource = self._book.resources[resource_id]
+            note = f"not renewed for {resource.lease_s:g} s"
+            self.free(resource, at, Happening.RESERVATION_EXPIRED, note)
+
+    def extend_all(self, at: Instant) -> None:
+        """Give every running reservation a full new period."""
+        for resource_id in self._held.values():
+            self.renew(resource_id, at)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next reservation ends unless it is renewed."""
+        return self._deadlines.next()
+
+    def settle(self, at: Instant) -> list[Settled]:
+        """Give freed servers to those who wait longest; return what became of those who waited."""
+        settled, self._ended = self._ended, []
+        for pool in sorted(self._freed):
+            free = [resource for resource in self.loads.pool(pool) if _is_available(resource)]
+            for waiter, resource in self.lines.matches(pool, free):
+                job = self._book.running[waiter.ref.job_id]
+                settled.append(Settled(waiter.ticket, Reserved(self._assign(resource, job, at, waiter.lease_s))))
+        self._freed.clear()
+        return settled
+
+    def add(self, specs: Sequence[ResourceSpec], at: Instant) -> list[Resource]:
+        """Register servers; one whose pool, host and port are registered already takes its place with the new rules."""
+        known = {(r.spec.pool, r.spec.host, r.spec.port): r for r in self._book.resources.values()}
+        return [self._add(spec, known.get((spec.pool, spec.host, spec.port)), at) for spec in specs]
+
+    def change(self, resource_id: str, state: ResourceState, note: str, at: Instant) -> Resource:
+        """Open, drain or take down a server; a job that uses it keeps it.
+
+        Raises:
+            UnknownResourceError: no server has this id.
+        """
+        resource = self.resource(resource_id)
+        if (resource.state, resource.note) == (state, note):
+            return resource
+        changed = replace(resource, state=state, note=note)
+        self._put(changed)
+        self._book.note_resource(Happening.RESOURCE_CHANGED, changed, at.wall, f"{state}: {note}" if note else state)
+        self._freed.add(resource.spec.pool)
+        return changed
+
+    def remove(self, resource_id: str, at: Instant, *, even_if_held: bool) -> None:
+        """Take a server out.
+
+        Raises:
+            UnknownResourceError: no server has this id.
+            WrongStateError: a job uses it, and `even_if_held` is false.
+        """
+        resource = self.resource(resource_id)
+        if not resource.is_free:
+            if not even_if_held:
+                raise WrongStateError(
+                    f"server {resource_id} is used by job {resource.job_id!r}",
+                    next_step="Drain it first, or remove it by force: its worker then loses the server.",
+                )
+            self.free(resource, at, note="the server was removed")
+            resource = self.resource(resource_id)
+        self.loads.remove(resource)
+        self._book.remove_resource(resource)
+        self._book.note_resource(Happening.RESOURCE_REMOVED, resource, at.wall)
+
+    def resource(self, resource_id: str) -> Resource:
+        """Return a server by its id.
+
+        Raises:
+            UnknownResourceError: no server has this id.
+        """
+        resource = self._book.resources.get(resource_id)
+        if resource is None:
+            raise UnknownResourceError(f"no policy server is called {resource_id!r}")
+        return resource
+
+    def _add(self, spec: ResourceSpec, known: Resource | None, at: Instant) -> Resource:
+        if known is not None and known.spec == spec:
+            return known
+        if known is not None:
+            resource = replace(known, spec=spec)
+            self.loads.remove(known)
+        else:
+            resource = Resource(spec, self._book.next_index(spec.pool))
+        self._put(resource)
+        what = Happening.RESOURCE_ADDED if known is None else Happening.RESOURCE_CHANGED
+        self._book.note_resource(what, resource, at.wall, f"{spec.host}:{spec.port}")
+        self._freed.add(spec.pool)
+        return resource
+
+    def _assign(self, resource: Resource, job: Job, at: Instant, lease_s: float) -> Resource:
+        assigned = replace(
+            resource,
+            epoch=resource.epoch + 1,
+            lease_id=self._new_lease_id(),
+            job_id=job.job_id,
+            worker=job.worker,
+            lease_s=lease_s,
+            reserved_at=at.wall,
+        )
+        self._put(assigned)
+        self._held[job.job_id] = resource.resource_id
+        self.loads.reserved(job.job_id, resource.resource_id)
+        self._deadlines.set(resource.resource_id, at.now + lease_s)
+        self._book.note_resource(Happening.RESERVED, assigned, at.wall)
+        return assigned
+
+    def _put(self, resource: Resource) -> None:
+        self._book.put_resource(resource)
+        self.loads.put(resource)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        self.loads.validate()
+        self.lines.validate()
+        self._deadlines.validate()
+        held = {r.job_id: r.resource_id for r in self._book.resources.values() if not r.is_free}
+        assert held == self._held
+        assert len(self._deadlines) == len(held)
+        if not self._freed:
+            for pool in self.loads.pools():
+                _validate_no_idle(self.lines.line(pool), list(self.loads.pool(pool)))
+
+
+def _is_available(resource: Resource) -> bool:
+    return resource.is_free and resource.state is ResourceState.OPEN
+
+
+def _validate_no_idle(line: Iterable[Waiter], servers: Iterable[Resource]) -> None:
+    available = [resource for resource in servers if _is_available(resource)]
+    for waiter in line:
+        assert not any(resource.spec.serves(waiter.task) for resource in available), waiter

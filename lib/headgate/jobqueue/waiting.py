@@ -1,0 +1,119 @@
+"""The lines of jobs that wait for a policy server: the longest waiter that a free server serves gets it."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headgate.jobqueue.outcomes import LeaseRef
+from headgate.jobqueue.resource import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A job that waits for a server.
+
+    Attributes:
+        since: when the job's claim first asked (monotonic seconds); asking again keeps the place.
+        ticket: names this wait.
+        ref: the claim that asked.
+        task: by which servers accept or refuse it.
+        lease_s: of the reservation that it is to get.
+    """
+
+    since: float
+    ticket: int
+    ref: LeaseRef
+    task: str
+    lease_s: float
+
+
+class Match(NamedTuple):
+    """A waiter and the free server that it gets."""
+
+    waiter: Waiter
+    resource: Resource
+
+
+def _order(waiter: Waiter) -> tuple[float, int]:
+    return waiter.since, waiter.ticket
+
+
+def best(free: Iterable[Resource], task: str, tasks: Sequence[str]) -> Resource | None:
+    """Return the free server that a job of `task` should take, or None when none serves it.
+
+    The one that serves the fewest of `tasks` goes first, so that servers which serve many are left for the others;
+    among equals the one with the lowest index (seed 003).
+    """
+    fitting = [resource for resource in free if resource.spec.serves(task)]
+    return min(
+        fitting,
+        key=lambda resource: (sum(map(resource.spec.serves, tasks)), resource.index),
+        default=None,
+    )
+
+
+class WaitingLines:
+    """One line per pool; owned by the ledger.
+
+    Invariants: a job stands in at most one line, once; lines are sorted by how long their waiters wait.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[Waiter]] = {}
+        self._places: dict[int, tuple[str, Waiter]] = {}
+        self._tickets: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many jobs wait."""
+        return len(self._places)
+
+    def line(self, pool: str) -> Sequence[Waiter]:
+        """Return the waiters of a pool, the longest waiting first."""
+        return self._lines.get(pool, ())
+
+    def join(self, pool: str, waiter: Waiter) -> int | None:
+        """Put a waiter in line; return the ticket of the same job that it takes the place of, if there was one."""
+        replaced = self.leave_job(waiter.ref.job_id)
+        insort(self._lines.setdefault(pool, []), waiter, key=_order)
+        self._places[waiter.ticket] = (pool, waiter)
+        self._tickets[waiter.ref.job_id] = waiter.ticket
+        return replaced
+
+    def leave(self, ticket: int) -> bool:
+        """Take a waiter out of its line; return whether it stood in one."""
+        pool, waiter = self._places.pop(ticket, ("", None))
+        if waiter is None:
+            return False
+        self._lines[pool].remove(waiter)
+        del self._tickets[waiter.ref.job_id]
+        return True
+
+    def leave_job(self, job_id: str) -> int | None:
+        """Take a job out of its line; return its ticket, if it stood in one."""
+        ticket = self._tickets.get(job_id)
+        if ticket is not None:
+            self.leave(ticket)
+        return ticket
+
+    def matches(self, pool: str, free: Iterable[Resource]) -> Iterator[Match]:
+        """Yield who gets which of a pool's free servers, and take them out of line; no fitting pair is left over."""
+        left = {resource.resource_id: resource for resource in free}
+        line = list(self.line(pool))
+        tasks = sorted({waiter.task for waiter in line})
+        for waiter in line:
+            if not left:
+                return
+            resource = best(left.values(), waiter.task, tasks)
+            if resource is not None:
+                del left[resource.resource_id]
+                self.leave(waiter.ticket)
+                yield Match(waiter, resource)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for line in self._lines.values():
+            assert line == sorted(line, key=_order)
+        assert sum(map(len, self._lines.values())) == len(self._places) == len(self._tickets)
