@@ -36,7 +36,7 @@ _SLACK_S: Final = 0.001
 """A lease is over when its deadline has passed, not when it is reached."""
 
 _OVERSLEPT_S: Final = 1.0
-"""A deadline met this much too late means that this process was stopped or its disk hung: heartbeats could not come in."""
+"""A deadline met this much too late means that this process stood still: heartbeats could not come in."""
 
 _RELOAD_EVERY_S: Final = 1.0
 _REPLIES_KEPT_S: Final = 24 * 3600.0
@@ -183,7 +183,7 @@ class Desk:
                 continue
             try:
                 self._work(group)
-            except Exception as error:  # the boundary of the thread: reported, and the ledger built anew
+            except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the ledger built anew
                 self._recover(group, error)
 
     def _gather(self) -> tuple[list[_Request[Any]], bool]:
@@ -301,7 +301,8 @@ class Desk:
 
 def _refuse(group: list[_Request[Any]], error: HeadgateError) -> None:
     for request in group:
-        request.future.set_exception(error)
+        if not request.future.done():
+            request.future.set_exception(error)
 
 
 def _unanswered(error: Exception) -> HeadgateError:

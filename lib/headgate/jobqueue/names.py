@@ -1,0 +1,96 @@
+"""The forms of names and texts that the job queue takes in, for every door alike."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, StringConstraints
+
+NAME_CHARS: Final = 200
+"""Names stand in paths, file names, tables and metrics: longer ones are mistakes."""
+
+OBJECT_BYTES: Final = 256 * 1024
+"""A payload or result as JSON; what is larger belongs into a file that `result_ref` names."""
+
+_DEPTH: Final = 64
+
+
+def _has_control(text: str) -> bool:
+    return any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
+
+
+def checked_text(value: str) -> str:
+    """Return a name of a team, task, pool, instance or worker.
+
+    Raises:
+        ValueError: for control characters and characters that are no text (lone surrogates).
+    """
+    if _has_control(value):
+        raise ValueError(f"must have no control characters (got {value[:60]!r})")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"must be text (got {value[:60]!r})") from None
+    return value
+
+
+def checked_id(value: str) -> str:
+    r"""Return a job id: a name that can stand in a path and in a file name.
+
+    Raises:
+        ValueError: for `/`, `\`, `.` and `..`, besides what `checked_text` refuses.
+    """
+    if value in (".", "..") or "/" in value or "\\" in value:
+        raise ValueError(f"must have no '/' or '\\' and not be '.' or '..' (got {value[:60]!r})")
+    return checked_text(value)
+
+
+def checked_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object that can be stored.
+
+    Raises:
+        ValueError: when it is larger than `OBJECT_BYTES`, nested deeper than 64, or holds NaN or infinity.
+    """
+    _check_depth(value, _DEPTH)
+    size = len(object_text(value).encode())
+    if size > OBJECT_BYTES:
+        raise ValueError(f"must be at most {OBJECT_BYTES} bytes as JSON (got {size})")
+    return value
+
+
+def object_text(value: dict[str, Any]) -> str:
+    """Return a JSON object as text: compact, keys in the order given."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise ValueError(f"must be JSON without NaN and infinity ({error})") from None
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise ValueError(f"must be nested at most {_DEPTH} deep")
+    if isinstance(value, dict):
+        for inner in value.values():
+            _check_depth(inner, left - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_depth(inner, left - 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must have no NaN or infinity (got {value})")
+    elif isinstance(value, str) and "\x00" in value:
+        raise ValueError("must have no NUL characters in its texts")
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS), AfterValidator(checked_text)]
+"""A name of a team, task, pool, instance or worker."""
+
+NameOrEmpty = Annotated[str, StringConstraints(max_length=NAME_CHARS), AfterValidator(checked_text)]
+"""The same, where none is legal."""
+
+JobId = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS), AfterValidator(checked_id)]
+"""A job's id."""
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(checked_object)]
+"""A payload or result."""

@@ -1,0 +1,490 @@
+"""The bodies of the HTTP interface `/v1`: what server and worker kit both read and write."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
+from headgate.jobqueue.names import JobId, JsonObject, Name, NameOrEmpty, object_text
+from headgate.jobqueue.outcomes import LeaseRef, ReservationRef
+from headgate.jobqueue.port import Happening, HistoryEntry
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+
+LONGEST_WAIT_S: Final = 300.0
+LEAST_LEASE_S: Final = 10.0
+LONGEST_LEASE_S: Final = 3600.0
+DEFAULT_LEASE_S: Final = 90.0
+MOST_AT_ONCE: Final = 10_000
+
+WaitS = Annotated[float, Field(ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)]
+LeaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", examples=["0f" * 16])]
+Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Checksum = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$", examples=["sha256:" + "ab" * 32])]
+TaskNames = str | list[Name]
+
+
+class Body(BaseModel):
+    """A request: unknown keys are refused, values are never converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class JobIn(Body):
+    """A job to submit."""
+
+    id: JobId = Field(examples=["17"])
+    team: Name = Field(examples=["team_a"])
+    task: Name = Field(examples=["turning_on_radio"])
+    instance: NameOrEmpty = Field("", examples=["3"])
+    pool: NameOrEmpty = Field("", description="Policy servers that can serve it; empty: it needs none.")
+    resource_type: NameOrEmpty = Field("", description="Its pool's name on the seed's routes; empty: the pool.")
+    payload: JsonObject = Field(default_factory=dict)
+    priority: int = Field(0, ge=-1_000_000, le=1_000_000)
+    max_attempts: int = Field(DEFAULT_MAX_ATTEMPTS, ge=1, le=1000)
+
+    @property
+    def spec(self) -> JobSpec:
+        """The same as a value of the ledger."""
+        return JobSpec(
+            self.id, self.team, self.task, self.instance, self.pool, self.resource_type or self.pool,
+            object_text(self.payload), self.priority, self.max_attempts,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Self:
+        """Return the body that submits a job."""
+        return cls(
+            id=spec.job_id, team=spec.team, task=spec.task, instance=spec.instance, pool=spec.pool,
+            resource_type=spec.resource_type, payload=json.loads(spec.payload), priority=spec.priority,
+            max_attempts=spec.max_attempts,
+        )  # fmt: skip
+
+
+class SubmitIn(Body):
+    """Jobs to submit, all or none."""
+
+    jobs: list[JobIn] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class SubmitOut(BaseModel):
+    """How many of them are new, and how many were there already with the same contents."""
+
+    added: int
+    existing: int
+
+
+class JobOut(BaseModel):
+    """A job as it is."""
+
+    id: str
+    seq: int
+    team: str
+    task: str
+    instance: str
+    pool: str
+    resource_type: str
+    payload: dict[str, Any]
+    priority: int
+    max_attempts: int
+    state: JobState
+    epoch: int
+    failures: int
+    worker: str
+    submitted_at: float
+    claimed_at: float | None
+    finished_at: float | None
+    last_error: str
+    result: dict[str, Any] | None
+    result_ref: str
+    checksum: str
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """Return a job of the ledger as a body; lease ids stay inside."""
+        spec = job.spec
+        return cls.model_construct(
+            id=spec.job_id, seq=job.seq, team=spec.team, task=spec.task, instance=spec.instance, pool=spec.pool,
+            resource_type=spec.resource_type, payload=json.loads(spec.payload), priority=spec.priority,
+            max_attempts=spec.max_attempts, state=job.state, epoch=job.epoch, failures=job.failures, worker=job.worker,
+            submitted_at=job.submitted_at, claimed_at=job.claimed_at or None, finished_at=job.finished_at or None,
+            last_error=job.last_error, result=json.loads(job.result) if job.result else None,
+            result_ref=job.result_ref, checksum=job.checksum,
+        )  # fmt: skip
+
+
+class JobsOut(BaseModel):
+    """A page of jobs by `seq`; ask again with `after=next` until `next` is null."""
+
+    jobs: list[JobOut]
+    next: int | None
+
+
+class ClaimIn(Body):
+    """A worker asks for jobs."""
+
+    worker: Name
+    count: int = Field(1, ge=1, le=1000)
+    wait_s: WaitS = Field(0.0, description="Stand in line for so long when there is nothing to hand out.")
+    lease_s: float = Field(DEFAULT_LEASE_S, ge=LEAST_LEASE_S, le=LONGEST_LEASE_S, allow_inf_nan=False)
+    teams: list[Name] | None = None
+    tasks: list[Name] | None = None
+    pools: list[NameOrEmpty] | None = None
+
+
+class LeaseOut(BaseModel):
+    """The right to work on a job: id and epoch go with everything that is done about it."""
+
+    lease_id: str
+    epoch: int
+    lease_s: float
+    renew_every_s: float
+
+
+class ClaimedJob(BaseModel):
+    """A job and the lease on it."""
+
+    job: JobOut
+    lease: LeaseOut
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """Return a job that was just claimed."""
+        lease = LeaseOut.model_construct(
+            lease_id=job.lease_id, epoch=job.epoch, lease_s=job.lease_s, renew_every_s=job.lease_s / 3
+        )
+        return cls.model_construct(job=JobOut.of(job), lease=lease)
+
+
+class ClaimOut(BaseModel):
+    """Jobs handed out; empty when there is nothing for this worker now."""
+
+    jobs: list[ClaimedJob]
+
+
+class LeaseIn(Body):
+    """A lease as its holder names it."""
+
+    lease_id: LeaseId
+    epoch: Epoch
+
+
+class JobLeaseIn(LeaseIn):
+    """A lease and its job."""
+
+    job_id: JobId
+
+    @property
+    def ref(self) -> LeaseRef:
+        """The same as a value of the ledger."""
+        return LeaseRef(self.job_id, self.lease_id, self.epoch)
+
+
+class RenewIn(Body):
+    """One heartbeat for everything that a worker holds."""
+
+    leases: list[JobLeaseIn] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class ReservationOut(BaseModel):
+    """The right to use a policy server."""
+
+    resource_id: str
+    index: int
+    lease_id: str
+    epoch: int
+    lease_s: float
+    resource: dict[str, Any]
+
+    @classmethod
+    def of(cls, resource: Resource) -> Self:
+        """Return a server that is reserved."""
+        return cls.model_construct(
+            resource_id=resource.resource_id, index=resource.index, lease_id=resource.lease_id, epoch=resource.epoch,
+            lease_s=resource.lease_s, resource=json.loads(resource.spec.body),
+        )  # fmt: skip
+
+
+class RenewalOut(BaseModel):
+    """What became of one lease; a `lost` or `unknown` one means: stop the work."""
+
+    job_id: str
+    status: Literal["renewed", "lost", "unknown"]
+    reason: str = ""
+    reservation: ReservationOut | None = None
+
+
+class RenewOut(BaseModel):
+    """The same for each lease named, in order."""
+
+    renewals: list[RenewalOut]
+
+
+class CompleteIn(LeaseIn):
+    """A result."""
+
+    result: JsonObject = Field(default_factory=dict, examples=[{"q_score": 0.75}])
+    result_ref: str = Field("", max_length=2000, description="Where the full result lies: a path or URL.")
+    checksum: Checksum = Field("", description="Of what lies there.")
+
+
+class CompletionIn(CompleteIn):
+    """A result and its job."""
+
+    job_id: JobId
+
+
+class CompletionsIn(Body):
+    """Many results at once; each is taken or refused by itself."""
+
+    completions: list[CompletionIn] = Field(min_length=1, max_length=1000)
+
+
+class CompletionOut(BaseModel):
+    """What became of one result; `repeated` is the answer to the very completion that was accepted before."""
+
+    job_id: str
+    status: Literal["done", "repeated", "stale", "unknown"]
+    reason: str = ""
+
+
+class CompletionsOut(BaseModel):
+    """The same for each, in order."""
+
+    completions: list[CompletionOut]
+
+
+class FailIn(LeaseIn):
+    """The work failed."""
+
+    error: str = Field(min_length=1, max_length=64_000)
+    retry: bool = Field(True, description="False: trying again is useless, the job is dead.")
+
+
+class GiveBackIn(LeaseIn):
+    """The worker stops; the job is not to blame."""
+
+    reason: str = Field("", max_length=2000)
+
+
+class EndOut(BaseModel):
+    """The job after its claim ended."""
+
+    job_id: str
+    state: JobState
+    failures: int
+
+
+class ReserveIn(JobLeaseIn):
+    """A worker asks for a policy server for its job."""
+
+    wait_s: WaitS = 0.0
+
+
+class ReserveOut(BaseModel):
+    """A server, or where in line the job would stand; `serving` 0: no open server serves it."""
+
+    reservation: ReservationOut | None
+    ahead: int = 0
+    serving: int = 0
+
+
+class ReleaseIn(LeaseIn):
+    """A worker has done with a policy server."""
+
+    resource_id: str = Field(max_length=300)
+
+    @property
+    def ref(self) -> ReservationRef:
+        """The same as a value of the ledger."""
+        return ReservationRef(self.resource_id, self.lease_id, self.epoch)
+
+
+class ResourceIn(BaseModel):
+    """A policy server to register; other keys are kept and passed on to workers."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    pool: Name
+    host: str = Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._:\[\]-]+$", examples=["server1.example.com"])
+    port: int = Field(ge=1, le=65_535, examples=[8080])
+    compatible_task: TaskNames | None = None
+    not_compatible_task: TaskNames | None = None
+
+    @property
+    def spec(self) -> ResourceSpec:
+        """The same as a value of the ledger."""
+        body = self.model_dump(exclude={"pool"}, exclude_unset=True)
+        return ResourceSpec(
+            self.pool, self.host, self.port, _tasks(self.compatible_task), _tasks(self.not_compatible_task),
+            object_text(body),
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, spec: ResourceSpec) -> Self:
+        """Return the body that registers a server."""
+        return cls.model_validate({**json.loads(spec.body), "pool": spec.pool, "host": spec.host, "port": spec.port})
+
+
+class ResourcesIn(Body):
+    """Policy servers to register, all or none; one that is there already gets the new rules."""
+
+    resources: list[ResourceIn] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class ResourceOut(BaseModel):
+    """A policy server as it is."""
+
+    resource_id: str
+    pool: str
+    index: int
+    host: str
+    port: int
+    state: ResourceState
+    note: str
+    epoch: int
+    job_id: str | None
+    worker: str | None
+    reserved_at: float | None
+    resource: dict[str, Any]
+
+    @classmethod
+    def of(cls, resource: Resource) -> Self:
+        """Return a server of the ledger as a body."""
+        spec = resource.spec
+        return cls.model_construct(
+            resource_id=resource.resource_id, pool=spec.pool, index=resource.index, host=spec.host, port=spec.port,
+            state=resource.state, note=resource.note, epoch=resource.epoch, job_id=resource.job_id or None,
+            worker=resource.worker or None, reserved_at=resource.reserved_at or None, resource=json.loads(spec.body),
+        )  # fmt: skip
+
+
+class ResourcesOut(BaseModel):
+    """Policy servers by pool and index."""
+
+    resources: list[ResourceOut]
+
+
+class LaneOut(BaseModel):
+    """Jobs of one team, pool and task by state."""
+
+    team: str
+    pool: str
+    task: str
+    pending: int
+    in_progress: int
+    done: int
+    dead: int
+    is_served: bool = Field(description="False: no open server serves it, so its jobs are not handed out.")
+
+
+class PoolOut(BaseModel):
+    """Policy servers of one pool by what they do, and the jobs that wait for one."""
+
+    pool: str
+    servers: int
+    busy: int
+    free: int
+    draining: int
+    down: int
+    waiting: int
+
+
+class StatisticsOut(BaseModel):
+    """The queue at a glance."""
+
+    jobs: dict[JobState, int]
+    workers: int
+    waiting_claims: int
+    pools: list[PoolOut]
+    lanes: list[LaneOut]
+
+
+class FinishedOut(BaseModel):
+    """A completed job, and the cursor to go on from."""
+
+    entry: int
+    job: JobOut
+
+
+class ResultsOut(BaseModel):
+    """Completed jobs in order of completion; ask again with `after=next`, which grows when there is more."""
+
+    results: list[FinishedOut]
+    next: int
+
+
+class EntryOut(BaseModel):
+    """One line of the history."""
+
+    entry: int
+    at: float
+    what: Happening
+    job_id: str
+    epoch: int
+    worker: str
+    resource_id: str
+    note: str
+
+    @classmethod
+    def of(cls, entry: HistoryEntry) -> Self:
+        """Return an entry as a body; lease ids stay inside."""
+        return cls.model_construct(
+            entry=entry.entry, at=entry.at, what=entry.what, job_id=entry.job_id, epoch=entry.epoch,
+            worker=entry.worker, resource_id=entry.resource_id, note=entry.note,
+        )  # fmt: skip
+
+
+class HistoryOut(BaseModel):
+    """Entries in order; ask again with `after=next`."""
+
+    entries: list[EntryOut]
+    next: int
+
+
+class RequeueIn(Body):
+    """Which dead jobs to try again: all that match."""
+
+    job_ids: list[JobId] | None = Field(None, max_length=MOST_AT_ONCE)
+    team: Name | None = None
+    task: Name | None = None
+
+
+class RequeueOut(BaseModel):
+    """The jobs that wait again."""
+
+    requeued: list[str]
+
+
+class ReasonIn(Body):
+    """Why something is done, for the record."""
+
+    reason: str = Field("", max_length=2000)
+
+
+class FlawOut(BaseModel):
+    """One value that breaks a rule."""
+
+    field: str
+    rule: str
+    value: str
+
+
+class ProblemOut(BaseModel):
+    """An error, as RFC 9457 describes it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    next_step: str
+    errors: list[FlawOut] = []
+
+
+def _tasks(names: TaskNames | None) -> frozenset[str]:
+    if names is None:
+        return frozenset()
+    return frozenset((names,) if isinstance(names, str) else names)
