@@ -102,7 +102,7 @@ class JobOut(BaseModel):
     checksum: str
 
     @classmethod
-    def of(cls, job: Job) -> Self:
+    def of(cls, job: Job) -> JobOut:
         """Return a job of the ledger as a body; lease ids stay inside."""
         spec = job.spec
         return cls.model_construct(
@@ -150,7 +150,7 @@ class ClaimedJob(BaseModel):
     lease: LeaseOut
 
     @classmethod
-    def of(cls, job: Job) -> Self:
+    def of(cls, job: Job) -> ClaimedJob:
         """Return a job that was just claimed."""
         lease = LeaseOut.model_construct(
             lease_id=job.lease_id, epoch=job.epoch, lease_s=job.lease_s, renew_every_s=job.lease_s / 3
@@ -199,7 +199,7 @@ class ReservationOut(BaseModel):
     resource: dict[str, Any]
 
     @classmethod
-    def of(cls, resource: Resource) -> Self:
+    def of(cls, resource: Resource) -> ReservationOut:
         """Return a server that is reserved."""
         return cls.model_construct(
             resource_id=resource.resource_id, index=resource.index, lease_id=resource.lease_id, epoch=resource.epoch,
@@ -351,7 +351,7 @@ class ResourceOut(BaseModel):
     resource: dict[str, Any]
 
     @classmethod
-    def of(cls, resource: Resource) -> Self:
+    def of(cls, resource: Resource) -> ResourceOut:
         """Return a server of the ledger as a body."""
         spec = resource.spec
         return cls.model_construct(
@@ -429,7 +429,7 @@ class EntryOut(BaseModel):
     note: str
 
     @classmethod
-    def of(cls, entry: HistoryEntry) -> Self:
+    def of(cls, entry: HistoryEntry) -> EntryOut:
         """Return an entry as a body; lease ids stay inside."""
         return cls.model_construct(
             entry=entry.entry, at=entry.at, what=entry.what, job_id=entry.job_id, epoch=entry.epoch,
