@@ -1,0 +1,52 @@
+"""Which pool each of seed 003's groups of servers belongs to: the groups of one team are one pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+_GROUP: Final = re.compile(r"(?P<slug>.+)_[1-9][0-9]*", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The pools of one pair of files.
+
+    The seed splits a team's servers into groups `{slug}_{n}` of equal constraints and binds a job to one of them.
+    Headgate matches a job and a server when the server is asked for, so all servers of the team are one pool, and no
+    group stands idle while jobs wait for another.
+
+    Attributes:
+        users: resource type -> teams whose jobs name it.
+        teams: teams that have jobs.
+        grouped: those of them whose jobs name groups of their own.
+    """
+
+    users: dict[str, set[str]]
+    teams: frozenset[str]
+    grouped: frozenset[str]
+
+    def pool(self, resource_type: str) -> str:
+        """Return the pool of a resource type: the team whose group it surely is, else its own name."""
+        matched = _GROUP.fullmatch(resource_type)
+        if matched is None or (owner := matched["slug"]) not in self.teams:
+            return resource_type
+        users = self.users.get(resource_type)
+        is_joined = users == {owner} if users else owner in self.grouped and resource_type not in self.teams
+        return owner if is_joined else resource_type
+
+
+def pools_of(jobs: Iterable[tuple[str, str]]) -> Pools:
+    """Return the pools of jobs, each given as (resource type, team)."""
+    users: dict[str, set[str]] = {}
+    for resource_type, team in jobs:
+        users.setdefault(resource_type, set()).add(team)
+    grouped = {
+        team
+        for name, teams in users.items()
+        for team in teams
+        if (matched := _GROUP.fullmatch(name)) is not None and teams == {matched["slug"]}
+    }
+    return Pools(users, frozenset(team for teams in users.values() for team in teams), frozenset(grouped))

@@ -1,0 +1,121 @@
+"""Reading JSON files that people and other programs wrote, without losing anything in silence."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.generator.problems import path_of, refused
+
+MAX_FILE_BYTES: Final = 512 * 1024 * 1024
+"""A million jobs fit; what is larger was not meant."""
+
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_json(path: Path, what: str, *, next_step: str | None = None) -> Any:
+    """Return the document of a file.
+
+    Args:
+        path: the file.
+        what: what the file is, for messages.
+        next_step: what to do when it is not there.
+
+    Raises:
+        InvalidJobError: if it cannot be read, is no JSON, names a field twice, or holds what JSON has no form for.
+    """
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidJobError(f"{path}: is larger than {MAX_FILE_BYTES} bytes")
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidJobError(f"{what} {path} cannot be read: {said}", next_step=next_step) from None
+    return parsed_json(data, str(path))
+
+
+def parsed_json(data: bytes, source: str) -> Any:
+    """Return the document in `data`.
+
+    Raises:
+        InvalidJobError: as `read_json`.
+    """
+    numbers = _Numbers()
+    try:
+        document = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_float=numbers.real,
+            parse_constant=numbers.constant,
+        )
+    except UnicodeDecodeError as error:
+        raise InvalidJobError(f"{source}: is no text in UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise InvalidJobError(f"{source}: line {error.lineno}, column {error.colno}: is no JSON: {error.msg}") from None
+    except ValueError as error:  # a field twice, or a whole number of thousands of digits
+        raise InvalidJobError(f"{source}: {error}") from None
+    except RecursionError:
+        raise InvalidJobError(f"{source}: is nested too deeply") from None
+    if numbers.are_strange or _SURROGATE.search(data):
+        _refuse_strange(document, source)
+    return document
+
+
+class _Numbers:
+    """Reads numbers, and remembers whether one of them is none that JSON has a form for."""
+
+    def __init__(self) -> None:
+        self.are_strange = False
+
+    def real(self, text: str) -> float:
+        value = float(text)
+        self.are_strange |= not math.isfinite(value)
+        return value
+
+    def constant(self, text: str) -> float:
+        self.are_strange = True
+        return float(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"field {path_of([twice])} stands twice in one object; keep one of them")
+    return document
+
+
+def _refuse_strange(document: object, source: str) -> None:
+    """Raise for the first number or text that no JSON file can hold; walked only when there may be one."""
+    for place, value in _values(document):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise refused(source, path_of(place), "must be a finite number", value)
+        if isinstance(value, str) and not _is_text(value):
+            raise refused(source, path_of(place), "holds half of a surrogate pair, which is no character", value)
+
+
+def _values(document: object) -> Iterator[tuple[tuple[object, ...], object]]:
+    waiting: list[tuple[tuple[object, ...], object]] = [((), document)]
+    while waiting:
+        place, value = waiting.pop()
+        yield place, value
+        if isinstance(value, dict):
+            for key, inner in reversed(value.items()):
+                yield (*place, key), key
+                waiting.append(((*place, key), inner))
+        elif isinstance(value, list):
+            waiting.extend(((*place, position), value[position]) for position in reversed(range(len(value))))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,172 @@
+"""`jobs.json` of seed 003 and our jobs: read the one, write it from the other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+
+from headgate.jobqueue.generator.names import name_problem, part_problem, team_slug
+from headgate.jobqueue.generator.pools import pools_of
+from headgate.jobqueue.generator.problems import Problems
+from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
+from headgate.jobqueue.outcomes import ImportedJob
+
+MAX_PAYLOAD_BYTES: Final = 256 * 1024
+UNNAMED: Final = "default"
+"""Team or task of a job whose payload names none."""
+
+_DONE: Final = "done"
+_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
+
+
+def _job_id(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | str | None):
+        raise ValueError("must be a whole number or text")  # noqa: TRY004 - pydantic's protocol
+    text = str(value)
+    if value is not None and (problem := part_problem(text)) is not None:
+        raise ValueError(problem)
+    return value
+
+
+def _optional_name(value: str) -> str:
+    if value and (problem := name_problem(value)) is not None:
+        raise ValueError(problem)
+    return value
+
+
+OptionalName = Annotated[str, AfterValidator(_optional_name)]
+
+
+class JobPayload(BaseModel):
+    """The fields of a payload that a queue goes by; all others are for the worker alone."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    team: str | None = None
+    team_slug: OptionalName | None = None
+    task: OptionalName | None = None
+    instance_basename: OptionalName | None = None
+
+    @property
+    def team_name(self) -> str:
+        """The job's team."""
+        return self.team_slug or team_slug(self.team or "") or UNNAMED
+
+
+class JobEntry(BaseModel):
+    """A job as `jobs.json` has it; `priority` and `max_attempts` are Headgate's."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    id: Annotated[Any, AfterValidator(_job_id)] = None
+    payload: JobPayload = JobPayload()
+    resource_type: OptionalName
+    status: str = "pending"
+    assigned_to: OptionalName | None = None
+    assigned_at: FiniteFloat | None = None
+    last_heartbeat: FiniteFloat | None = None
+    attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
+    max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_MAX_ATTEMPTS
+
+
+def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJob]:
+    """Return the jobs of a document, in its order: done ones are done, and all others are pending again.
+
+    A job without an id has its position in the list. Groups of one team's servers (`{slug}_{n}`) become one pool.
+
+    Raises:
+        InvalidJobError: listing every rule that the document breaks.
+    """
+    problems = Problems(source)
+    if not isinstance(document, list):
+        problems.add("the document", "must be a list of jobs", document)
+        document = []
+    read: list[tuple[str, JobEntry, str]] = []
+    positions: dict[str, int] = {}
+    for position, given in enumerate(document):
+        entry = problems.checked(JobEntry, given, position)
+        if entry is None:
+            continue
+        job_id = str(position if entry.id is None else entry.id)
+        if (other := positions.setdefault(job_id, position)) != position:
+            problems.add(
+                f"[{position}].id", f"{job_id} is also that of [{other}]; a job without an id has its position"
+            )
+        payload = json.dumps(given.get("payload", {}), ensure_ascii=False)
+        if (size := len(payload.encode())) > MAX_PAYLOAD_BYTES:
+            problems.add(f"[{position}].payload", f"must be at most {MAX_PAYLOAD_BYTES} bytes", size)
+        read.append((job_id, entry, payload))
+    problems.refuse_if_any()
+    pools = pools_of((entry.resource_type, entry.payload.team_name) for _, entry, _ in read)
+    return [_imported(job_id, entry, payload, pools.pool(entry.resource_type)) for job_id, entry, payload in read]
+
+
+def jobs_of(document: object, source: str = "jobs.json") -> list[JobSpec]:
+    """Return what `imported_jobs` finds, as it is submitted.
+
+    Raises:
+        InvalidJobError: as `imported_jobs`.
+    """
+    return [job.spec for job in imported_jobs(document, source)]
+
+
+def jobs_document(jobs: Iterable[Job], types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return `jobs.json` of jobs; `types` overrides their resource types by job id.
+
+    What the payload does not say of team, task and instance is added to it, as there is no other place for it. A dead
+    job stays so in the file; the server of the seed takes everything that is not done up again.
+    """
+    return [_entry(job, (types or {}).get(job.job_id)) for job in jobs]
+
+
+def _imported(job_id: str, entry: JobEntry, payload: str, pool: str) -> ImportedJob:
+    spec = JobSpec(
+        job_id=job_id,
+        team=entry.payload.team_name,
+        task=entry.payload.task or UNNAMED,
+        instance=entry.payload.instance_basename or "",
+        pool=pool,
+        resource_type=entry.resource_type,
+        payload=payload,
+        priority=entry.priority,
+        max_attempts=entry.max_attempts,
+    )
+    return ImportedJob(spec, entry.status == _DONE, entry.attempts)
+
+
+def _entry(job: Job, resource_type: str | None) -> dict[str, Any]:
+    spec = job.spec
+    entry = {
+        "id": int(spec.job_id) if _NUMBER.fullmatch(spec.job_id) else spec.job_id,
+        "payload": _payload(spec),
+        "resource_type": spec.resource_type or spec.pool if resource_type is None else resource_type,
+        "status": job.state.value,
+        "assigned_to": job.worker or None,
+        "assigned_at": job.claimed_at or None,
+        "last_heartbeat": job.claimed_at if job.state is JobState.IN_PROGRESS else None,
+        "attempts": job.epoch,
+    }
+    if spec.priority:
+        entry["priority"] = spec.priority
+    if spec.max_attempts != DEFAULT_MAX_ATTEMPTS:
+        entry["max_attempts"] = spec.max_attempts
+    return entry
+
+
+def _payload(spec: JobSpec) -> dict[str, Any]:
+    payload: dict[str, Any] = json.loads(spec.payload)
+    said = JobPayload.model_construct(
+        **{name: payload[name] for name in JobPayload.model_fields if isinstance(payload.get(name), str)}
+    )
+    if said.team_name != spec.team:
+        payload.setdefault("team_slug", spec.team)
+    if (said.task or UNNAMED) != spec.task:
+        payload.setdefault("task", spec.task)
+    if (said.instance_basename or "") != spec.instance:
+        payload.setdefault("instance_basename", spec.instance)
+    return payload

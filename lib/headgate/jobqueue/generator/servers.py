@@ -1,0 +1,131 @@
+"""Files of policy servers: named lists of them, each server with the tasks that it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from headgate.jobqueue.generator.names import Name, name_problem
+from headgate.jobqueue.generator.problems import Problems, shown
+from headgate.jobqueue.resource import ResourceSpec
+
+_ONCE: Final = "a server serves one job at a time, so list it once"
+
+
+def _without_blanks(host: str) -> str:
+    if any(character.isspace() for character in host):
+        raise ValueError("must hold no blank")
+    return host
+
+
+def _tasks(value: object) -> frozenset[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list):
+        raise ValueError("must be the name of a task or a list of such names")  # noqa: TRY004 - pydantic's protocol
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"must list names of tasks, and {shown(name)} is none")  # noqa: TRY004 - pydantic's protocol
+        if (problem := name_problem(name)) is not None:
+            raise ValueError(f"names a task that {problem}: {shown(name)}")
+    return frozenset(names)
+
+
+def _some_tasks(value: object) -> frozenset[str] | None:
+    if value is None:
+        return None
+    if value == []:
+        raise ValueError("must name at least one task; leave it out when the server takes every one")
+    return _tasks(value)
+
+
+def _no_tasks(value: object) -> frozenset[str]:
+    return frozenset() if value is None else _tasks(value)
+
+
+class ServerEntry(BaseModel):
+    """A policy server as files have it; further fields are kept and passed on to workers."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    host: Annotated[Name, AfterValidator(_without_blanks)]
+    port: Annotated[int, Field(ge=1, le=65_535)]
+    compatible_task: Annotated[frozenset[str] | None, BeforeValidator(_some_tasks)] = None
+    not_compatible_task: Annotated[frozenset[str], BeforeValidator(_no_tasks)] = frozenset()
+
+
+def servers_of(document: object, source: str) -> dict[str, tuple[ResourceSpec, ...]]:
+    """Return the servers under each name of a document, in its order; the name is their pool.
+
+    Raises:
+        InvalidJobError: listing every rule that the document breaks.
+    """
+    problems = Problems(source)
+    found: dict[str, tuple[ResourceSpec, ...]] = {}
+    if not isinstance(document, dict):
+        problems.add("the document", "must be an object of lists of servers", document)
+        document = {}
+    for name, entries in document.items():
+        if (problem := name_problem(name)) is not None:
+            problems.add("the name of a list of servers", problem, name)
+        elif not isinstance(entries, list) or not entries:
+            problems.add(name, "must be a list of at least one server; leave the name out when it has none", entries)
+        else:
+            found[name] = _servers(name, entries, problems)
+    problems.refuse_if_any()
+    return found
+
+
+def servers_document(servers: Mapping[str, Iterable[ResourceSpec]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the document of named servers, each entry as it was registered."""
+    return {name: [entry_of(server) for server in listed] for name, listed in servers.items()}
+
+
+def entry_of(server: ResourceSpec) -> dict[str, Any]:
+    """Return a server as files have it: as it came, with what the ledger goes by where that is not said."""
+    entry: dict[str, Any] = json.loads(server.body)
+    entry.setdefault("host", server.host)
+    entry.setdefault("port", server.port)
+    for name, tasks in (
+        ("compatible_task", server.compatible_task),
+        ("not_compatible_task", server.not_compatible_task),
+    ):
+        if tasks and not entry.get(name):
+            entry[name] = sorted(tasks)
+    return entry
+
+
+def grouped(servers: Mapping[str, Sequence[ResourceSpec]]) -> dict[str, tuple[ResourceSpec, ...]]:
+    """Return servers in groups of equal constraints, named and numbered as in seed 003: `{name}_{n}`, n from 1."""
+    groups: dict[str, list[ResourceSpec]] = {}
+    for name, listed in servers.items():
+        names: dict[tuple[frozenset[str], frozenset[str]], str] = {}
+        for server in listed:
+            constraints = (server.compatible_task, server.not_compatible_task)
+            group = names.setdefault(constraints, f"{name}_{len(names) + 1}")
+            groups.setdefault(group, []).append(replace(server, pool=group))
+    return {group: tuple(listed) for group, listed in groups.items()}
+
+
+def _servers(pool: str, entries: list[Any], problems: Problems) -> tuple[ResourceSpec, ...]:
+    found: dict[tuple[str, int], ResourceSpec] = {}
+    for position, entry in enumerate(entries):
+        read = problems.checked(ServerEntry, entry, pool, position)
+        if read is None:
+            continue
+        address = (read.host, read.port)
+        if address in found:
+            problems.add(f"{pool}[{position}]", f"{_ONCE}: {read.host}:{read.port} stands before it")
+            continue
+        found[address] = ResourceSpec(
+            pool,
+            read.host,
+            read.port,
+            read.compatible_task or frozenset(),
+            read.not_compatible_task,
+            json.dumps(entry, ensure_ascii=False),
+        )
+    return tuple(found.values())

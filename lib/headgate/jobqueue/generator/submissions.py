@@ -1,0 +1,137 @@
+"""What teams handed in: a folder of files with the scores that they report of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.generator.names import Name, PathPart, name_problem, team_slug
+from headgate.jobqueue.generator.problems import Problems
+from headgate.jobqueue.generator.reading import read_json
+
+_NEXT_STEP: Final = "Name the folder of submissions with --submissions-dir."
+
+
+class Track(StrEnum):
+    """Whether a submission used privileged information; each track has its own ranking."""
+
+    STANDARD = "standard"
+    PRIVILEGED = "privileged"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One submission.
+
+    Attributes:
+        file: its file's name; unique.
+        track: which ranking it is in.
+        team: the team as it calls itself.
+        slug: the team as folders and pools have it.
+        q_score: of all tasks together, as reported by the team.
+        task_scores: task -> q_score, likewise.
+    """
+
+    file: str
+    track: Track
+    team: str
+    slug: str
+    q_score: float
+    task_scores: Mapping[str, float]
+
+
+class _Overall(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    q_score: FiniteFloat
+
+
+class _PerTask(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    q_score: dict[PathPart, FiniteFloat]
+
+
+class SubmissionFile(BaseModel):
+    """A submission as its file has it; further fields are let be."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    team: Name
+    overall_scores: _Overall
+    per_task_scores: _PerTask
+    track: Any = None
+
+
+def read_submissions(folder: Path) -> tuple[Submission, ...]:
+    """Return the submissions of a folder (its `*.json` files), by file name.
+
+    Raises:
+        InvalidJobError: if there is none, or one breaks a rule.
+    """
+    paths = json_files(folder, "submissions", _NEXT_STEP)
+    if not paths:
+        raise InvalidJobError(f"{folder}: holds no .json file of a submission", next_step=_NEXT_STEP)
+    return tuple(submission_of(read_json(path, "submission"), path.name, str(path)) for path in paths)
+
+
+def submission_of(document: object, file: str, source: str) -> Submission:
+    """Return the submission in a document.
+
+    Args:
+        document: what the file holds.
+        file: the file's name, which tells the track.
+        source: the file's path, for messages.
+
+    Raises:
+        InvalidJobError: listing every rule that it breaks.
+    """
+    problems = Problems(source)
+    read = problems.checked(SubmissionFile, document)
+    problems.refuse_if_any()
+    assert read is not None
+    slug = team_slug(read.team)
+    if not slug:
+        problems.add(
+            "team", "must hold a letter or a digit, of which the names of its folder and pool are made", read.team
+        )
+    elif (problem := name_problem(slug)) is not None:
+        problems.add("team", f"is {slug[:40]}… as a folder's name, which {problem}", read.team)
+    problems.refuse_if_any()
+    return Submission(
+        file, _track(file, read.track), read.team, slug, read.overall_scores.q_score, dict(read.per_task_scores.q_score)
+    )
+
+
+def ranked(submissions: Iterable[Submission], track: Track) -> list[Submission]:
+    """Return a track's submissions, the best first; of equal ones the first by file name."""
+    return sorted((s for s in submissions if s.track is track), key=lambda s: (-s.q_score, s.file))
+
+
+def json_files(folder: Path, what: str, next_step: str) -> list[Path]:
+    """Return the `.json` files in a folder by name, without hidden ones.
+
+    Raises:
+        InvalidJobError: if it cannot be read.
+    """
+    try:
+        found = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".json" and not p.name.startswith("."))
+        return [path for path in found if path.is_file()]
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise InvalidJobError(f"folder of {what} {folder} cannot be read: {said}", next_step=next_step) from None
+
+
+def _track(file: str, field: object) -> Track:
+    """The file's name decides, as in seed 003; the field only where the name says nothing."""
+    first = file.partition(".")[0]
+    for said in (first, field):
+        if isinstance(said, str) and said in set(Track):
+            return Track(said)
+    return Track.PRIVILEGED
