@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
-from headgate.jobqueue.port import Changes
+from headgate.jobqueue.port import Changes, Happening
 
 
 def flaw_of(changes: Changes) -> str:
@@ -20,16 +19,27 @@ def flaw_of(changes: Changes) -> str:
     return ""
 
 
-def next_indexes(changes: Changes, known: Mapping[str, int]) -> dict[str, int]:
-    """Return, for the pools whose servers the changes name, a number greater than every index ever used there.
+def completions(changes: Changes) -> dict[str, int]:
+    """Return the entry at which each of the jobs that the changes carry was completed, by job id."""
+    return {
+        entry.job_id: entry.entry
+        for entry in changes.history
+        if entry.what is Happening.COMPLETED
+        and (entry.job_id in changes.changed_jobs or entry.job_id in changes.new_jobs)
+    }
+
+
+def pool_and_index(resource_id: str) -> tuple[str, int]:
+    """Return the pool and the number of a server's id; a pool's name may hold a slash."""
+    pool, _, number = resource_id.rpartition("/")
+    return pool, int(number)
+
+
+def next_indexes(changes: Changes) -> dict[str, int]:
+    """Return, for the pools whose servers the changes name, a number greater than every index that they name.
 
     A server that came and went within one group of changes counts too: its number may stand in the history.
     """
-    grown: dict[str, int] = {}
     used = [(resource.spec.pool, resource.index) for resource in changes.resources.values()]
-    for resource_id in changes.removed_resources:
-        pool, _, number = resource_id.rpartition("/")
-        used.append((pool, int(number)))
-    for pool, index in used:
-        grown[pool] = max(grown.get(pool, known.get(pool, 0)), index + 1)
-    return grown
+    used.extend(map(pool_and_index, changes.removed_resources))
+    return {pool: index + 1 for pool, index in sorted(used)}

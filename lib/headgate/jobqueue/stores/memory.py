@@ -14,7 +14,7 @@ from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.port import Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
 from headgate.jobqueue.resource import Resource
-from headgate.jobqueue.stores.changes import flaw_of, next_indexes
+from headgate.jobqueue.stores.changes import completions, flaw_of, next_indexes
 
 
 class MemoryStore:
@@ -103,10 +103,11 @@ class MemoryReader:
     def finished(self, after: int, limit: int, teams: frozenset[str] | None = None) -> list[FinishedJob]:
         """Return jobs completed after an entry of the history, by that entry; a job completed twice shows once."""
         with self._rows.lock:
-            done = {
-                entry.job_id: entry.entry for entry in self._rows.history if entry.what is Happening.COMPLETED
-            }  # the last one of a job stays
-            found = (FinishedJob(entry, self._rows.jobs[job_id]) for job_id, entry in done.items() if entry > after)
+            found = (
+                FinishedJob(entry, self._rows.jobs[job_id])
+                for job_id, entry in self._rows.completed.items()
+                if entry > after
+            )
             fitting = [one for one in found if one.job.state is JobState.DONE and _is_of(one.job, teams)]
         return sorted(fitting, key=lambda one: one.entry)[:limit]
 
@@ -168,6 +169,7 @@ class _Rows:
     lanes: defaultdict[Lane, _LanePlaces] = field(default_factory=lambda: defaultdict(_LanePlaces))
     resources: dict[str, Resource] = field(default_factory=dict)
     history: list[HistoryEntry] = field(default_factory=list)
+    completed: dict[str, int] = field(default_factory=dict)
     replies: dict[str, Reply] = field(default_factory=dict)
     next_index: dict[str, int] = field(default_factory=dict)
 
@@ -192,11 +194,14 @@ class _Rows:
             self._put(job)
         for job in changes.changed_jobs.values():
             self._put(job)
-        self.next_index.update(next_indexes(changes, self.next_index))
+        for pool, index in next_indexes(changes).items():
+            self.next_index[pool] = max(index, self.next_index.get(pool, 0))
         self.resources.update(changes.resources)
         for resource_id in changes.removed_resources:
             self.resources.pop(resource_id, None)
         self.history.extend(changes.history)
+        for job_id, entry in completions(changes).items():
+            self.completed[job_id] = entry
         self.replies.update(changes.replies)
         if (before := changes.forget_replies_before) is not None:
             self.replies = {key: reply for key, reply in self.replies.items() if reply.at >= before}

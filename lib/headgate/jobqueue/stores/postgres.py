@@ -1,0 +1,192 @@
+"""A store in a PostgreSQL database, in a schema of its own, `headgate_jobqueue`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any, Final, Self
+
+import psycopg
+
+from headgate.core import redacted
+from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
+from headgate.jobqueue.job import Job, Lane, Place
+from headgate.jobqueue.port import Changes, Reply, Snapshot
+from headgate.jobqueue.stores import reading
+from headgate.jobqueue.stores.arrays import columns_of, texts
+from headgate.jobqueue.stores.changes import flaw_of
+from headgate.jobqueue.stores.postgres_connection import Address, connected
+from headgate.jobqueue.stores.rows import Row, job_of_row, storable_text
+from headgate.jobqueue.stores.statements import statements
+from headgate.jobqueue.stores.versions import check_version, steps_from
+from headgate.jobqueue.stores.writing import Batch, batches_of
+
+_LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
+"""PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
+
+_Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresStore:
+    """A `Store` in one PostgreSQL database, owned through a lock of the very connection that writes.
+
+    A lost connection therefore loses the lock, and what it had not committed; `own` connects again. A pooler between
+    them has to keep one server connection for one client connection (session pooling).
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._db: _Connection | None = None
+
+    def own(self, owner: str) -> Self:
+        """Become the only ledger that writes here, creating or migrating tables as needed.
+
+        Raises:
+            StoreInUseError: when another process owns it, or this one already does.
+            StoreFailedError: when the database cannot be reached or written, or is newer than this Headgate.
+        """
+        if self._db is not None:
+            raise StoreInUseError(f"The job queue in {self._address} is served by this process already")
+        with self._failing("opened"):
+            db = connected(self._address, f"headgate jobqueue: {owner}", writes=True)
+            try:
+                self._take_ownership(db)
+                _migrate(db, str(self._address))
+            except BaseException:
+                db.close()
+                raise
+            self._db = db
+        return self
+
+    def load(self) -> Snapshot:
+        """Return what a ledger starts from."""
+        with self._failing("read"), self._connection().transaction():
+            # The connection is told to use indexes wherever it can; the counts need every row.
+            self._connection().execute("SET LOCAL enable_seqscan = on")
+            return reading.snapshot(self._select)
+
+    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """Return those of the jobs that exist, by id."""
+        asked = texts([storable_text(job_id) for job_id in job_ids])
+        jobs = map(job_of_row, self._select("jobs_by_id", {"job_ids": asked}))
+        return {job.job_id: job for job in jobs}
+
+    def pending(self, lane: Lane, after: Place | None, limit: int) -> list[Job]:
+        """Return up to `limit` pending jobs of a lane behind a place (None: from the first), by place."""
+        return reading.pending(self._select, lane, after, limit)
+
+    def reply(self, key: str) -> Reply | None:
+        """Return the remembered reply of a key."""
+        return reading.reply(self._select, key)
+
+    def commit(self, changes: Changes) -> None:
+        """Write all changes durably, or none.
+
+        Raises:
+            StoreFailedError: when they could not be written, or it is not known whether they were.
+        """
+        if flaw := flaw_of(changes):
+            raise StoreFailedError(f"The job queue in {self._address} refused the changes: {flaw}")
+        batches = batches_of(changes)
+        with self._failing("written"):
+            _write(self._connection(), batches)
+
+    def reader(self) -> reading.SqlReader:
+        """Return a reader with a connection of its own.
+
+        Raises:
+            StoreFailedError: when the database cannot be reached, or has no job queue or one of another version.
+        """
+        lock = Lock()  # one connection, which threads of a server share
+        with self._failing("opened"):
+            db = connected(self._address, "headgate jobqueue: reader", writes=False)
+            try:
+                check_version(_version_of(db), "postgres", str(self._address))
+            except BaseException:
+                db.close()
+                raise
+
+        def select(name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+            nonlocal db
+            with lock, self._failing("read"):
+                if db.broken:  # a restart of the database; a listing changes nothing, so a new connection will do
+                    db = connected(self._address, "headgate jobqueue: reader", writes=False)
+                return _selected(db, name, parameters, filters)
+
+        return reading.SqlReader(select, lambda: db.close())  # noqa: PLW0108 - it may be another one by then
+
+    def close(self) -> None:
+        """Give ownership and the connection up; legal twice."""
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(psycopg.Error):
+                db.close()
+
+    def _take_ownership(self, db: _Connection) -> None:
+        try:
+            with db.transaction():
+                db.execute("SELECT set_config('lock_timeout', %s, true)", (_LAST_OWNER_GONE_WITHIN_MS,))
+                _selected(db, "take_ownership", {})
+        except psycopg.errors.LockNotAvailable as error:
+            holders = _selected(db, "holder", {})
+            holder = "{} (from {}, server process {})".format(*holders[0]) if holders else "a process that just ended"
+            raise StoreInUseError(f"The job queue in {self._address} is served by {holder}") from error
+
+    def _connection(self) -> _Connection:
+        if self._db is None:
+            raise StoreFailedError(
+                f"The job queue in {self._address} is not owned", next_step="Call `own` before reading or writing it."
+            )
+        return self._db
+
+    def _select(self, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        with self._failing("read"):
+            return _selected(self._connection(), name, parameters, filters)
+
+    @contextmanager
+    def _failing(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            if self._db is not None and self._db.closed:
+                self.close()  # the lock went with the connection
+            what = redacted(" ".join(str(error).split()))
+            raise StoreFailedError(f"The job queue in {self._address} could not be {done}: {what}") from error
+
+
+def _migrate(db: _Connection, place: str) -> None:
+    db.execute("CREATE SCHEMA IF NOT EXISTS headgate_jobqueue")
+    for step in steps_from(_version_of(db), "postgres", place):
+        with db.transaction():
+            db.execute(step.sql)
+            recorded = {"version": step.version, "name": step.name, "applied_at": time.time()}
+            db.execute(statements("postgres")["record_version"], recorded)
+
+
+def _version_of(db: _Connection) -> int:
+    named = statements("postgres")
+    ((has_tables,),) = _rows(db, named["has_tables"])
+    return int(_rows(db, named["version"])[0][0]) if has_tables else 0
+
+
+def _selected(db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+    return _rows(db, statements("postgres", filters)[name], parameters)
+
+
+def _rows(db: _Connection, sql: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
+    return db.execute(sql, parameters).fetchall()
+
+
+def _write(db: _Connection, batches: Sequence[Batch]) -> None:
+    """Send all batches at once, look at what they matched, and commit: two ways to the server and back."""
+    named = statements("postgres")
+    with db.pipeline() as pipeline, db.transaction():
+        sent = [(one, db.execute(named[one.statement], columns_of(one.rows), prepare=True)) for one in batches]
+        pipeline.sync()
+        for batch, cursor in sent:
+            if batch.must_match and cursor.rowcount != len(batch.rows):
+                raise StoreFailedError(
+                    f"{len(batch.rows)} jobs were to be changed, and {cursor.rowcount} of them are in the database"
+                )

@@ -1,0 +1,49 @@
+-- What both dialects read alike. One statement per name; {name} stands for the statement of that name.
+
+-- name: job_columns
+job_id, team, task, instance, pool, resource_type, payload, descending_priority, max_attempts, seq, submitted_at,
+state, epoch, failures, lease_id, worker, lease_s, claimed_at, finished_at, last_error, result, result_ref, checksum
+
+-- name: version
+SELECT max(version) FROM migrations;
+
+-- name: record_version
+INSERT INTO migrations (version, name, applied_at) VALUES (:version, :name, :applied_at);
+
+-- name: counts
+SELECT team, pool, task, state, count(*) FROM jobs GROUP BY team, pool, task, state;
+
+-- name: in_progress
+SELECT {job_columns} FROM jobs WHERE state = 'in_progress' ORDER BY seq;
+
+-- name: resources
+SELECT pool, host, port, compatible_task, not_compatible_task, body, number, state, epoch, lease_id, job_id, worker,
+       lease_s, reserved_at, note
+FROM resources;
+
+-- name: next_indexes
+SELECT pool, next_index FROM pools;
+
+-- name: last_numbers
+SELECT (SELECT coalesce(max(seq), -1) FROM jobs), (SELECT coalesce(max(entry), -1) FROM history);
+
+-- name: pending
+SELECT {job_columns} FROM jobs
+WHERE state = 'pending' AND team = :team AND pool = :pool AND task = :task
+  AND (descending_priority, failures, seq) > (CAST(:descending_priority AS bigint), CAST(:failures AS bigint), CAST(:seq AS bigint))
+ORDER BY descending_priority, failures, seq LIMIT :limit;
+
+-- name: reply
+SELECT key, fingerprint, status, body, at FROM replies WHERE key = :key;
+
+-- name: listed_jobs
+SELECT {job_columns} FROM jobs WHERE seq > :after {filters} ORDER BY seq LIMIT :limit;
+
+-- name: finished
+SELECT completed_entry, {job_columns} FROM jobs
+WHERE completed_entry >= 0 AND completed_entry > :after AND state = 'done' {filters}
+ORDER BY completed_entry LIMIT :limit;
+
+-- name: history
+SELECT entry, at, what, job_id, epoch, lease_id, worker, resource_id, note FROM history
+WHERE entry > :after {filters} ORDER BY entry LIMIT :limit;

@@ -1,0 +1,119 @@
+"""Rows of the SQL stores: plain tuples in the order of the statements' columns, and the values they become."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from headgate.jobqueue.job import Job, JobSpec, JobState
+from headgate.jobqueue.port import Happening, HistoryEntry, Reply
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+
+Row = tuple[Any, ...]
+
+NOT_COMPLETED: Final = -1
+"""Stands in `completed_entry` of a job that was never completed: entries of the history start at 0."""
+
+# Looked up, not called: an enum's call takes ten times as long, and a listing has a thousand rows.
+_JOB_STATES: Final = {state.value: state for state in JobState}
+_HAPPENINGS: Final = {happening.value: happening for happening in Happening}
+
+
+def row_of_new_job(job: Job, completed_entry: int) -> Row:
+    """Return the whole row of a job."""
+    spec = job.spec
+    return (
+        spec.job_id, spec.team, spec.task, spec.instance, spec.pool, spec.resource_type, spec.payload, -spec.priority,
+        spec.max_attempts, job.seq, job.submitted_at, job.state.value, job.epoch, job.failures, job.lease_id,
+        job.worker, job.lease_s, job.claimed_at, job.finished_at, job.last_error, job.result, job.result_ref,
+        job.checksum, completed_entry,
+    )  # fmt: skip
+
+
+def row_of_changed_job(job: Job, completed_entry: int) -> Row:
+    """Return what of a job can change, behind its `seq`."""
+    return (
+        job.seq, job.state.value, job.epoch, job.failures, job.lease_id, job.worker, job.lease_s, job.claimed_at,
+        job.finished_at, job.last_error, job.result, job.result_ref, job.checksum, completed_entry,
+    )  # fmt: skip
+
+
+def row_of_history(entry: HistoryEntry) -> Row:
+    """Return the row of an entry of the history."""
+    return (
+        entry.entry, entry.at, entry.what.value, entry.job_id, entry.epoch, entry.lease_id, entry.worker,
+        entry.resource_id, entry.note,
+    )  # fmt: skip
+
+
+def row_of_resource(resource: Resource) -> Row:
+    """Return the row of a server."""
+    spec = resource.spec
+    return (
+        spec.pool, spec.host, spec.port, _text_of(spec.compatible_task), _text_of(spec.not_compatible_task), spec.body,
+        resource.index, resource.state.value, resource.epoch, resource.lease_id, resource.job_id, resource.worker,
+        resource.lease_s, resource.reserved_at, resource.note,
+    )  # fmt: skip
+
+
+def row_of_reply(reply: Reply) -> Row:
+    """Return the row of a remembered reply."""
+    return (reply.key, reply.fingerprint, reply.status, reply.body, reply.at)
+
+
+def job_of_row(row: Row) -> Job:
+    """Return the job of a row of `job_columns`."""
+    spec = JobSpec(row[0], row[1], row[2], row[3], row[4], row[5], row[6], -row[7], row[8])
+    return Job(spec, row[9], row[10], _JOB_STATES[row[11]], *row[12:23])
+
+
+def history_of_row(row: Row) -> HistoryEntry:
+    """Return the entry of a row of the history."""
+    return HistoryEntry(row[0], row[1], _HAPPENINGS[row[2]], *row[3:])
+
+
+def resource_of_row(row: Row) -> Resource:
+    """Return the server of a row."""
+    pool, host, port, compatible, not_compatible, body, index, state, *rest = row
+    spec = ResourceSpec(pool, host, port, _tasks_of(compatible), _tasks_of(not_compatible), body)
+    return Resource(spec, index, ResourceState(state), *rest)
+
+
+def storable(rows: list[Row]) -> list[Row]:
+    """Return the rows with U+FFFD in place of NUL and of halves of surrogate pairs, which no database takes.
+
+    The texts of a column are looked at as one: looking at each would take as long as writing them.
+    """
+    texts = ("".join(column) for column in zip(*rows, strict=True) if isinstance(column[0], str))
+    if all(_is_storable(text) for text in texts):
+        return rows
+    return [tuple(storable_text(value) if isinstance(value, str) else value for value in row) for row in rows]
+
+
+def storable_text(text: str) -> str:
+    """Return a text with U+FFFD in place of what no database takes."""
+    if _is_storable(text):
+        return text
+    # Surrogates pass through UTF-16 where they make a pair, and are replaced where they do not.
+    return text.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _is_storable(text: str) -> bool:
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text_of(tasks: frozenset[str]) -> str:
+    return orjson.dumps(sorted(map(storable_text, tasks))).decode()
+
+
+def _tasks_of(text: str) -> frozenset[str]:
+    return frozenset(orjson.loads(text))

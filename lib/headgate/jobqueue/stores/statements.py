@@ -1,0 +1,64 @@
+"""The SQL of the stores, by name, and the steps that lead from an empty database to the newest tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final, Literal
+
+Dialect = Literal["sqlite", "postgres"]
+
+_PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the tables.
+
+    Attributes:
+        version: its number, from 1 without gaps.
+        name: what it brings.
+        sql: statements, run in one transaction.
+    """
+
+    version: int
+    name: str
+    sql: str
+
+
+@cache
+def statements(dialect: Dialect, filters: str = "") -> Mapping[str, str]:
+    """Return the statements of a dialect by their names, with `:parameter` in the form that its driver reads.
+
+    Args:
+        dialect: which database reads them.
+        filters: conditions that take the place of `{filters}` in those which have it.
+    """
+    found = _named("reading.sql") | _named(f"{dialect}.sql")
+    columns = found["job_columns"]
+    whole = {name: sql.replace("{job_columns}", columns).replace("{filters}", filters) for name, sql in found.items()}
+    if dialect == "sqlite":
+        return whole
+    return {name: _PARAMETER.sub(r"%(\1)s", sql) for name, sql in whole.items()}
+
+
+@cache
+def migrations(dialect: Dialect) -> tuple[Migration, ...]:
+    """Return the steps of a dialect in order."""
+    folder = resources.files(__package__).joinpath("migrations", dialect)
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return tuple(_migration(file.name, file.read_text(encoding="utf-8")) for file in files)
+
+
+def _migration(file_name: str, sql: str) -> Migration:
+    number, _, name = file_name.removesuffix(".sql").partition("_")
+    return Migration(version=int(number), name=name, sql=sql)
+
+
+def _named(file_name: str) -> dict[str, str]:
+    text = resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8")
+    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
