@@ -1,0 +1,173 @@
+"""The read-only page: jobs by state, teams by tasks, policy servers and who waits for them, dead jobs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Final
+
+import jinja2
+
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.wire import JobOut, LaneOut, PoolOut, ResourceOut, StatisticsOut
+
+REFRESH_S: Final = 5
+"""How often an open page asks again."""
+
+_SHADES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """What the page shows.
+
+    Attributes:
+        statistics: counts, pools and lanes, as far as the reader may see them.
+        servers: every policy server that the reader may see.
+        dead: the latest dead jobs.
+        at: wall time, seconds since the epoch.
+        title: of the page.
+    """
+
+    statistics: StatisticsOut
+    servers: Sequence[ResourceOut]
+    dead: Sequence[JobOut]
+    at: float
+    title: str = "Job queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Jobs of one team at one task; all pools together.
+
+    Attributes:
+        total: all of them.
+        done: completed ones.
+        dead: given up ones.
+        in_progress: running ones.
+        is_served: whether an open server, or no server at all, is what they need.
+    """
+
+    total: int = 0
+    done: int = 0
+    dead: int = 0
+    in_progress: int = 0
+    is_served: bool = True
+
+    def plus(self, lane: LaneOut) -> Cell:
+        """Return this cell with a lane's jobs added."""
+        return Cell(
+            self.total + lane.pending + lane.in_progress + lane.done + lane.dead,
+            self.done + lane.done,
+            self.dead + lane.dead,
+            self.in_progress + lane.in_progress,
+            self.is_served and (lane.is_served or not lane.pending),
+        )
+
+    @property
+    def shade(self) -> int:
+        """How much is done, 0 to 10; only a cell that is whole has 10."""
+        return self.done * _SHADES // self.total if self.total else 0
+
+    @property
+    def words(self) -> str:
+        """The cell as a sentence, for whoever hovers or listens."""
+        unserved = "" if self.is_served else "; no open server serves them"
+        return f"{self.done} of {self.total} done, {self.in_progress} in progress, {self.dead} dead{unserved}"
+
+
+def page_html(data: PageData) -> str:
+    """Return the page as HTML that needs nothing else: no script, no other file."""
+    return _template().render(
+        data=data,
+        states=_states(data.statistics),
+        tasks=sorted({lane.task for lane in data.statistics.lanes}),
+        heat=heat_of(data.statistics.lanes),
+        servers=_by_pool(data.servers),
+        pools=data.statistics.pools,
+        style=_style(),
+        refresh_s=REFRESH_S,
+        at=datetime.fromtimestamp(data.at, UTC),
+        ago=lambda wall: _ago(data.at - wall) if wall else "",
+    )
+
+
+def page_policy() -> str:
+    """Return the content security policy of the page: its own style, nothing else."""
+    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def heat_of(lanes: Sequence[LaneOut]) -> dict[str, dict[str, Cell]]:
+    """Return team -> task -> cell, both by name."""
+    heat: dict[str, dict[str, Cell]] = {}
+    for lane in sorted(lanes, key=lambda lane: (lane.team, lane.task)):
+        cells = heat.setdefault(lane.team, {})
+        cells[lane.task] = cells.get(lane.task, Cell()).plus(lane)
+    return heat
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One state's part of the bar of all jobs."""
+
+    state: JobState
+    jobs: int
+    start: float
+    width: float
+
+
+def _states(statistics: StatisticsOut) -> list[_Part]:
+    order = (JobState.DONE, JobState.IN_PROGRESS, JobState.PENDING, JobState.DEAD)
+    total = max(sum(statistics.jobs.values()), 1)
+    parts: list[_Part] = []
+    start = 0.0
+    for state in order:
+        jobs = statistics.jobs.get(state, 0)
+        width = 100 * jobs / total
+        parts.append(_Part(state, jobs, start, width))
+        start += width
+    return parts
+
+
+def _by_pool(servers: Sequence[ResourceOut]) -> dict[str, list[ResourceOut]]:
+    found: dict[str, list[ResourceOut]] = {}
+    for server in sorted(servers, key=lambda server: (server.pool, server.index)):
+        found.setdefault(server.pool, []).append(server)
+    return found
+
+
+def _use(pool: PoolOut) -> str:
+    return f"{100 * pool.busy / pool.servers:.0f} %" if pool.servers else "–"
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} s ago"
+
+
+@cache
+def _style() -> str:
+    return _text("page.css")
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["use"] = _use
+    return environment.from_string(_text("page.html"))
+
+
+def _text(name: str) -> str:
+    return resources.files("headgate.jobqueue.server").joinpath("templates").joinpath(name).read_text(encoding="utf-8")
