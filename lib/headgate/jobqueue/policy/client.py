@@ -1,0 +1,178 @@
+"""The client of a policy server for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from headgate.jobqueue.policy.address import policy_url
+from headgate.jobqueue.policy.dialogue import Action, Dialogue
+from headgate.jobqueue.policy.errors import PolicyTimeoutError
+from headgate.jobqueue.policy.failures import lost, not_open, not_opened
+from headgate.jobqueue.policy.lease import PolicyLease
+from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES
+
+OPEN_TIMEOUT_S: Final = 30.0
+"""Until the metadata is there: a server that has just been started may still load its weights."""
+
+ACT_TIMEOUT_S: Final = 300.0
+"""Per action: the first one of many policies compiles for minutes."""
+
+CLOSE_TIMEOUT_S: Final = 2.0
+"""A server that does not say goodbye is not waited for."""
+
+
+class PolicyClient:
+    """A connection to one policy server, for one episode at a time.
+
+    Owned by one task. Any failure or cancellation closes the connection and never opens it again by itself: a late
+    answer would be taken for the next one, and a new connection has a policy without memory of the episode.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        lease: PolicyLease | None = None,
+        open_timeout_s: float = OPEN_TIMEOUT_S,
+        act_timeout_s: float = ACT_TIMEOUT_S,
+    ) -> None:
+        self._url = policy_url(host, port)
+        self._lease = lease
+        self._open_timeout_s = open_timeout_s
+        self._act_timeout_s = act_timeout_s
+        self._connection: ClientConnection | None = None
+        self._dialogue: Dialogue | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._url
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the server said of itself.
+
+        Raises:
+            PolicyLostError: when not connected.
+        """
+        if self._dialogue is None:
+            raise not_open(self._url)
+        return self._dialogue.metadata
+
+    async def connect(self) -> None:
+        """Open the connection, anew if there was one, and read the server's metadata.
+
+        Raises:
+            PolicyUnreachableError: if no policy server answers in time.
+            PolicyRefusedError: if it is busy or the lease is an old one.
+            PolicyFailedError: if it reports an error in place of its metadata.
+            MalformedMessageError: if its metadata cannot be read.
+        """
+        await self.close()
+        headers = self._lease.headers if self._lease is not None else None
+        try:
+            async with asyncio.timeout(self._open_timeout_s):
+                self._connection = await connect(
+                    self._url,
+                    additional_headers=headers,
+                    compression=None,
+                    max_size=MAX_MESSAGE_BYTES,
+                    open_timeout=None,  # the timeout above holds for handshake and metadata together
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    ping_interval=None,  # openpi's servers do not answer pings while the policy computes
+                    proxy=None,
+                )
+                frame = await self._connection.recv()
+            self._dialogue = Dialogue(frame)
+        except (OSError, UnicodeError, WebSocketException) as error:
+            self._abandon()
+            raise not_opened(self._url, error) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    async def reset(self) -> None:
+        """Begin an episode; connects first when there is no connection.
+
+        Raises:
+            PolicyError: as `connect`, or when the connection is lost.
+        """
+        if self._dialogue is None:
+            await self.connect()
+        async with self._talking() as (connection, dialogue):
+            await connection.send(dialogue.reset())
+
+    async def act(self, observation: Mapping[str, Any]) -> Action:
+        """Return the policy's action for an observation.
+
+        Raises:
+            PolicyFailedError: if the policy failed, with its traceback as `report`, or answered no action.
+            PolicyTimeoutError: if it took too long.
+            PolicyLostError: if the connection ended, or was not open.
+            PolicyRefusedError: if the server was given to a newer reservation.
+            MalformedMessageError: if observation or answer cannot travel.
+        """
+        async with self._talking() as (connection, dialogue):
+            await connection.send(dialogue.observe(observation))
+            while (action := dialogue.read(await connection.recv())) is None:
+                pass
+            return action
+
+    async def update_host(self, host: str, port: int, *, lease: PolicyLease | None = None) -> None:
+        """Go to another server: closes the connection; the next `reset` or `connect` opens the new one.
+
+        Raises:
+            PolicyUnreachableError: if nothing can be at the address; nothing is changed.
+        """
+        url = policy_url(host, port)
+        await self.close()
+        self._url, self._lease = url, lease
+
+    async def close(self) -> None:
+        """Close the connection; legal twice and before `connect`."""
+        connection, self._connection, self._dialogue = self._connection, None, None
+        if connection is not None:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def _talking(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
+        """Give the open connection for one exchange, and end it when the exchange does not end well."""
+        if self._connection is None or self._dialogue is None:
+            raise not_open(self._url)
+        try:
+            async with asyncio.timeout(self._act_timeout_s):
+                yield self._connection, self._dialogue
+        except ConnectionClosed as error:
+            self._abandon()
+            raise lost(self._url, error) from error
+        except TimeoutError as error:
+            self._abandon()
+            raise PolicyTimeoutError(
+                f"the policy server at {self._url} did not answer within {self._act_timeout_s:g} s"
+            ) from error
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """End the connection at once, without goodbye; needs no await, so that it works while being cancelled."""
+        connection, self._connection, self._dialogue = self._connection, None, None
+        if connection is not None:
+            connection.transport.abort()

@@ -1,0 +1,209 @@
+"""A policy server: a policy behind a websocket, as openpi and BEHAVIOR-1K serve theirs, with fencing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import traceback
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.policy.dialogue import Action
+from headgate.jobqueue.policy.errors import MalformedMessageError
+from headgate.jobqueue.policy.failures import BUSY_CODE, SUPERSEDED_CODE
+from headgate.jobqueue.policy.lease import read_lease
+from headgate.jobqueue.policy.seat import Busy, Seat, Stale, TakesOver
+from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES, decode, encode
+
+HEALTH_PATH: Final = "/healthz"
+CLOSE_TIMEOUT_S: Final = 2.0
+PING_INTERVAL_S: Final = 30.0
+PING_TIMEOUT_S: Final = 120.0
+"""A client whose machine is gone frees the server after these two; a simulator that computes for long still pongs."""
+
+_MAX_REASON_CHARS: Final = 120
+"""A close frame holds 123 bytes of reason."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Policy(Protocol):
+    """What a policy server serves. Called from one thread at a time, never the event loop's."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What clients are told first: at least `policy`, its name."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the episode."""
+        ...
+
+    def act(self, observation: Mapping[str, Any]) -> Action:
+        """Return the action for an observation; whatever it raises goes to the client as a traceback."""
+        ...
+
+
+class PolicyServer:
+    """Serves one policy to one client at a time, from `async with` on.
+
+    The metadata comes first on each connection. A message with the key `reset` begins an episode and is not answered;
+    any other one is an observation, answered by a map with `action`. An error is answered by text and the end of the
+    connection. `GET /healthz` on the same port answers `OK`. Who is let in says `Seat`: a refusal is HTTP 409 (an old
+    lease) or 503 (busy); a client whose reservation is over is cut off with close code 4409.
+    """
+
+    def __init__(self, policy: Policy, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._policy = policy
+        self._host = host
+        self._port = port
+        self._server: Server | None = None
+        self._seat = Seat()
+        self._seated: ServerConnection | None = None
+        self._visits = itertools.count(1)
+        self._policy_free = asyncio.Lock()  # held while a visit uses the policy; the next one waits for a running act
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._is_stopping = False
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The address of its websocket."""
+        return f"ws://[{self._host}]:{self._port}" if ":" in self._host else f"ws://{self._host}:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        """Listen.
+
+        Raises:
+            InvalidInputError: if the address cannot be listened on.
+        """
+        try:
+            self._server = await serve(
+                self._visited,
+                self._host,
+                self._port,
+                process_request=self._asked,
+                compression=None,
+                max_size=MAX_MESSAGE_BYTES,
+                ping_interval=PING_INTERVAL_S,
+                ping_timeout=PING_TIMEOUT_S,
+                close_timeout=CLOSE_TIMEOUT_S,
+            )
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise InvalidInputError(
+                f"cannot listen on {self._host}:{self._port}: {getattr(error, 'strerror', None) or error}",
+                next_step="Choose another --port or --host.",
+            ) from None
+        self._port = next(iter(self._server.sockets)).getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self, grace_s: float = 0.0) -> None:
+        """Take no new client, give the running episode `grace_s` to end, then close; legal twice."""
+        self._is_stopping = True
+        if grace_s > 0:
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._empty.wait()
+            except TimeoutError:
+                _log.warning("the episode was cut off: it did not end within %g s", grace_s)
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    def _asked(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Answer what is no websocket, and refuse before the handshake who would not be let in."""
+        if self._is_stopping:
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "the policy server is stopping\n")
+        if request.path == HEALTH_PATH:
+            return connection.respond(HTTPStatus.OK, "OK\n")
+        try:
+            answer = self._seat.ask(read_lease(request.headers))
+        except MalformedMessageError as error:
+            return connection.respond(HTTPStatus.BAD_REQUEST, f"{error}\n")
+        match answer:
+            case Stale(why):
+                return connection.respond(HTTPStatus.CONFLICT, f"{why}\n")
+            case Busy(why):
+                return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n")
+        return None
+
+    async def _visited(self, connection: ServerConnection) -> None:
+        """Serve one connection; its place may have gone to another one during the handshake, so it is asked again."""
+        request = connection.request
+        lease = read_lease(request.headers) if request is not None else None
+        answer, visit, previous = self._seat.ask(lease), next(self._visits), self._seated
+        if isinstance(answer, Stale | Busy):
+            code = SUPERSEDED_CODE if isinstance(answer, Stale) else BUSY_CODE
+            await connection.close(code, answer.why[:_MAX_REASON_CHARS])
+            return
+        self._seat.take(visit, lease)
+        self._seated = connection
+        self._empty.clear()
+        try:
+            if isinstance(answer, TakesOver) and previous is not None:
+                newer = f"epoch {lease.epoch}" if lease is not None else "another client"
+                await previous.close(SUPERSEDED_CODE, f"{newer} has this server now")
+            async with self._policy_free:
+                await self._serve(connection)
+        finally:
+            self._seat.leave(visit)
+            if self._seat.visit is None:
+                self._seated = None
+                self._empty.set()
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        try:
+            await asyncio.to_thread(self._policy.reset)
+            await connection.send(encode(self._policy.metadata))
+            async for frame in connection:
+                answer = await self._answer(frame)
+                if answer is not None:
+                    await connection.send(answer)
+        except ConnectionClosed as closed:
+            _log.info("a client is gone: %s", closed)
+        except MalformedMessageError as error:
+            await _fail(connection, f"{type(error).__name__}: {error}", CloseCode.INVALID_DATA)
+        except Exception:  # noqa: BLE001 — a policy raises what it likes; log and client get its traceback
+            _log.exception("the policy failed; its client gets the traceback")
+            await _fail(connection, traceback.format_exc(), CloseCode.INTERNAL_ERROR)
+
+    async def _answer(self, frame: str | bytes) -> bytes | None:
+        if isinstance(frame, str):
+            raise MalformedMessageError(f"messages are binary (got the text {frame!r:.80})")
+        message = decode(frame)
+        if "reset" in message:
+            await asyncio.to_thread(self._policy.reset)
+            return None
+        began = time.perf_counter()
+        action = await asyncio.to_thread(self._policy.act, message)
+        took_ms = (time.perf_counter() - began) * 1000
+        return encode({"action": action, "server_timing": {"infer_ms": took_ms}})
+
+
+async def _fail(connection: ServerConnection, report: str, code: CloseCode) -> None:
+    """Send what went wrong as text, then end the connection."""
+    try:
+        await connection.send(report)
+    except ConnectionClosed:
+        return  # nobody is left to be told; the log has it
+    await connection.close(code, "what went wrong is in the frame before")

@@ -1,0 +1,107 @@
+"""A small real simulator: an agent walks through a grid from subgoal to subgoal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.jobqueue.policy.dialogue import Action
+from headgate.jobqueue.policy.errors import PolicyFailedError
+from headgate.jobqueue.policy.grid import STEPS, Cell, Grid, draw_grid
+
+NAME: Final = "headgate-grid-1"
+"""Of this simulator in results; the number changes when the same task would give another world."""
+
+LEFT, RIGHT, FORWARD = range(3)
+"""The actions."""
+
+FREE, WALL, SUBGOAL, AGENT = range(4)
+"""What the first channel of the image says is in a cell."""
+
+
+class GridSimulation:
+    """One instance, loaded. Owned by one episode.
+
+    Invariant: `reached` only grows, and the episode is over when it is the number of subgoals.
+
+    An observation has
+    - `image`: uint8 (side, side, 3): what is in a cell; the number of a subgoal from 1, else 0; 1 where a subgoal has
+      been reached, else 0;
+    - `position`: int64 (2,), row and column of the agent;
+    - `direction`: int64, where it looks: 0 east, 1 south, 2 west, 3 north;
+    - `goal`: int64 (2,), row and column of the next subgoal (of the last one when all are reached);
+    - `step`: how many steps were taken.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid: Final = grid
+        self.steps = 0
+        self.reached = 0
+        self._position: Cell = grid.start
+        self._direction = grid.direction
+
+    @property
+    def is_over(self) -> bool:
+        """True when every subgoal is reached."""
+        return self.reached == len(self.grid.subgoals)
+
+    @property
+    def q_score(self) -> float:
+        """The share of the subgoals that were reached, in their order; how fast does not matter."""
+        return self.reached / len(self.grid.subgoals)
+
+    def observation(self) -> dict[str, Any]:
+        """Return what the policy sees now."""
+        goal = self.grid.subgoals[min(self.reached, len(self.grid.subgoals) - 1)]
+        return {
+            "image": self._image(),
+            "position": np.array(self._position, dtype=np.int64),
+            "direction": np.int64(self._direction),
+            "goal": np.array(goal, dtype=np.int64),
+            "step": self.steps,
+        }
+
+    def step(self, action: Action) -> None:
+        """Do what the policy says: 0 turns left, 1 turns right, 2 goes forward unless a wall is there.
+
+        Raises:
+            PolicyFailedError: if the action is none of these.
+        """
+        move = _move(action)
+        self.steps += 1
+        if move == FORWARD:
+            self._go()
+        else:
+            self._direction = (self._direction + (1 if move == RIGHT else -1)) % len(STEPS)
+
+    def _go(self) -> None:
+        row, column = STEPS[self._direction]
+        ahead = (self._position[0] + row, self._position[1] + column)
+        if self.grid.walls[ahead]:
+            return
+        self._position = ahead
+        if not self.is_over and ahead == self.grid.subgoals[self.reached]:
+            self.reached += 1
+
+    def _image(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        image = np.zeros((*self.grid.walls.shape, 3), dtype=np.uint8)
+        image[..., 0] = np.where(self.grid.walls, WALL, FREE)
+        for number, cell in enumerate(self.grid.subgoals, start=1):
+            image[cell] = (SUBGOAL, number, number <= self.reached)
+        image[(*self._position, 0)] = AGENT
+        return image
+
+
+def load_simulation(task: str, instance: str) -> GridSimulation:
+    """Return an instance ready for its first step: the part of an evaluation that needs no policy server."""
+    return GridSimulation(draw_grid(task, instance))
+
+
+def _move(action: Action) -> int:
+    if action.size != 1 or action.item() not in (LEFT, RIGHT, FORWARD):
+        raise PolicyFailedError(
+            f"an action of {NAME} must be one number: 0, 1 or 2 (got {action.tolist()!r:.80})",
+            next_step="Serve a policy that was made for this simulator.",
+        )
+    return int(action.item())
