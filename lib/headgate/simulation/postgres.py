@@ -118,7 +118,7 @@ class PrivatePostgres:
             self._port = 0
             if "could not bind" not in self._last_lines():
                 break
-        raise PostgresFailedError(f"the PostgreSQL server did not start:\n{self._last_lines()}\n")
+        raise PostgresFailedError(f"the PostgreSQL server did not start and said:\n{self._last_lines()}")
 
     def __enter__(self) -> Self:
         """Make and start the server.
@@ -171,7 +171,7 @@ class PrivatePostgres:
         )
         password.unlink()
         if ended.returncode != 0:
-            raise PostgresFailedError(f"initdb failed:\n{ended.stdout}\n")
+            raise PostgresFailedError(f"initdb failed and said:\n{ended.stdout.strip()}")
 
     def _launch(self) -> subprocess.Popen[bytes]:
         settings = {

@@ -38,7 +38,7 @@ class PostgresFailedError(HeadgateError):
 
     code = "postgres_failed"
     exit_code = 3
-    next_step = "The lines above are the server's own; mend what they name."
+    next_step = "The words are the server's own: mend what they name."
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def usable_binaries(folder: Path, account: Account, spare: Path) -> Path:
 
 
 def _copied_wheel(package: Path, folder: Path, spare: Path) -> Path:
-    unused = shutil.ignore_patterns("include", "pkgconfig", "*.a", "pg_*", "pgbench", "psql", "__pycache__")
+    unused = shutil.ignore_patterns("include", "pkgconfig", "*.a", "__pycache__")
     version = folder.parent.relative_to(package)
     shutil.copytree(package / version, spare / _WHEEL / version, ignore=unused, symlinks=True)
     for libraries in (package.with_name(f"{_WHEEL}.libs"), package / ".dylibs"):
