@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate.core.errors import InvalidInputError, MissingExtraError
+from headgate.core.errors import MissingExtraError
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.tokens import Scope, Token
 
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 _BUSY_S: Final = 10.0
 """The queue's own transactions last milliseconds; a command waits this long for its turn."""
+
+_IMPATIENT: Final = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "5000",
+}
+"""A machine that is gone is noticed within seconds: requests wait for the reading of tokens."""
 
 _Run: TypeAlias = Callable[..., Sequence[Sequence[Any]]]
 
@@ -127,16 +136,10 @@ class PostgresTokens(_DatabaseTokens):
     """
 
     def __init__(self, url: str) -> None:
-        driver = _driver()
-        try:
-            driver.conninfo.conninfo_to_dict(url)
-        except driver.ProgrammingError:
-            # What the driver says quotes the URL, and with it the password.
-            raise InvalidInputError(
-                "the URL of PostgreSQL cannot be understood",
-                next_step="Write postgresql://user:password@host:5432/name, other characters in it as %XX.",
-            ) from None
-        self._url = url
+        _driver()
+        from headgate.jobqueue.stores.postgres_connection import Address  # noqa: PLC0415 - needs the driver
+
+        self._address = Address(url)
         self._db: psycopg.Connection[tuple[Any, ...]] | None = None
         with self._transaction(changes=False):
             pass
@@ -152,7 +155,7 @@ class PostgresTokens(_DatabaseTokens):
                 yield lambda name, /, **values: _fetched(db.execute(_for_postgres(name), values))
         except driver.Error as error:
             self.close()
-            raise _failed("PostgreSQL", error) from error
+            raise _failed(str(self._address), error) from error
 
     def close(self) -> None:
         """Give the connection up; legal twice."""
@@ -162,15 +165,13 @@ class PostgresTokens(_DatabaseTokens):
 
     def _opened(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._db is None:
-            # A machine that is gone is noticed within seconds: requests wait for the reading of tokens.
             db: psycopg.Connection[tuple[Any, ...]] = _driver().connect(
-                self._url, autocommit=True, connect_timeout=5, tcp_user_timeout=5000,
-                keepalives_idle=5, keepalives_interval=2, keepalives_count=2, application_name="headgate tokens",
-            )  # fmt: skip
+                **self._address.parameters() | _IMPATIENT, autocommit=True, application_name="headgate tokens"
+            )
             try:
                 db.execute(_for_postgres("postgres_session"))
                 _make(db)
-                _check_version(_fetched(db.execute(_for_postgres("version")))[0][0], "PostgreSQL")
+                _check_version(_fetched(db.execute(_for_postgres("version")))[0][0], str(self._address))
             except BaseException:
                 db.close()
                 raise

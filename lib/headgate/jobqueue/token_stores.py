@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.tokens import Token
@@ -49,7 +51,7 @@ class MemoryTokens:
 
     def add(self, token: Token, *, forget_before: float) -> None:
         """Keep a new token; see `TokenStore`."""
-        for old in self.tokens():
+        for old in list(self._tokens.values()):
             if any(at is not None and at < forget_before for at in (old.revoked_at, old.expires_at)):
                 del self._tokens[old.token_id]
         self._tokens[token.token_id] = token
@@ -76,14 +78,17 @@ def open_tokens(url: str) -> TokenStore:
     # Here, since the databases need what stands above.
     from headgate.jobqueue.token_databases import PostgresTokens, SqliteTokens  # noqa: PLC0415
 
-    if url == "memory:":
-        return MemoryTokens()
-    if url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
-        return SqliteTokens(Path(url.removeprefix("sqlite:///")))
-    if url.startswith(("postgresql://", "postgres://")):
-        return PostgresTokens(url)
-    form = url.partition(":")[0]  # the rest may hold a password
+    scheme, colon, rest = url.strip().partition(":")
+    match scheme:
+        case "memory" if colon and rest in {"", "//"}:
+            return MemoryTokens()
+        case "sqlite" if rest.startswith("///") and not re.search(r"[?#]|/\Z", rest):
+            return SqliteTokens(Path(unquote(rest.removeprefix("///"))))
+        case "postgresql" | "postgres" if rest.startswith("//"):
+            return PostgresTokens(f"postgresql:{rest}")
+    shown = repr(scheme) if "@" not in scheme else "an address with a password"
     raise InvalidInputError(
-        f"{form!r} is no database of a job queue",
-        next_step="Write sqlite:///path (sqlite:////path from the root), postgresql://user@host/name or memory:.",
+        f"the database of a job queue must be named by a sqlite, postgresql or memory URL (got {shown})",
+        next_step="Write sqlite:///path (sqlite:////path from the root), postgresql://USER:PASSWORD@HOST/NAME or "
+        "memory:.",
     )

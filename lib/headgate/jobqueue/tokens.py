@@ -15,12 +15,11 @@ from typing import Final, NamedTuple
 
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.names import NAME_CHARS, checked_text
 
-MOST_NAME_CHARS: Final = 200
 SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
 _TEXT: Final = re.compile(r"hgq_([0-9a-f]{12})\.([A-Za-z0-9_-]{43})")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_DIGEST: Final = secrets.token_hex(32)
 """What a secret is compared with where there is nothing to compare it with; no secret has this hash."""
 
@@ -232,10 +231,9 @@ def _expiry(lifetime_s: float | None, now: float) -> float | None:
 
 
 def _checked(value: str, what: str) -> str:
-    if not 0 < len(value) <= MOST_NAME_CHARS or _CONTROL.search(value):
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        raise InvalidInputError(
-            f"{what} {shown!r} cannot be used",
-            next_step=f"Choose 1 to {MOST_NAME_CHARS} characters without control characters.",
-        )
-    return value
+    if not 0 < len(value) <= NAME_CHARS:
+        raise InvalidInputError(f"a {what} must have 1 to {NAME_CHARS} characters (got {len(value)})")
+    try:
+        return checked_text(value)
+    except ValueError as error:
+        raise InvalidInputError(f"a {what} {error}") from None

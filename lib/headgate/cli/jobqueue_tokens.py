@@ -1,0 +1,212 @@
+"""`headgate jobqueue token create|list|rotate|revoke`: who may use a job queue, and for what."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core import DAY_S, Secret
+from headgate.core.errors import InvalidInputError, NotFoundError
+from headgate.jobqueue.authority import REVOCATION_BOUND_S
+from headgate.jobqueue.token_stores import TokenStore, open_tokens
+from headgate.jobqueue.tokens import Refusal, Scope, Token, new_token, revoked, rotated
+from headgate.telemetry import safe_text
+
+_KEPT_S: Final = 90 * DAY_S
+"""Tokens that nobody can use any more are listed for so long; the next new one drops them."""
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S}
+
+Database = Annotated[
+    str, Parameter(env_var="HEADGATE_JOBQUEUE_DATABASE", help="The job queue: sqlite:///path or postgresql://….")
+]
+_DEFAULT_DATABASE: Final = "sqlite:///.headgate/jobqueue.db"
+_Expires = Annotated[str | None, Parameter(help="Time for which it is good, such as 12h or 30d; for ever without it.")]
+_Named = Annotated[str, Parameter(help="Id or name of the token.")]
+
+
+def create(
+    name: Annotated[str, Parameter(help="What people call the token.")],
+    *,
+    scopes: Annotated[str, Parameter(help=f"What it allows, comma separated: {', '.join(Scope)}.")],
+    team: Annotated[
+        tuple[str, ...], Parameter(negative="", help="Only jobs of this team; may be repeated. Every team without it.")
+    ] = (),
+    worker: Annotated[str | None, Parameter(help="Only the worker of this name.")] = None,
+    expires: _Expires = None,
+    database: Database = _DEFAULT_DATABASE,
+) -> int:
+    """Create a token and print it, once: standard output has the token and nothing else."""
+    now = time.time()
+    lifetime_s = None if expires is None else _seconds(expires, "--expires")
+    token, text = new_token(name, _scopes(scopes), now=now, teams=team or None, worker=worker, lifetime_s=lifetime_s)
+    with _opened(database) as store:
+        store.add(token, forget_before=now - _KEPT_S)
+    _say(f"token {token.token_id} ({token.name}): {_allowed(token)}; {_state(token, now)}")
+    _print_secret(text)
+    return 0
+
+
+def list_(*, database: Database = _DEFAULT_DATABASE, as_json: AsJson = False) -> int:
+    """List tokens with what they allow; a token's secret is kept nowhere."""
+    with _opened(database) as store:
+        tokens = store.tokens()
+    now = time.time()
+    if as_json:
+        print_json([_document(token, now) for token in tokens])
+        return 0
+    columns = ("id", "name", "scopes", "teams", "worker", "created", "state")
+    print_table(f"{len(tokens)} tokens", columns, [_row(token, now) for token in tokens])
+    return 0
+
+
+def rotate(
+    token: _Named,
+    *,
+    overlap: Annotated[str, Parameter(help="Time for which the old secret is good, too; 0 ends it at once.")] = "1h",
+    expires: _Expires = None,
+    database: Database = _DEFAULT_DATABASE,
+) -> int:
+    """Give a token a new secret and print it, once; its id, scopes and teams stay."""
+    now = time.time()
+    overlap_s = _seconds(overlap, "--overlap")
+    lifetime_s = None if expires is None else _seconds(expires, "--expires")
+    texts: list[Secret] = []
+
+    def change(old: Token) -> Token:
+        new, text = rotated(old, now=now, overlap_s=overlap_s, lifetime_s=lifetime_s)
+        texts.append(text)
+        return new
+
+    with _opened(database) as store:
+        new = store.change(_found(store, token, now).token_id, change)
+    if new is None:
+        raise _unknown(token)
+    _say(f"token {new.token_id} ({new.name}) has a new secret; {_state(new, now)}")
+    _print_secret(texts[-1])
+    return 0
+
+
+def revoke(token: _Named, *, database: Database = _DEFAULT_DATABASE) -> int:
+    """End a token for good; a server that runs refuses it within seconds."""
+    now = time.time()
+    with _opened(database) as store:
+        ended = store.change(_found(store, token, now).token_id, lambda old: revoked(old, now=now))
+    if ended is None:
+        raise _unknown(token)
+    _say(f"token {ended.token_id} ({ended.name}) is revoked; servers refuse it within {REVOCATION_BOUND_S:g} s")
+    return 0
+
+
+@contextmanager
+def _opened(database: str) -> Iterator[TokenStore]:
+    if database == "memory:":
+        raise InvalidInputError(
+            "tokens of memory: end with the process that made them", next_step="Name the database of the server."
+        )
+    store = open_tokens(database)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _found(store: TokenStore, given: str, now: float) -> Token:
+    """Return the token of this id, or the only one of this name that can still be used."""
+    tokens = store.tokens()
+    if by_id := [token for token in tokens if token.token_id == given]:
+        return by_id[0]
+    named = [token for token in tokens if token.name == given]
+    usable = [token for token in named if token.ended_by(now) is None]
+    match usable or named[-1:]:
+        case []:
+            raise _unknown(given)
+        case [only]:
+            return only
+        case several:
+            ids = ", ".join(token.token_id for token in several)
+            raise InvalidInputError(f"{len(several)} tokens are called {given!r}", next_step=f"Give an id: {ids}.")
+
+
+def _unknown(given: str) -> NotFoundError:
+    # A whole token may have been pasted: only its id is shown.
+    return NotFoundError(
+        f"there is no token {given.partition('.')[0]!r}", next_step="`headgate jobqueue token list` lists them."
+    )
+
+
+def _scopes(given: str) -> list[Scope]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in {scope.value for scope in Scope}:
+            raise InvalidInputError(f"there is no scope {name!r}", next_step=f"Scopes are {', '.join(Scope)}.")
+    return [Scope(name) for name in names]
+
+
+def _seconds(given: str, option: str) -> float:
+    match = re.fullmatch(r"(\d{1,9})([smhd]?)", given.strip())
+    if match is None or (not match[2] and match[1].strip("0")):
+        raise InvalidInputError(f"{option} takes a time (got {given!r})", next_step="Write 90s, 30m, 12h or 30d.")
+    return int(match[1]) * _UNITS.get(match[2], 1.0)
+
+
+def _allowed(token: Token) -> str:
+    teams = "every team" if token.teams is None else ", ".join(sorted(token.teams))
+    worker = "" if token.worker is None else f", as worker {token.worker}"
+    return f"{', '.join(sorted(token.scopes))} for {teams}{worker}"
+
+
+def _state(token: Token, now: float) -> str:
+    match token.ended_by(now):
+        case Refusal.REVOKED:
+            return f"revoked {_when(token.revoked_at)}"
+        case Refusal.EXPIRED:
+            return f"expired {_when(token.expires_at)}"
+        case _:
+            until = "valid" if token.expires_at is None else f"valid until {_when(token.expires_at)}"
+            overlaps = token.previous_digest and now < token.previous_until
+            return f"{until}, its old secret until {_when(token.previous_until)}" if overlaps else until
+
+
+def _when(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _row(token: Token, now: float) -> tuple[object, ...]:
+    teams = "every" if token.teams is None else ", ".join(sorted(token.teams))
+    scopes = ", ".join(sorted(token.scopes))
+    return token.token_id, token.name, scopes, teams, token.worker, _when(token.created_at), _state(token, now)
+
+
+def _document(token: Token, now: float) -> dict[str, Any]:
+    ended = token.ended_by(now)
+    overlaps = token.previous_digest and now < token.previous_until
+    return {
+        "id": token.token_id,
+        "name": token.name,
+        "scopes": sorted(token.scopes),
+        "teams": None if token.teams is None else sorted(token.teams),
+        "worker": token.worker,
+        "state": "valid" if ended is None else ended.value,
+        "created_at": _when(token.created_at),
+        "expires_at": _when(token.expires_at),
+        "revoked_at": _when(token.revoked_at),
+        "rotated_at": _when(token.rotated_at),
+        "old_secret_until": _when(token.previous_until) if overlaps else None,
+    }
+
+
+def _say(line: str) -> None:
+    console(stderr=True).print(safe_text(line), highlight=False, markup=False)
+
+
+def _print_secret(text: Secret) -> None:
+    sys.stdout.write(text.reveal() + "\n")

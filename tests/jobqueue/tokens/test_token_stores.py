@@ -1,0 +1,289 @@
+"""Every store of tokens keeps the same promises."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.authority import Authority, Caller, Refused
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.token_stores import MemoryTokens, TokenStore, open_tokens
+from headgate.jobqueue.tokens import Refusal, Scope, Token, new_token, revoked, rotated
+
+NOW = 1_795_000_000.25
+
+
+def _token(name: str = "n", now: float = NOW, lifetime_s: float | None = None) -> Token:
+    return new_token(name, [Scope.READ], now=now, lifetime_s=lifetime_s)[0]
+
+
+def test_a_token_comes_back_as_it_was(store: TokenStore) -> None:
+    plain = _token()
+    bound, _ = new_token(
+        "näme 'quoted\" %s :name", list(Scope), now=NOW + 1, teams=["a,b", "ü"], worker="w", lifetime_s=7.5
+    )
+    changed, _ = rotated(bound, now=NOW + 2, overlap_s=3600)
+    for token in (plain, replace(bound, token_id="0" * 12), revoked(changed, now=NOW + 3)):
+        store.add(token, forget_before=0.0)
+    assert store.tokens() == sorted(
+        [plain, replace(bound, token_id="0" * 12), revoked(changed, now=NOW + 3)],
+        key=lambda token: (token.created_at, token.token_id),
+    )
+
+
+def test_a_change_is_kept_and_returned(store: TokenStore) -> None:
+    token = _token()
+    store.add(token, forget_before=0.0)
+    store.add(_token("other"), forget_before=0.0)
+    ended = store.change(token.token_id, lambda old: revoked(old, now=NOW + 1))
+    assert ended == replace(token, revoked_at=NOW + 1)
+    assert [kept for kept in store.tokens() if kept.revoked_at] == [ended]
+
+
+def test_what_is_not_there_is_not_changed(store: TokenStore) -> None:
+    assert store.change("0" * 12, lambda old: old) is None
+    assert store.tokens() == []
+
+
+def test_a_change_that_raises_leaves_the_token_as_it_was(store: TokenStore) -> None:
+    token = _token()
+    store.add(token, forget_before=0.0)
+
+    def change(old: Token) -> Token:
+        raise InvalidInputError("no")
+
+    with pytest.raises(InvalidInputError):
+        store.change(token.token_id, change)
+    assert store.tokens() == [token]
+    assert store.change(token.token_id, lambda old: revoked(old, now=NOW)) is not None
+
+
+def test_a_new_token_drops_those_that_ended_long_ago(store: TokenStore) -> None:
+    expired, living, forever = _token("expired", lifetime_s=10), _token("living", lifetime_s=1000), _token("forever")
+    ended = revoked(_token("ended"), now=NOW + 5)
+    for token in (expired, living, forever, ended):
+        store.add(token, forget_before=0.0)
+    store.add(_token("new"), forget_before=NOW + 11)
+    assert {token.name for token in store.tokens()} == {"living", "forever", "new"}
+
+
+def test_closing_twice_is_legal(store: TokenStore) -> None:
+    store.close()
+    store.close()
+
+
+def test_a_database_is_opened_again_after_it_was_closed(database: TokenStore) -> None:
+    token = _token()
+    database.add(token, forget_before=0.0)
+    database.close()
+    assert database.tokens() == [token]
+
+
+def test_what_one_connection_wrote_another_reads(database: TokenStore, database_url: str) -> None:
+    other = open_tokens(database_url)
+    token = _token()
+    database.add(token, forget_before=0.0)
+    assert other.tokens() == [token]
+    other.close()
+
+
+def test_changes_made_at_the_same_time_are_all_kept(database: TokenStore, database_url: str) -> None:
+    token = _token()
+    database.add(token, forget_before=0.0)
+    together = threading.Barrier(4)
+
+    def add_ones(_: int) -> None:
+        store = open_tokens(database_url)
+        together.wait(20)
+        for _ in range(10):
+            store.change(token.token_id, lambda old: replace(old, previous_until=old.previous_until + 1))
+        store.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(add_ones, range(4)))
+    assert database.tokens()[0].previous_until == 40
+
+
+def test_opening_an_empty_database_from_several_sides_at_once_makes_it_once(database_url: str) -> None:
+    together = threading.Barrier(6)
+
+    def add(n: int) -> None:
+        together.wait(20)
+        store = open_tokens(database_url)
+        store.add(_token(f"t{n}"), forget_before=0.0)
+        store.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(add, range(6)))
+    store = open_tokens(database_url)
+    assert sorted(token.name for token in store.tokens()) == [f"t{n}" for n in range(6)]
+    store.close()
+
+
+def test_an_authority_reads_while_tokens_come_and_go(database: TokenStore, database_url: str) -> None:
+    token, text = new_token("steady", [Scope.CLAIM], now=NOW)
+    database.add(token, forget_before=0.0)
+    # A clock that never stands: every request finds what was read too old, and reads.
+    ticks = iter(range(0, 10**9, 10))
+    authority = Authority(open_tokens(database_url), rate=None, monotonic=lambda: float(next(ticks)) / 4)
+    is_over = threading.Event()
+
+    def come_and_go() -> None:
+        store = open_tokens(database_url)
+        for n in range(25):
+            new = _token(f"t{n}")
+            store.add(new, forget_before=0.0)
+            store.change(new.token_id, lambda old: revoked(old, now=NOW))
+        store.close()
+        is_over.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(come_and_go)
+        verdicts = [authority.identify(text.reveal(), NOW)]
+        while not is_over.is_set():
+            verdicts.append(authority.identify(text.reveal(), NOW))
+        done.result(20)
+    assert all(isinstance(verdict, Caller) for verdict in verdicts)
+    authority.close()
+
+
+def test_a_revocation_elsewhere_reaches_the_authority(database: TokenStore, database_url: str) -> None:
+    now = [100.0]
+    token, text = new_token("n", [Scope.CLAIM], now=NOW)
+    database.add(token, forget_before=0.0)
+    authority = Authority(open_tokens(database_url), monotonic=lambda: now[0])
+    assert isinstance(authority.identify(text.reveal(), NOW), Caller)
+    database.change(token.token_id, lambda old: revoked(old, now=NOW))
+    now[0] += 5.0
+    assert authority.identify(text.reveal(), NOW) == Refused(Refusal.REVOKED)
+    authority.close()
+
+
+def test_tokens_of_a_newer_version_are_left_alone(database: TokenStore, database_url: str) -> None:
+    database.add(_token(), forget_before=0.0)
+    with database._transaction(changes=True) as run:
+        run("note_version", version=2)
+    with pytest.raises(StoreFailedError, match="version 2, and this Headgate knows 1") as raised:
+        open_tokens(database_url)
+    assert "newer" in raised.value.next_step
+
+
+def test_the_secret_is_in_no_file_of_the_database(tmp_path: Path) -> None:
+    store = open_tokens(f"sqlite:///{tmp_path}/jobs.db")
+    token, text = new_token("canary", [Scope.READ], now=NOW)
+    store.add(token, forget_before=0.0)
+    _, second = rotated(token, now=NOW, overlap_s=60)
+    store.change(token.token_id, lambda old: rotated(old, now=NOW, overlap_s=60)[0])
+    written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    store.close()
+    written += b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"canary" in written
+    for secret in (text, second):
+        assert secret.reveal().partition(".")[2].encode() not in written
+
+
+def test_a_queue_that_is_written_holds_up_no_reader_of_tokens(tmp_path: Path) -> None:
+    store = open_tokens(f"sqlite:///{tmp_path}/jobs.db")
+    token = _token()
+    store.add(token, forget_before=0.0)
+    queue = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    queue.execute("CREATE TABLE jobs (job_id TEXT)")
+    queue.execute("BEGIN IMMEDIATE")
+    queue.execute("INSERT INTO jobs VALUES ('j')")
+    assert store.tokens() == [token]
+    queue.execute("COMMIT")
+    queue.close()
+    store.close()
+
+
+def test_a_path_that_is_no_database_says_so(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreFailedError, match="folder"):
+        open_tokens(f"sqlite:///{tmp_path}/folder")
+    (tmp_path / "text").write_text("no database at all, but long enough to be told from an empty file " * 20)
+    with pytest.raises(StoreFailedError, match="not a database"):
+        open_tokens(f"sqlite:///{tmp_path}/text")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "sqlite:///", "sqlite://x", "mysql://u:hunter2@h/d", "jobs.db", "memory", "hunter2@h/d"]
+)
+def test_an_address_of_another_form_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        open_tokens(url)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_an_address_names_the_same_file_as_it_does_for_jobs(tmp_path: Path) -> None:
+    open_tokens(f" sqlite:///{tmp_path}/a%20b%3F.db ").close()
+    assert (tmp_path / "a b?.db").exists()
+    for other in ("a.db?mode=ro", "a.db#x", "folder/"):
+        with pytest.raises(InvalidInputError):
+            open_tokens(f"sqlite:///{tmp_path}/{other}")
+
+
+def test_memory_is_a_store_of_its_own() -> None:
+    assert isinstance(open_tokens("memory:"), MemoryTokens)
+    assert isinstance(open_tokens("memory://"), MemoryTokens)
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:hunter2%zz@h/d", "postgresql://u:hunter2@127.0.0.1:9/d?nonsense=1"])
+def test_an_address_of_postgresql_that_cannot_be_understood_is_refused_without_its_password(url: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(InvalidInputError, match="cannot be read") as raised:
+        open_tokens(url)
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__suppress_context__
+
+
+def test_a_postgresql_that_does_not_answer_is_reported_without_the_password() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreFailedError, match="cannot be read or written") as raised:
+        open_tokens("postgresql://u:hunter2@127.0.0.1:9/d")
+    assert "hunter2" not in str(raised.value) + str(raised.value.__cause__)
+
+
+@pytest.mark.slow
+def test_a_connection_that_postgresql_ended_is_made_anew(postgres_url: str) -> None:
+    import psycopg
+
+    store = open_tokens(postgres_url)
+    token = _token()
+    store.add(token, forget_before=0.0)
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'headgate tokens'"
+        )
+    with pytest.raises(StoreFailedError):
+        store.tokens()
+    assert store.tokens() == [token]
+    store.close()
+
+
+@pytest.mark.slow
+def test_a_role_that_can_create_nothing_reads_tokens(postgres_url: str) -> None:
+    import psycopg
+
+    store = open_tokens(postgres_url)
+    token = _token()
+    store.add(token, forget_before=0.0)
+    store.close()
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute("DROP ROLE IF EXISTS token_reader")
+        owner.execute("CREATE ROLE token_reader LOGIN PASSWORD 'x'")
+        owner.execute("GRANT USAGE ON SCHEMA headgate_jobqueue TO token_reader")
+        owner.execute("GRANT SELECT ON ALL TABLES IN SCHEMA headgate_jobqueue TO token_reader")
+        role = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-c%20role%3Dtoken_reader"
+        reader = open_tokens(role)
+        assert reader.tokens() == [token]
+        with pytest.raises(StoreFailedError, match="permission denied"):
+            reader.add(_token(), forget_before=0.0)
+        reader.close()
+        owner.execute("DROP OWNED BY token_reader")
+        owner.execute("DROP ROLE token_reader")
