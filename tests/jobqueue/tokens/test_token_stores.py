@@ -13,6 +13,9 @@ import pytest
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.authority import Authority, Caller, Refused
 from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import Job, JobSpec
+from headgate.jobqueue.port import Changes
+from headgate.jobqueue.stores.opening import open_store
 from headgate.jobqueue.token_stores import MemoryTokens, TokenStore, open_tokens
 from headgate.jobqueue.tokens import Refusal, Scope, Token, new_token, revoked, rotated
 
@@ -287,3 +290,18 @@ def test_a_role_that_can_create_nothing_reads_tokens(postgres_url: str) -> None:
         reader.close()
         owner.execute("DROP OWNED BY token_reader")
         owner.execute("DROP ROLE token_reader")
+
+
+@pytest.mark.parametrize("first", ["tokens", "jobs"])
+def test_tokens_and_jobs_share_a_database_whoever_comes_first(first: str, database_url: str) -> None:
+    if first == "tokens":
+        open_tokens(database_url).close()
+    jobs = open_store(database_url).own("test")
+    tokens = open_tokens(database_url)
+    token, spec = _token(), JobSpec("j", "team", "task")
+    tokens.add(token, forget_before=0.0)
+    jobs.commit(Changes(new_jobs={"j": Job(spec, seq=0, submitted_at=NOW)}))
+    assert tokens.tokens() == [token]
+    assert jobs.jobs(["j"])["j"].spec == spec
+    tokens.close()
+    jobs.close()
