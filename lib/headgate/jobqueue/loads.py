@@ -34,7 +34,7 @@ class Loads:
         before = pool.get(resource.resource_id)
         pool[resource.resource_id] = resource
         self._ahead.setdefault(resource.resource_id, 0)
-        if before is None or before.state is not resource.state:
+        if before is None or (before.state, before.spec) != (resource.state, resource.spec):
             self._forget_serving(resource.spec.pool)
 
     def remove(self, resource: Resource) -> None:

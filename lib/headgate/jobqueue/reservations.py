@@ -40,7 +40,7 @@ class Reservations:
         self._held: dict[str, str] = {}
         self._first_asked: dict[str, float] = {}
         self._freed: set[str] = set()
-        self._ended: list[Settled] = []
+        self._settled: list[Settled] = []
         for resource in sorted(book.resources.values(), key=lambda resource: resource.index):
             self.loads.put(resource)
             if not resource.is_free:
@@ -61,14 +61,16 @@ class Reservations:
             lease_s: seconds without renewal after which the server is free again.
             wait: whether to stand in line when none is free.
         """
+        pool, task = job.spec.pool, job.spec.task
+        self._serve(pool, at)  # a server freed a moment ago is for those who wait already
         held = self.held_by(job.job_id)
         if held is not None:
             self._deadlines.set(held.resource_id, at.now + held.lease_s)
             return Reserved(held)
-        pool, task = job.spec.pool, job.spec.task
         since = self._first_asked.setdefault(job.job_id, at.now)
         waiters = self.lines.line(pool)
-        tasks = sorted({waiter.task for waiter in waiters} | {lane.task for lane, _ in self._book.lanes.waiting()})
+        pending = {lane.task for lane, _ in self._book.lanes.waiting() if lane.pool == pool}
+        tasks = sorted({waiter.task for waiter in waiters} | pending)
         free = (resource for resource in self.loads.pool(pool) if _is_available(resource))
         resource = best(free, task, tasks)
         if resource is not None:
@@ -79,7 +81,7 @@ class Reservations:
         ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
         replaced = self.lines.join(pool, Waiter(since, ticket, ref, task, lease_s))
         if replaced is not None:
-            self._ended.append(Settled(replaced, Stale(job.job_id, "the same claim asked again")))
+            self._settled.append(Settled(replaced, Stale(job.job_id, "the same claim asked again")))
         return Waiting(ticket)
 
     def renew(self, resource_id: str, at: Instant) -> None:
@@ -107,7 +109,7 @@ class Reservations:
         self._first_asked.pop(job.job_id, None)
         ticket = self.lines.leave_job(job.job_id)
         if ticket is not None:
-            self._ended.append(Settled(ticket, Stale(job.job_id, "the claim that asked for a server has ended")))
+            self._settled.append(Settled(ticket, Stale(job.job_id, "the claim that asked for a server has ended")))
         held = self.held_by(job.job_id)
         if held is not None and not keep_server:
             self.free(held, at)
@@ -131,19 +133,19 @@ class Reservations:
 
     def settle(self, at: Instant) -> list[Settled]:
         """Give freed servers to those who wait longest; return what became of those who waited."""
-        settled, self._ended = self._ended, []
         for pool in sorted(self._freed):
-            free = [resource for resource in self.loads.pool(pool) if _is_available(resource)]
-            for waiter, resource in self.lines.matches(pool, free):
-                job = self._book.running[waiter.ref.job_id]
-                settled.append(Settled(waiter.ticket, Reserved(self._assign(resource, job, at, waiter.lease_s))))
-        self._freed.clear()
+            self._serve(pool, at)
+        settled, self._settled = self._settled, []
         return settled
 
     def add(self, specs: Sequence[ResourceSpec], at: Instant) -> list[Resource]:
         """Register servers; one whose pool, host and port are registered already takes its place with the new rules."""
-        known = {(r.spec.pool, r.spec.host, r.spec.port): r for r in self._book.resources.values()}
-        return [self._add(spec, known.get((spec.pool, spec.host, spec.port)), at) for spec in specs]
+        known = {_address(resource.spec): resource for resource in self._book.resources.values()}
+        added: list[Resource] = []
+        for spec in specs:
+            resource = known[_address(spec)] = self._add(spec, known.get(_address(spec)), at)
+            added.append(resource)
+        return added
 
     def change(self, resource_id: str, state: ResourceState, note: str, at: Instant) -> Resource:
         """Open, drain or take down a server; a job that uses it keeps it.
@@ -194,16 +196,21 @@ class Reservations:
     def _add(self, spec: ResourceSpec, known: Resource | None, at: Instant) -> Resource:
         if known is not None and known.spec == spec:
             return known
-        if known is not None:
-            resource = replace(known, spec=spec)
-            self.loads.remove(known)
-        else:
-            resource = Resource(spec, self._book.next_index(spec.pool))
+        resource = Resource(spec, self._book.next_index(spec.pool)) if known is None else replace(known, spec=spec)
         self._put(resource)
         what = Happening.RESOURCE_ADDED if known is None else Happening.RESOURCE_CHANGED
         self._book.note_resource(what, resource, at.wall, f"{spec.host}:{spec.port}")
         self._freed.add(spec.pool)
         return resource
+
+    def _serve(self, pool: str, at: Instant) -> None:
+        if pool not in self._freed:
+            return
+        self._freed.discard(pool)
+        free = [resource for resource in self.loads.pool(pool) if _is_available(resource)]
+        for waiter, resource in self.lines.matches(pool, free):
+            job = self._book.running[waiter.ref.job_id]
+            self._settled.append(Settled(waiter.ticket, Reserved(self._assign(resource, job, at, waiter.lease_s))))
 
     def _assign(self, resource: Resource, job: Job, at: Instant, lease_s: float) -> Resource:
         assigned = replace(
@@ -237,6 +244,10 @@ class Reservations:
         if not self._freed:
             for pool in self.loads.pools():
                 _validate_no_idle(self.lines.line(pool), list(self.loads.pool(pool)))
+
+
+def _address(spec: ResourceSpec) -> tuple[str, str, int]:
+    return spec.pool, spec.host, spec.port
 
 
 def _is_available(resource: Resource) -> bool:
