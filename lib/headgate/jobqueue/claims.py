@@ -136,21 +136,20 @@ class Claims:
         job = self.running(ref)
         if not isinstance(job, Job):
             return job
-        returned = replace(job, state=JobState.PENDING)
-        self._end(returned, Happening.GIVEN_BACK, at, note=reason)
-        return Ended(self._book.job(job.job_id) or returned)
+        return Ended(self._end(replace(job, state=JobState.PENDING), Happening.GIVEN_BACK, at, note=reason))
 
-    def withdraw(self, dead: Job, reason: str, at: Instant) -> None:
-        """End the claim of a running job that is to be dead."""
-        self._end(dead, Happening.WITHDRAWN, at, note=reason)
+    def withdraw(self, dead: Job, reason: str, at: Instant) -> Job:
+        """End the claim of a running job that is to be dead; return the job as it is now."""
+        return self._end(dead, Happening.WITHDRAWN, at, note=reason)
 
     def expire(self, at: Instant) -> list[Job]:
-        """End the claims that were not renewed in time; return their jobs as they are now."""
+        """End the claims that were not renewed in time; return their jobs as they were then."""
         ended: list[Job] = []
         for job_id in list(self._deadlines.due(at.now)):
             job = self._book.running[job_id]
             error = f"worker {job.worker!r} sent no heartbeat for {job.lease_s:g} s"
-            ended.append(self._failed(job, error, Happening.EXPIRED, at))
+            self._failed(job, error, Happening.EXPIRED, at)
+            ended.append(job)
         return ended
 
     def extend_all(self, at: Instant) -> None:
@@ -222,13 +221,13 @@ class Claims:
             last_error=error[:ERROR_CHARS],
             finished_at=at.wall if is_dead else 0.0,
         )
-        self._end(ended, what, at, note=ended.last_error)
+        as_it_is_now = self._end(ended, what, at, note=ended.last_error)
         if is_dead:
             self._book.note_job(Happening.DIED, ended, at.wall, ended.last_error)
-        return ended
+        return as_it_is_now
 
-    def _end(self, job: Job, what: Happening, at: Instant, *, note: str = "", keep_server: bool = False) -> None:
-        """End the running claim of a job, which is given as it is from now on."""
+    def _end(self, job: Job, what: Happening, at: Instant, *, note: str = "", keep_server: bool = False) -> Job:
+        """End the running claim of a job, given in its new state; return it as it is from now on."""
         held = self._servers.held_by(job.job_id)
         self._book.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
         self._deadlines.drop(job.job_id)
@@ -237,10 +236,12 @@ class Claims:
         if not jobs:
             del self._by_worker[job.worker]
         self._servers.job_ended(job, at, keep_server=keep_server)
-        if job.state is JobState.PENDING:
+        if job.state is not JobState.DONE:
             job = replace(job, lease_id="", worker="", lease_s=0.0)
+        if job.state is JobState.PENDING:
             self.has_returned = True
         self._book.put(job, JobState.IN_PROGRESS)
+        return job
 
     def _late(self, job: Job, ref: LeaseRef, completion: Completion, at: Instant) -> Repeated | Stale:
         is_same = (job.result, job.result_ref, job.checksum) == (

@@ -186,11 +186,10 @@ class Ledger:
             raise WrongStateError(f"job {job_id!r} is {job.state}; only pending and running jobs can be withdrawn")
         dead = replace(job, state=JobState.DEAD, finished_at=at.wall, last_error=f"withdrawn: {reason}"[:ERROR_CHARS])
         if job.state is JobState.IN_PROGRESS:
-            self.claims.withdraw(dead, reason, at)
-        else:
-            self._book.lanes.drop(job)
-            self._book.put(dead, JobState.PENDING)
-            self._book.note_job(Happening.WITHDRAWN, dead, at.wall, reason)
+            return Ended(self.claims.withdraw(dead, reason, at))
+        self._book.lanes.drop(job)
+        self._book.put(dead, JobState.PENDING)
+        self._book.note_job(Happening.WITHDRAWN, dead, at.wall, reason)
         return Ended(dead)
 
     # Time, and those who wait.
