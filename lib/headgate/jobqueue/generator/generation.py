@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ from headgate.jobqueue.generator.selection import DEFAULT_TOP, ChosenTeam, chose
 from headgate.jobqueue.generator.servers import grouped, servers_document
 from headgate.jobqueue.generator.submissions import Submission
 from headgate.jobqueue.job import JobSpec
+from headgate.jobqueue.names import object_text
 from headgate.jobqueue.resource import ResourceSpec
 
 HasResult = Callable[[str, str, int], bool]
@@ -236,5 +236,5 @@ def _spec(job: PlannedJob) -> JobSpec:
         instance=job.instance.file,
         pool=job.slug,
         resource_type=job.resource_type,
-        payload=json.dumps(job.payload, ensure_ascii=False),
+        payload=object_text(dict(job.payload)),
     )

@@ -76,7 +76,7 @@ def read_instances(folder: Path) -> Instances:
 def instances_of(task: str, files: Iterable[str], problems: Problems) -> tuple[Instance, ...]:
     """Return a task's instances in order; noting names that break a rule."""
     if (problem := part_problem(task)) is not None:
-        problems.add(repr(task), f"a task's name {problem}")
+        problems.add(repr(task), f"a task's name: {problem}")
         return ()
     found: dict[int, Instance] = {}
     for file in sorted(files):

@@ -1,31 +1,10 @@
-"""Which names jobs, teams, tasks and servers may have: they stand in paths, tables and messages."""
+"""Names in files: which a team's folder has, and which rule one breaks that may stand in no path or table."""
 
 from __future__ import annotations
 
-import unicodedata
-from typing import Annotated, Final
-
-from pydantic import AfterValidator
 from slugify import slugify
 
-MAX_NAME_CHARS: Final = 200
-_UNSHOWABLE: Final = frozenset({"Cc", "Cs"})
-
-
-def name_problem(name: str) -> str | None:
-    """Return which rule a name breaks, None when it breaks none."""
-    if not 1 <= len(name) <= MAX_NAME_CHARS:
-        return f"must have 1 to {MAX_NAME_CHARS} characters"
-    if any(unicodedata.category(character) in _UNSHOWABLE for character in name):
-        return "must hold no control character and no half of a surrogate pair"
-    return None
-
-
-def part_problem(name: str) -> str | None:
-    """Return which rule a name breaks that stands in paths, None when it breaks none."""
-    if "/" in name or "\\" in name or name in {".", ".."}:
-        return "stands in paths and must not be . or .. or hold / or \\"
-    return name_problem(name)
+from headgate.jobqueue.names import NAME_CHARS, checked_id, checked_text
 
 
 def team_slug(team: str) -> str:
@@ -36,17 +15,19 @@ def team_slug(team: str) -> str:
     return slugify(team, separator="_")
 
 
-def _name(value: str) -> str:
-    if (problem := name_problem(value)) is not None:
-        raise ValueError(problem)
-    return value
+def name_problem(name: str) -> str | None:
+    """Return which rule the name of a team, task or pool breaks, None when it breaks none."""
+    try:
+        checked_text(name)
+    except ValueError as error:
+        return str(error)
+    return None if 1 <= len(name) <= NAME_CHARS else f"must have 1 to {NAME_CHARS} characters"
 
 
-def _part(value: str) -> str:
-    if (problem := part_problem(value)) is not None:
-        raise ValueError(problem)
-    return value
-
-
-Name = Annotated[str, AfterValidator(_name)]
-PathPart = Annotated[str, AfterValidator(_part)]
+def part_problem(name: str) -> str | None:
+    """Return the same for a name that stands in paths."""
+    try:
+        checked_id(name)
+    except ValueError as error:
+        return str(error)
+    return name_problem(name)

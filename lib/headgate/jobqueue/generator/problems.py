@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from headgate.core import redacted
 from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.names import NAME_CHARS
 
 _SHOWN_PROBLEMS: Final = 20
 _SHOWN_CHARS: Final = 80
@@ -23,6 +24,8 @@ _RULES: Final = {
     "dict_type": "must be an object",
     "model_type": "must be an object",
     "list_type": "must be a list",
+    "string_too_short": f"must have 1 to {NAME_CHARS} characters",
+    "string_too_long": f"must have 1 to {NAME_CHARS} characters",
 }
 _NEXT_STEP: Final = "Mend the file and run the command again; nothing was written."
 
@@ -42,8 +45,9 @@ class Problems:
     lines: list[str] = field(default_factory=list)
 
     def add(self, place: str, rule: str, *got: object) -> None:
-        """Note that what stands at `place` breaks `rule`; `got` is its value."""
-        self.lines.append(f"{place}: {rule}" + "".join(f" (got {shown(value)})" for value in got))
+        """Note that what stands at `place` breaks `rule`; `got` is its value, told once."""
+        told = "" if "(got " in rule else "".join(f" (got {shown(value)})" for value in got)
+        self.lines.append(f"{place}: {rule}{told}")
 
     def checked(self, model: type[Checked], value: object, *place: object) -> Checked | None:
         """Return `value` as `model`; None when it breaks rules, which are noted."""

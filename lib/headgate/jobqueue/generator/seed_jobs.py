@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from headgate.jobqueue.generator.names import name_problem, part_problem, team_slug
+from headgate.jobqueue.generator.names import part_problem, team_slug
 from headgate.jobqueue.generator.pools import pools_of
 from headgate.jobqueue.generator.problems import Problems
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
+from headgate.jobqueue.names import NameOrEmpty, checked_object, object_text
 from headgate.jobqueue.outcomes import ImportedJob
 
-MAX_PAYLOAD_BYTES: Final = 256 * 1024
 UNNAMED: Final = "default"
 """Team or task of a job whose payload names none."""
 
@@ -32,24 +32,15 @@ def _job_id(value: object) -> object:
     return value
 
 
-def _optional_name(value: str) -> str:
-    if value and (problem := name_problem(value)) is not None:
-        raise ValueError(problem)
-    return value
-
-
-OptionalName = Annotated[str, AfterValidator(_optional_name)]
-
-
 class JobPayload(BaseModel):
     """The fields of a payload that a queue goes by; all others are for the worker alone."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     team: str | None = None
-    team_slug: OptionalName | None = None
-    task: OptionalName | None = None
-    instance_basename: OptionalName | None = None
+    team_slug: NameOrEmpty | None = None
+    task: NameOrEmpty | None = None
+    instance_basename: NameOrEmpty | None = None
 
     @property
     def team_name(self) -> str:
@@ -64,14 +55,14 @@ class JobEntry(BaseModel):
 
     id: Annotated[Any, AfterValidator(_job_id)] = None
     payload: JobPayload = JobPayload()
-    resource_type: OptionalName
+    resource_type: NameOrEmpty
     status: str = "pending"
-    assigned_to: OptionalName | None = None
+    assigned_to: NameOrEmpty | None = None
     assigned_at: FiniteFloat | None = None
     last_heartbeat: FiniteFloat | None = None
     attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
-    max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_MAX_ATTEMPTS
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_MAX_ATTEMPTS
 
 
 def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJob]:
@@ -97,10 +88,10 @@ def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJ
             problems.add(
                 f"[{position}].id", f"{job_id} is also that of [{other}]; a job without an id has its position"
             )
-        payload = json.dumps(given.get("payload", {}), ensure_ascii=False)
-        if (size := len(payload.encode())) > MAX_PAYLOAD_BYTES:
-            problems.add(f"[{position}].payload", f"must be at most {MAX_PAYLOAD_BYTES} bytes", size)
-        read.append((job_id, entry, payload))
+        try:
+            read.append((job_id, entry, object_text(checked_object(given.get("payload", {})))))
+        except ValueError as error:
+            problems.add(f"[{position}].payload", str(error))
     problems.refuse_if_any()
     pools = pools_of((entry.resource_type, entry.payload.team_name) for _, entry, _ in read)
     return [_imported(job_id, entry, payload, pools.pool(entry.resource_type)) for job_id, entry, payload in read]

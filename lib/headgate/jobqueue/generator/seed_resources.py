@@ -61,7 +61,7 @@ def seed_documents(
         if pool not in split:
             listed[pool] = servers
             continue
-        groups = grouped({pool: servers})
+        groups = grouped({pool: servers}, taken=by_pool)
         listed |= groups
         fitting = [(job.job_id, _choices(job.spec, groups)) for job in jobs if job.spec.pool == pool]
         types |= bound_evenly(fitting, groups)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from headgate.jobqueue.generator.names import Name, name_problem
+from headgate.jobqueue.generator.names import name_problem
 from headgate.jobqueue.generator.problems import Problems, shown
+from headgate.jobqueue.names import checked_object, object_text
 from headgate.jobqueue.resource import ResourceSpec
 
+_HOST: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+", re.ASCII)
+_HOST_CHARS: Final = 253
 _ONCE: Final = "a server serves one job at a time, so list it once"
 
 
-def _without_blanks(host: str) -> str:
-    if any(character.isspace() for character in host):
-        raise ValueError("must hold no blank")
+def _checked_host(host: str) -> str:
+    if len(host) > _HOST_CHARS or not _HOST.fullmatch(host):
+        raise ValueError(f"must be a host name or address of 1 to {_HOST_CHARS} characters, without scheme and path")
     return host
 
 
@@ -30,7 +35,7 @@ def _tasks(value: object) -> frozenset[str]:
         if not isinstance(name, str):
             raise ValueError(f"must list names of tasks, and {shown(name)} is none")  # noqa: TRY004 - pydantic's protocol
         if (problem := name_problem(name)) is not None:
-            raise ValueError(f"names a task that {problem}: {shown(name)}")
+            raise ValueError(f"names a task that breaks a rule: {problem} (got {shown(name)})")
     return frozenset(names)
 
 
@@ -51,7 +56,7 @@ class ServerEntry(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    host: Annotated[Name, AfterValidator(_without_blanks)]
+    host: Annotated[str, AfterValidator(_checked_host)]
     port: Annotated[int, Field(ge=1, le=65_535)]
     compatible_task: Annotated[frozenset[str] | None, BeforeValidator(_some_tasks)] = None
     not_compatible_task: Annotated[frozenset[str], BeforeValidator(_no_tasks)] = frozenset()
@@ -98,14 +103,22 @@ def entry_of(server: ResourceSpec) -> dict[str, Any]:
     return entry
 
 
-def grouped(servers: Mapping[str, Sequence[ResourceSpec]]) -> dict[str, tuple[ResourceSpec, ...]]:
-    """Return servers in groups of equal constraints, named and numbered as in seed 003: `{name}_{n}`, n from 1."""
+def grouped(
+    servers: Mapping[str, Sequence[ResourceSpec]], taken: Collection[str] = ()
+) -> dict[str, tuple[ResourceSpec, ...]]:
+    """Return servers in groups of equal constraints, named and numbered as in seed 003: `{name}_{n}`, n from 1.
+
+    Args:
+        servers: name -> its servers.
+        taken: names that no group gets.
+    """
     groups: dict[str, list[ResourceSpec]] = {}
     for name, listed in servers.items():
+        free = (group for n in count(1) if (group := f"{name}_{n}") not in taken)
         names: dict[tuple[frozenset[str], frozenset[str]], str] = {}
         for server in listed:
             constraints = (server.compatible_task, server.not_compatible_task)
-            group = names.setdefault(constraints, f"{name}_{len(names) + 1}")
+            group = names.get(constraints) or names.setdefault(constraints, next(free))
             groups.setdefault(group, []).append(replace(server, pool=group))
     return {group: tuple(listed) for group, listed in groups.items()}
 
@@ -115,6 +128,11 @@ def _servers(pool: str, entries: list[Any], problems: Problems) -> tuple[Resourc
     for position, entry in enumerate(entries):
         read = problems.checked(ServerEntry, entry, pool, position)
         if read is None:
+            continue
+        try:
+            body = object_text(checked_object(entry))
+        except ValueError as error:
+            problems.add(f"{pool}[{position}]", str(error))
             continue
         address = (read.host, read.port)
         if address in found:
@@ -126,6 +144,6 @@ def _servers(pool: str, entries: list[Any], problems: Problems) -> tuple[Resourc
             read.port,
             read.compatible_task or frozenset(),
             read.not_compatible_task,
-            json.dumps(entry, ensure_ascii=False),
+            body,
         )
     return tuple(found.values())

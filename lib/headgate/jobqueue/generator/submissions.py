@@ -11,9 +11,13 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.generator.names import Name, PathPart, name_problem, team_slug
+from headgate.jobqueue.generator.names import name_problem, team_slug
 from headgate.jobqueue.generator.problems import Problems
 from headgate.jobqueue.generator.reading import read_json
+from headgate.jobqueue.names import JobId, Name
+
+TaskName = JobId
+"""Tasks stand in paths as job ids do: their instances lie in a folder, and results are named after them."""
 
 _NEXT_STEP: Final = "Name the folder of submissions with --submissions-dir."
 
@@ -55,7 +59,7 @@ class _Overall(BaseModel):
 class _PerTask(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    q_score: dict[PathPart, FiniteFloat]
+    q_score: dict[TaskName, FiniteFloat]
 
 
 class SubmissionFile(BaseModel):
