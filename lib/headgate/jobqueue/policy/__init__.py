@@ -3,6 +3,7 @@
 from headgate.jobqueue.policy.baselines import BASELINES, RandomPolicy, ScriptedPolicy, SlowPolicy, baseline_policy
 from headgate.jobqueue.policy.client import PolicyClient
 from headgate.jobqueue.policy.dialogue import Action
+from headgate.jobqueue.policy.errands import EPOCH_VARIABLE, LEASE_VARIABLE, Errand, PolicyAt, read_errand
 from headgate.jobqueue.policy.errors import (
     MalformedMessageError,
     PolicyError,
@@ -23,16 +24,20 @@ from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES, decode, encode
 __all__ = [
     "BASELINES",
     "EPOCH_HEADER",
+    "EPOCH_VARIABLE",
     "HEALTH_PATH",
     "LEASE_HEADER",
+    "LEASE_VARIABLE",
     "MAX_MESSAGE_BYTES",
     "MAX_STEPS",
     "Action",
     "Actor",
     "EpisodeResult",
+    "Errand",
     "GridSimulation",
     "MalformedMessageError",
     "Policy",
+    "PolicyAt",
     "PolicyClient",
     "PolicyError",
     "PolicyFailedError",
@@ -51,6 +56,7 @@ __all__ = [
     "encode",
     "evaluate_episode",
     "load_simulation",
+    "read_errand",
     "run_episode",
     "write_result",
 ]

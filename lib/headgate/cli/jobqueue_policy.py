@@ -1,0 +1,123 @@
+"""`headgate jobqueue policy-server` and `evaluate`: a baseline policy to try things with, and one job's evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, console, print_json
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.policy import (
+    HEALTH_PATH,
+    MAX_STEPS,
+    Errand,
+    PolicyAt,
+    PolicyServer,
+    SyncPolicyClient,
+    baseline_policy,
+    load_simulation,
+    read_errand,
+    run_episode,
+    write_result,
+)
+
+_DEFAULT_PORT: Final = 8000
+"""As openpi's servers."""
+
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def policy_server(
+    *,
+    policy: Annotated[Literal["scripted", "random"], Parameter(help="Which baseline.")] = "scripted",
+    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = _DEFAULT_PORT,
+    delay_ms: Annotated[float, Parameter(help="Time that each action takes, as if a model computed it.")] = 0.0,
+    grace_s: Annotated[float, Parameter(help="When told to stop, let a running episode end for so long.")] = 30.0,
+) -> int:
+    """Serve a baseline policy for the grid simulator to one client at a time, over websocket and msgpack.
+
+    The baselines have learned nothing, and say so in their metadata. SIGTERM or Ctrl-C ends the server when the running
+    episode is over; a second one ends it at once.
+    """
+    served = PolicyServer(baseline_policy(policy, delay_s=delay_ms / 1000), host=host, port=port)
+    asyncio.run(_serve(served, f"baseline-{policy}", grace_s))
+    return 0
+
+
+def evaluate(
+    *,
+    task: Annotated[str | None, Parameter(help="Task; by default the job's.")] = None,
+    instance: Annotated[str | None, Parameter(help="Instance of the task; by default the job's.")] = None,
+    host: Annotated[
+        str | None, Parameter(env_var="HEADGATE_RESOURCE_HOST", help="Policy server; by default one is reserved.")
+    ] = None,
+    port: Annotated[int, Parameter(env_var="HEADGATE_RESOURCE_PORT", help="Its port.")] = _DEFAULT_PORT,
+    result: Annotated[
+        Path | None, Parameter(env_var="HEADGATE_RESULT_FILE", help="File for the result, written whole or not at all.")
+    ] = None,
+    job_file: Annotated[
+        Path | None, Parameter(env_var="HEADGATE_JOB_FILE", help="The job as JSON; a command runner writes it.")
+    ] = None,
+    max_steps: Annotated[int, Parameter(help="The episode ends after so many steps.")] = MAX_STEPS,
+    act_timeout_s: Annotated[float, Parameter(help="Longest wait for one action.")] = 300.0,
+    as_json: AsJson = False,
+) -> int:
+    """Evaluate a policy server on one instance in the grid simulator.
+
+    Started by `headgate jobqueue work`, it needs no options. The simulator is loaded first; only then is a policy
+    server reserved, so that none waits for a simulator.
+    """
+    if max_steps < 1 or not act_timeout_s > 0:
+        raise InvalidInputError(f"--max-steps and --act-timeout-s must be > 0 (got {max_steps} and {act_timeout_s:g})")
+    errand = read_errand(task, instance, job_file)
+    simulation = load_simulation(errand.task, errand.instance)
+    server = _server(host, port)
+    client = SyncPolicyClient(server.host, server.port, lease=server.lease, act_timeout_s=act_timeout_s)
+    with client:
+        outcome = {"task": errand.task, "instance": errand.instance, **run_episode(client, simulation, max_steps)}
+    if result is not None:
+        write_result(result, outcome)
+    _show(errand, outcome, as_json=as_json)
+    return 0
+
+
+async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    async with server:
+        health = f"http{server.url.removeprefix('ws')}{HEALTH_PATH}"
+        _say(f"{name} (a baseline, not a trained policy) listens at {server.url}, health at {health}")
+        await stopped.wait()
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+        await server.stop(grace_s)
+
+
+def _server(host: str | None, port: int) -> PolicyAt:
+    if host is None:
+        raise InvalidInputError(
+            "no policy server is named", next_step="Give --host and --port, or let `headgate jobqueue work` start this."
+        )
+    return PolicyAt.from_environment(host, port)
+
+
+def _show(errand: Errand, outcome: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(outcome)
+        return
+    reached = "success" if outcome["success"] else "not all subgoals"
+    _say(
+        f"{errand.task} {errand.instance}: q_score {outcome['q_score']:.3f} ({reached}) "
+        f"after {outcome['steps']} steps of {outcome['policy']}"
+    )
+
+
+def _say(line: str) -> None:
+    console().print(line, highlight=False, markup=False)
