@@ -9,7 +9,7 @@ KILLS := 30
 export PYTHON
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup setup-model demo test test-fast chaos check docs reference bench lock clean
+.PHONY: help setup setup-model demo test test-fast test-slurm chaos check docs reference bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(READY) ## the whole test suite, documentation included
 
 test-fast: $(READY) ## the tests that need no real servers or processes
 	@exec $(BIN)/python -m pytest -m "not slow and not chaos" $(ARGS)
+
+test-slurm: $(READY) ## the SLURM script against a real SLURM on this machine (root installs it on Debian)
+	@exec bash scripts/test-slurm.sh $(ARGS)
 
 chaos: $(READY) ## the long form of the tests that kill processes (KILLS=… each, default 30)
 	@exec $(BIN)/python -m pytest tests/chaos --kills $(KILLS) $(ARGS)

@@ -99,7 +99,16 @@ def test_the_licence_is_the_apache_licence_in_full() -> None:
     assert "9. Accepting Warranty or Additional Liability" in text
 
 
-@pytest.mark.parametrize("script", ["scripts/setup.sh", ".ci/run"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "scripts/setup.sh",
+        "scripts/test-slurm.sh",
+        "deployments/slurm/eval.sh",
+        "lib/headgate/simulation/postgres_guard.sh",
+        ".ci/run",
+    ],
+)
 def test_shell_scripts_parse_and_can_be_run(script: str) -> None:
     assert subprocess.run(["bash", "-n", str(ROOT / script)], check=False).returncode == 0
     assert os.access(ROOT / script, os.X_OK)
