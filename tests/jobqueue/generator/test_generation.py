@@ -235,5 +235,6 @@ def test_files_and_sending_say_the_same(site: Site, rules: Rules) -> None:
     read = [job.spec for job in imported_jobs(generation.jobs_document())]
     assert [(s.team, s.task, s.instance, s.pool, s.payload) for s in read] == _sent(generation)
     servers = resources_of(generation.resources_document(), read)
-    assert servers == site.generate().resource_specs()
+    assert servers == generation.resource_specs()
+    assert {server.pool for server in servers} == {job.pool for job in read}
     assert json_bytes(generation.jobs_document()).endswith(b"]\n")

@@ -107,13 +107,15 @@ class Generation:
         submissions: those that were chosen, the standard track first, each track by rank.
         teams: their teams.
         jobs: in order of their ids.
-        servers: name of a pool or group -> its servers, in the order of the file.
+        pools: slug of a team -> its servers, in the order of the file.
+        servers: the same, or seed 003's groups -> their servers: what the jobs' resource types name.
         skipped: what was not generated.
     """
 
     submissions: tuple[Submission, ...]
     teams: tuple[ChosenTeam, ...]
     jobs: tuple[PlannedJob, ...]
+    pools: Mapping[str, tuple[ResourceSpec, ...]]
     servers: Mapping[str, tuple[ResourceSpec, ...]]
     skipped: tuple[Skipped, ...]
 
@@ -144,7 +146,7 @@ class Generation:
 
     def resource_specs(self) -> list[ResourceSpec]:
         """Return the servers as a queue takes them."""
-        return [server for listed in self.servers.values() for server in listed]
+        return [server for listed in self.pools.values() for server in listed]
 
 
 def generated(
@@ -184,9 +186,9 @@ def generated(
         for job in _jobs(team, task, instances, servers.get(team.slug, ()), rules, has_result, skipped)
     ]
     if not rules.seed_groups:
-        return Generation(chosen, teams, tuple(jobs), servers, tuple(skipped))
+        return Generation(chosen, teams, tuple(jobs), servers, servers, tuple(skipped))
     groups = grouped(servers)
-    return Generation(chosen, teams, tuple(_in_groups(jobs, groups)), groups, tuple(skipped))
+    return Generation(chosen, teams, tuple(_in_groups(jobs, groups)), servers, groups, tuple(skipped))
 
 
 def _jobs(
