@@ -112,7 +112,7 @@ def _opened(database: str) -> Iterator[TokenStore]:
         raise InvalidInputError(
             "tokens of memory: end with the process that made them", next_step="Name the database of the server."
         )
-    store = open_tokens(database)
+    store = open_tokens(database or _DEFAULT_DATABASE)  # a variable that is set to nothing is not set
     try:
         yield store
     finally:

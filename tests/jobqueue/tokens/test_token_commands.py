@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,3 +205,13 @@ def test_commands_and_a_server_work_on_one_database_at_the_same_time(command: Co
             one.result()
     documents = json.loads(command("list", "--json").out)
     assert sorted(d["state"] for d in documents) == ["revoked"] * 24 + ["valid"]
+
+
+def test_a_variable_that_is_set_to_nothing_is_not_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADGATE_JOBQUEUE_DATABASE", "")
+    _run("create", "lab", "--scopes", "read")
+    assert parsed(capsys.readouterr().out.removesuffix("\n")) is not None
+    assert (tmp_path / ".headgate/jobqueue.db").exists()
