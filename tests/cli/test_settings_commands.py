@@ -109,7 +109,7 @@ def test_an_unknown_option_is_an_input_error(headgate: Command) -> None:
 
 
 def test_help_names_every_command(headgate: Command) -> None:
-    from headgate.cli.main import COMMANDS
+    from headgate.cli.commands import COMMANDS
 
     said = headgate("--help")
     assert said.status == 0

@@ -189,3 +189,8 @@ def test_threads_may_make_secrets_while_others_are_masked(monkeypatch: pytest.Mo
             made.result()
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_job_queue_s_token_is_masked_wherever_it_stands() -> None:
+    token = "hgq_0123456789ab.Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE"
+    assert redacted(f"refused {token} of worker w") == "refused [redacted] of worker w"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cyclopts import App, CycloptsError
 
 import headgate
+from headgate.cli.commands import COMMANDS, CONFIG_COMMANDS, JOBQUEUE_COMMANDS, LIMITS_COMMANDS, TOKEN_COMMANDS
 from headgate.cli.output import print_error
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
@@ -23,43 +24,6 @@ EXIT_CODES: Final = {
 }
 """Exit status of every command."""
 
-COMMANDS: Final = {
-    "run": ("running:run", "Sample the roster's models in every environment until stopped."),
-    "judge": ("judging:judge", "Sample environments whose answers another model judges, each task once."),
-    "plan": ("plan:plan", "Compare the samples that the rates demand with what workers and endpoints carry."),
-    "models": ("listing:models", "Check the roster and list its models."),
-    "environments": ("listing:environments", "List the environments that are installed."),
-    "query": ("data:query", "Ask the stored samples a question in SQL."),
-    "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
-    "report": ("data:report", "Write a self-contained HTML report of the stored samples."),
-    "export": ("data:export", "Write stored samples as JSON lines or in the formats of other tools."),
-    "import": ("data:import_", "Store samples from a file that another tool wrote."),
-    "compact": ("data:compact", "Merge small parts of the store into large ones."),
-    "verify": ("data:verify", "Read every stored object and compare it with its checksum."),
-    "trace": ("trace:trace", "Turn a file of events into a trace that Perfetto opens."),
-    "why": ("why:why", "Say which gate holds a task, why, and until when."),
-    "doctor": ("diagnosis:doctor", "Check what a campaign needs on this machine."),
-    "serve-baselines": ("serving:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
-    "serve-model": ("serving:serve_model", "Serve a small real language model."),
-    "bench": ("benching:bench", "Run a benchmark scenario beside its rivals."),
-    "demo": ("demo:demo", "Run the main job from end to end on this machine."),
-}
-"""Name -> where the command is, and its one-line help. Loaded when called: none waits for the imports of another."""
-
-CONFIG_COMMANDS: Final = {
-    "show": ("configuration:show", "Show every setting with its value and where it came from."),
-    "check": ("configuration:check", "Check settings, roster, environments and rates without running anything."),
-}
-"""The same for `headgate config …`."""
-
-LIMITS_COMMANDS: Final = {
-    "show": ("limits:show", "Show limits, the slots that are taken, and who holds them."),
-    "apply": ("limits:apply", "Create or change the limits of a block or file."),
-    "set": ("limits:set_", "Change a limit while it is in use."),
-    "audit": ("limits:audit", "Compare the slots that limits count with those that are held."),
-}
-"""The same for `headgate limits …`."""
-
 
 def build_app() -> App:
     """Return the application with all its commands."""
@@ -71,15 +35,23 @@ def build_app() -> App:
         exit_on_error=False,
         print_error=True,
     )
-    config = App(name="config", help="Show and check settings.")
-    limits = App(name="limits", help="Show and change the limits on requests in flight that Prefect keeps.")
-    for group, commands in ((app, COMMANDS), (config, CONFIG_COMMANDS), (limits, LIMITS_COMMANDS)):
-        for name, (place, help_line) in commands.items():
-            group.command(f"headgate.cli.{place}", name=name, help=help_line)
-    app.command(config)
-    app.command(limits)
+    _fill(app, COMMANDS)
+    groups = (
+        App(name="config", help="Show and check settings."),
+        App(name="limits", help="Show and change the limits on requests in flight that Prefect keeps."),
+        App(name="jobqueue", help="Serve jobs and policy servers to outside workers, and work on them."),
+    )
+    for group, commands in zip(groups, (CONFIG_COMMANDS, LIMITS_COMMANDS, JOBQUEUE_COMMANDS), strict=True):
+        app.command(_fill(group, commands))
+    groups[-1].command(_fill(App(name="token", help="Make and end the tokens of a queue."), TOKEN_COMMANDS))
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)
     return app
+
+
+def _fill(group: App, commands: Mapping[str, tuple[str, str]]) -> App:
+    for name, (place, help_line) in commands.items():
+        group.command(f"headgate.cli.{place}", name=name, help=help_line)
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

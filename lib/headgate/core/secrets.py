@@ -8,6 +8,7 @@ from typing import Final
 _MASK: Final = "[redacted]"
 _TOKEN_LIKE: Final = re.compile(
     r"(?i)(?:\b(?:sk|pk|rk|hf|gsk|xai|ghp|glpat)[-_][A-Za-z0-9_-]{8,})"  # keys as providers shape them
+    r"|\bhgq_[0-9a-f]{12}\.[A-Za-z0-9_-]{8,}"  # tokens of a job queue
     r"|(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"  # authorization headers
     r"|(?<=://)[^/\s:@]*:[^/\s]+(?=@)"  # user:password in URLs; an unescaped @ is part of the password
 )

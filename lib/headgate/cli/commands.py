@@ -1,0 +1,77 @@
+"""Every command of `headgate`: where it is and what its one line of help says. Loaded when called."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMANDS: Final = {
+    "run": ("running:run", "Sample the roster's models in every environment until stopped."),
+    "judge": ("judging:judge", "Sample environments whose answers another model judges, each task once."),
+    "plan": ("plan:plan", "Compare the samples that the rates demand with what workers and endpoints carry."),
+    "models": ("listing:models", "Check the roster and list its models."),
+    "environments": ("listing:environments", "List the environments that are installed."),
+    "query": ("data:query", "Ask the stored samples a question in SQL."),
+    "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
+    "report": ("data:report", "Write a self-contained HTML report of the stored samples."),
+    "export": ("data:export", "Write stored samples as JSON lines or in the formats of other tools."),
+    "import": ("data:import_", "Store samples from a file that another tool wrote."),
+    "compact": ("data:compact", "Merge small parts of the store into large ones."),
+    "verify": ("data:verify", "Read every stored object and compare it with its checksum."),
+    "trace": ("trace:trace", "Turn a file of events into a trace that Perfetto opens."),
+    "why": ("why:why", "Say which gate holds a task, why, and until when."),
+    "doctor": ("diagnosis:doctor", "Check what a campaign needs on this machine."),
+    "serve-baselines": ("serving:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
+    "serve-model": ("serving:serve_model", "Serve a small real language model."),
+    "bench": ("benching:bench", "Run a benchmark scenario beside its rivals."),
+    "demo": ("demo:demo", "Run the main job from end to end on this machine."),
+}
+"""Name -> where the command is, and its one-line help. Loaded when called: none waits for the imports of another."""
+
+CONFIG_COMMANDS: Final = {
+    "show": ("configuration:show", "Show every setting with its value and where it came from."),
+    "check": ("configuration:check", "Check settings, roster, environments and rates without running anything."),
+}
+"""The same for `headgate config …`."""
+
+LIMITS_COMMANDS: Final = {
+    "show": ("limits:show", "Show limits, the slots that are taken, and who holds them."),
+    "apply": ("limits:apply", "Create or change the limits of a block or file."),
+    "set": ("limits:set_", "Change a limit while it is in use."),
+    "audit": ("limits:audit", "Compare the slots that limits count with those that are held."),
+}
+"""The same for `headgate limits …`."""
+
+JOBQUEUE_COMMANDS: Final = {
+    "serve": ("jobqueue_serving:serve", "Serve a job queue to outside workers."),
+    "work": ("jobqueue_working:work", "Work on a queue's jobs by running a command for each."),
+    "reserve": ("jobqueue_working:reserve", "Within a job's command: wait for its policy server and print it."),
+    "status": ("jobqueue_watching:status", "Show jobs by state, teams by tasks, and policy servers."),
+    "jobs": ("jobqueue_watching:jobs", "List jobs."),
+    "show": ("jobqueue_watching:show", "Show one job and its history."),
+    "dead": ("jobqueue_watching:dead", "List dead jobs with their last error."),
+    "requeue": ("jobqueue_watching:requeue", "Give dead jobs all their attempts again."),
+    "withdraw": ("jobqueue_watching:withdraw", "Take jobs out of the queue; workers that run them stop."),
+    "resources": ("jobqueue_watching:resources", "List the policy servers."),
+    "drain": ("jobqueue_watching:drain", "Hand a policy server out no more; its job ends in peace."),
+    "open": ("jobqueue_watching:open_", "Hand a policy server out again."),
+    "remove": ("jobqueue_watching:remove", "Take a policy server out."),
+    "generate": (
+        "jobqueue_files:generate",
+        "Make jobs and pools of submissions, instances and a file of servers.",
+    ),
+    "import": ("jobqueue_files:import_", "Take jobs.json and resources.json into a queue."),
+    "export": ("jobqueue_files:export", "Write a queue's jobs and servers as jobs.json and resources.json."),
+    "results": ("jobqueue_files:results", "Compare evaluated scores with those that teams report, as CSV."),
+    "collect": ("jobqueue_collecting:collect", "Store the results of completed jobs as samples."),
+    "policy-server": ("jobqueue_policy:policy_server", "Serve a baseline policy to simulators."),
+    "evaluate": ("jobqueue_policy:evaluate", "Evaluate one job against a policy server in the grid simulator."),
+}
+"""The same for `headgate jobqueue …`."""
+
+TOKEN_COMMANDS: Final = {
+    "create": ("jobqueue_tokens:create", "Make a token and print its secret, once."),
+    "list": ("jobqueue_tokens:list_", "List tokens, without their secrets."),
+    "rotate": ("jobqueue_tokens:rotate", "Give a token a new secret; the old one ends after an overlap."),
+    "revoke": ("jobqueue_tokens:revoke", "End a token within five seconds."),
+}
+"""The same for `headgate jobqueue token …`."""
