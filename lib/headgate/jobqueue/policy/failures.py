@@ -49,4 +49,6 @@ def not_open(url: str) -> PolicyError:
 
 
 def _sentence(error: BaseException) -> str:
-    return f"{error or type(error).__name__}".strip().rstrip(".")
+    if isinstance(error, AssertionError):
+        return "what is there is no websocket"
+    return (str(error) or type(error).__name__).strip().rstrip(".")

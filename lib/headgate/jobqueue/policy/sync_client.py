@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,7 +78,8 @@ class SyncPolicyClient:
             )
             _limit_sending(self._connection.socket, self._act_timeout_s)
             self._dialogue = Dialogue(self._connection.recv(timeout=max(0.0, deadline - time.monotonic())))
-        except (OSError, UnicodeError, WebSocketException) as error:
+        # AssertionError: what websockets raises when a peer that is no websocket hangs up before the request is out.
+        except (OSError, UnicodeError, WebSocketException, AssertionError) as error:
             self._abandon()
             raise not_opened(self._url, error) from error
         except BaseException:
@@ -171,4 +172,5 @@ def _limit_sending(sock: socket.socket, timeout_s: float) -> None:
     """
     whole_s = int(timeout_s)
     limit = struct.pack("ll", whole_s, max(1, int((timeout_s - whole_s) * 1e6)))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    with suppress(OSError):  # a server that is gone already is told of by the next call
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
