@@ -20,7 +20,7 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import Instant, LeaseRef, ReservationRef, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.outcomes import Instant, LeaseRef, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.port import Store
 
 _log = logging.getLogger("headgate.jobqueue")
@@ -49,6 +49,9 @@ class _Request(Generic[T]):
     future: Future[Any]
     outcome: Any = None
     error: HeadgateError | None = None
+
+    def __post_init__(self) -> None:
+        self.future.set_running_or_notify_cancel()  # nobody can cancel it: the desk alone says what became of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Desk:
         self._reloaded_at = float("-inf")
         self._swept_at = float("-inf")
         self._is_open = False
+        self._door = threading.Lock()  # nothing is handed in behind the last request that `close` waits for
 
     def open(self) -> None:
         """Own the store, load the ledger and begin to work.
@@ -119,10 +123,12 @@ class Desk:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what has arrived, and give the store up; legal twice."""
-        if self._is_open:
-            self._is_open = False
-            self._inbox.put(_Stop())
+        """Finish what has arrived, send away who still waits, and give the store up; legal twice."""
+        with self._door:
+            was_open, self._is_open = self._is_open, False
+            if was_open:
+                self._inbox.put(_Stop())
+        if was_open:
             self._thread.join()
         self._store.close()
 
@@ -133,14 +139,13 @@ class Desk:
 
     def submit(self, operation: Operation[T]) -> Future[T]:
         """Hand an operation in; the future has its outcome, or the error that it raised, once that is committed."""
-        future: Future[T] = Future()
-        if self._is_open:
-            self._inbox.put(_Request(operation, future))
-        else:
-            future.set_exception(
-                StoreFailedError("the job queue is closing", next_step="Send the request again later.")
-            )
-        return future
+        request: _Request[T] = _Request(operation, Future())
+        with self._door:
+            if self._is_open:
+                self._inbox.put(request)
+                return request.future
+        request.future.set_exception(_closing())
+        return request.future
 
     async def do(self, operation: Operation[T]) -> T:
         """Run an operation and return its outcome once it is committed; cancelling the caller does not undo it."""
@@ -157,20 +162,25 @@ class Desk:
 
         Returns:
             what it answered at once or waited for; None when its turn had not come in time. A cancelled caller leaves
-            the line; what it was given just then is given back.
+            the line; the jobs or the server that it was given just then are given back.
         """
-        first = await self.do(operation)
+        asked = self.submit(operation)
+        try:
+            return await self._turn(asked, wait_s)  # type: ignore[no-any-return]  # `Waiting` is enlisted, never told
+        except asyncio.CancelledError:
+            asked.add_done_callback(self._abandon)
+            raise
+
+    async def _turn(self, asked: Future[Any], wait_s: float) -> Any:
+        first = await asyncio.shield(asyncio.wrap_future(asked))
         if not isinstance(first, _Enlisted):
-            return first  # type: ignore[return-value]  # `Waiting` never comes out of the desk: it is enlisted
+            return first
         try:
             async with asyncio.timeout(wait_s):
                 return await asyncio.shield(asyncio.wrap_future(first.future))
         except TimeoutError:
             has_left = await self.do(lambda ledger, _: self._left(ledger, first))
-            return None if has_left else first.future.result()
-        except asyncio.CancelledError:
-            self.submit(lambda ledger, at: self._abandoned(ledger, first, at))
-            raise
+            return None if has_left else await asyncio.shield(asyncio.wrap_future(first.future))
 
     # The thread.
 
@@ -185,6 +195,7 @@ class Desk:
                 self._work(group)
             except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the ledger built anew
                 self._recover(group, error)
+        self._dismiss(_closing())
 
     def _gather(self) -> tuple[list[_Request[Any]], bool]:
         """Return what has arrived, after waiting for it or for the next deadline; and whether to stop after it."""
@@ -237,6 +248,7 @@ class Desk:
         if not isinstance(outcome, Waiting):
             return outcome
         enlisted = self._line[outcome.ticket] = _Enlisted(outcome.ticket, Future())
+        enlisted.future.set_running_or_notify_cancel()
         return enlisted
 
     def _tell(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
@@ -255,17 +267,18 @@ class Desk:
             self._line.pop(waiter.ticket, None)
         return has_left
 
-    def _abandoned(self, ledger: Ledger, waiter: _Enlisted, at: Instant) -> None:
-        """Take somebody out of line who is gone; what he was given just before goes back."""
-        if self._left(ledger, waiter) or waiter.future.exception() is not None:
+    def _abandon(self, answered: Future[Any]) -> None:
+        """Take somebody out of line who is gone, or give back what he was answered."""
+        if answered.exception() is not None:
             return
-        outcome = waiter.future.result()
-        if isinstance(outcome, Reserved):
-            resource = outcome.resource
-            ledger.release(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch), at)
-        elif not isinstance(outcome, Stale):
-            for job in outcome:
-                ledger.claims.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, "the worker had hung up")
+        outcome = answered.result()
+        if isinstance(outcome, _Enlisted):
+            self.submit(lambda ledger, _: self._left(ledger, outcome))
+            outcome.future.add_done_callback(self._abandon)
+        elif isinstance(outcome, Reserved):
+            self.submit(lambda ledger, at: ledger.servers.take_back(outcome.resource, at))
+        elif isinstance(outcome, tuple):
+            self.submit(lambda ledger, at: _give_back(ledger, outcome, at))
 
     # After a failure.
 
@@ -277,10 +290,13 @@ class Desk:
         self._ledger = None
         self._reloaded_at = float("-inf")
         _refuse(group, _unanswered(error))
-        for waiter in self._line.values():
-            waiter.future.set_exception(_unanswered(error))
-        self._line.clear()
+        self._dismiss(_unanswered(error))
         self._is_reloaded()
+
+    def _dismiss(self, error: HeadgateError) -> None:
+        for waiter in self._line.values():
+            waiter.future.set_exception(error)
+        self._line.clear()
 
     def _is_reloaded(self) -> bool:
         """Build the ledger anew, at most once a second; return whether there is one."""
@@ -295,6 +311,9 @@ class Desk:
         except HeadgateError as error:
             _log.error("The job queue's database cannot be opened again: %s", error)
             return False
+        except Exception:  # noqa: BLE001 - the boundary of the thread, which has to live on: reported
+            _log.exception("The job queue cannot be loaded again from its database")
+            return False
         self.figures.reloads += 1
         return True
 
@@ -303,6 +322,16 @@ def _refuse(group: list[_Request[Any]], error: HeadgateError) -> None:
     for request in group:
         if not request.future.done():
             request.future.set_exception(error)
+
+
+def _give_back(ledger: Ledger, outcome: tuple[Any, ...], at: Instant) -> None:
+    for job in outcome:
+        if isinstance(job, Job):
+            ledger.claims.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, "the worker had hung up")
+
+
+def _closing() -> HeadgateError:
+    return StoreFailedError("the job queue is closing", next_step="Send the request again later.")
 
 
 def _unanswered(error: Exception) -> HeadgateError:

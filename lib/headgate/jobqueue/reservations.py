@@ -39,6 +39,7 @@ class Reservations:
         self._deadlines: Deadlines[str] = Deadlines()
         self._held: dict[str, str] = {}
         self._first_asked: dict[str, float] = {}
+        self._told_again: set[str] = set()
         self._freed: set[str] = set()
         self._settled: list[Settled] = []
         for resource in sorted(book.resources.values(), key=lambda resource: resource.index):
@@ -66,6 +67,7 @@ class Reservations:
         held = self.held_by(job.job_id)
         if held is not None:
             self._deadlines.set(held.resource_id, at.now + held.lease_s)
+            self._told_again.add(held.resource_id)
             return Reserved(held)
         since = self._first_asked.setdefault(job.job_id, at.now)
         waiters = self.lines.line(pool)
@@ -99,10 +101,17 @@ class Reservations:
         """End the running reservation of a server."""
         self._book.note_resource(what, resource, at.wall, note)
         self._deadlines.drop(resource.resource_id)
+        self._told_again.discard(resource.resource_id)
         del self._held[resource.job_id]
         self._first_asked.pop(resource.job_id, None)
         self._put(replace(resource, lease_id="", job_id="", worker="", lease_s=0.0, reserved_at=0.0))
         self._freed.add(resource.spec.pool)
+
+    def take_back(self, resource: Resource, at: Instant) -> None:
+        """End a reservation of which its worker was not told, unless the worker has asked again since."""
+        running = self.named(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch))
+        if running is not None and running.resource_id not in self._told_again:
+            self.free(running, at)
 
     def job_ended(self, job: Job, at: Instant, *, keep_server: bool = False) -> None:
         """Let a job's claim end: it waits no more, and its server is free unless the worker will release it itself."""
