@@ -19,8 +19,8 @@ _SHOWN_CHARS: Final = 2_000
 class Dialogue:
     """One connection to a policy server, from its metadata on.
 
-    A reset is not answered by openpi's and BEHAVIOR-1K's servers. Some others do answer; such an answer carries no
-    `action`, and is passed over, since every action after it would else belong to the observation before.
+    BEHAVIOR-1K's servers do not answer a reset. Some others do; such an answer carries no `action`, and is passed over,
+    since every action after it would else belong to the observation before.
     """
 
     def __init__(self, opening: str | bytes) -> None:

@@ -1,4 +1,4 @@
-"""A policy server: a policy behind a websocket, as openpi and BEHAVIOR-1K serve theirs, with fencing."""
+"""A policy server: a policy behind a websocket, in the protocol of BEHAVIOR-1K's servers, with fencing."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ class PolicyServer:
                 process_request=self._asked,
                 compression=None,
                 max_size=MAX_MESSAGE_BYTES,
+                max_queue=2,  # a client waits for each answer; what one sends ahead is not to fill the memory
                 ping_interval=PING_INTERVAL_S,
                 ping_timeout=PING_TIMEOUT_S,
                 close_timeout=CLOSE_TIMEOUT_S,
