@@ -30,7 +30,7 @@ SELECT (SELECT coalesce(max(seq), -1) FROM jobs), (SELECT coalesce(max(entry), -
 -- name: pending
 SELECT {job_columns} FROM jobs
 WHERE state = 'pending' AND team = :team AND pool = :pool AND task = :task
-  AND (descending_priority, failures, seq) > (CAST(:descending_priority AS bigint), CAST(:failures AS bigint), CAST(:seq AS bigint))
+  AND (descending_priority, failures, seq) > (:descending_priority, :failures, :seq)
 ORDER BY descending_priority, failures, seq LIMIT :limit;
 
 -- name: reply

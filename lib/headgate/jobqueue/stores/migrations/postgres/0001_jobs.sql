@@ -36,7 +36,7 @@ CREATE TABLE history (
   entry bigint PRIMARY KEY, at float8 NOT NULL, what text NOT NULL, job_id text NOT NULL, epoch bigint NOT NULL,
   lease_id text NOT NULL, worker text NOT NULL, resource_id text NOT NULL, note text NOT NULL
 );
-CREATE INDEX history_of_job ON history (job_id, entry) WHERE job_id <> '';
+CREATE INDEX history_of_job ON history (job_id, entry);
 CREATE INDEX history_of_kind ON history (what, entry);
 
 CREATE TABLE replies (

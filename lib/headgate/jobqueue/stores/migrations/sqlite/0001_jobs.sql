@@ -1,7 +1,8 @@
 CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at REAL NOT NULL);
 
 CREATE TABLE jobs (
-  seq INTEGER PRIMARY KEY, job_id TEXT NOT NULL UNIQUE,
+  -- INT, not INTEGER: that would make it the rowid, which SQLite leaves out when it searches by a row of columns.
+  seq INT PRIMARY KEY NOT NULL, job_id TEXT NOT NULL UNIQUE,
   team TEXT NOT NULL, task TEXT NOT NULL, instance TEXT NOT NULL, pool TEXT NOT NULL, resource_type TEXT NOT NULL,
   payload TEXT NOT NULL, descending_priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL, submitted_at REAL NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('pending', 'in_progress', 'done', 'dead')), epoch INTEGER NOT NULL, failures INTEGER NOT NULL, lease_id TEXT NOT NULL, worker TEXT NOT NULL,
@@ -33,7 +34,7 @@ CREATE TABLE history (
   entry INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL, job_id TEXT NOT NULL, epoch INTEGER NOT NULL,
   lease_id TEXT NOT NULL, worker TEXT NOT NULL, resource_id TEXT NOT NULL, note TEXT NOT NULL
 );
-CREATE INDEX history_of_job ON history (job_id, entry) WHERE job_id <> '';
+CREATE INDEX history_of_job ON history (job_id, entry);
 CREATE INDEX history_of_kind ON history (what, entry);
 
 CREATE TABLE replies (

@@ -1,0 +1,147 @@
+"""Whatever is committed, every store answers every question alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
+from headgate.jobqueue.port import Changes, Happening, HistoryEntry, JobQuery, Reader, Reply, Store
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.stores import MemoryStore, SqliteStore, open_store
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
+TEAMS = st.sampled_from(["red", "blue", "ü"])
+POOLS = st.sampled_from(["", "p", "p/q"])
+TASKS = st.sampled_from(["t", "T", "a/b"])
+NUMBERS = st.integers(0, 3)
+TIMES = st.floats(0, 2e9)
+IDS = [f"job-{number}" for number in range(12)]
+SPECS = st.builds(JobSpec, st.just(""), TEAMS, TASKS, TEXTS, POOLS, TEXTS, TEXTS, st.integers(-2, 2), NUMBERS)
+PROGRESS = st.fixed_dictionaries(
+    {
+        "state": st.sampled_from(JobState), "epoch": NUMBERS, "failures": NUMBERS, "lease_id": TEXTS, "worker": TEXTS,
+        "lease_s": TIMES, "claimed_at": TIMES, "finished_at": TIMES, "last_error": TEXTS, "result": TEXTS,
+        "result_ref": TEXTS, "checksum": TEXTS,
+    }
+)  # fmt: skip
+TASK_SETS = st.frozensets(TEXTS, max_size=2)
+SERVER_SPECS = st.builds(ResourceSpec, POOLS, TEXTS, NUMBERS, TASK_SETS, TASK_SETS, TEXTS)
+SERVERS = st.builds(
+    Resource, SERVER_SPECS, NUMBERS, st.sampled_from(ResourceState), NUMBERS, TEXTS, TEXTS, TEXTS, TIMES, TIMES, TEXTS
+)
+ENTRIES = st.builds(
+    HistoryEntry, st.integers(1, 3), TIMES, st.sampled_from(Happening), st.sampled_from(["", *IDS]), NUMBERS, TEXTS,
+    TEXTS, TEXTS, TEXTS,
+)  # fmt: skip
+REPLIES = st.builds(Reply, st.sampled_from("abc"), TEXTS, NUMBERS, TEXTS, TIMES)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Changes]:
+    """Draw groups of changes as a ledger makes them, and now and then one that no store may take."""
+    known: dict[str, Job] = {}
+    last_entry = -1
+    groups = []
+    for _ in range(draw(st.integers(1, 4))):
+        changes = Changes()
+        for job_id in draw(st.lists(st.sampled_from(IDS), max_size=5, unique=True)):
+            if job_id in known:
+                changes.changed_jobs[job_id] = replace(known[job_id], **draw(PROGRESS))
+            else:
+                spec = replace(draw(SPECS), job_id=job_id)
+                job = Job(spec, len(known) + len(changes.new_jobs), draw(TIMES), **draw(PROGRESS))
+                changes.new_jobs[job_id] = job
+        entry = last_entry
+        for one in draw(st.lists(ENTRIES, max_size=5)):
+            entry += one.entry  # gaps are legal
+            changes.history.append(replace(one, entry=entry))
+        changes.resources = {server.resource_id: server for server in draw(st.lists(SERVERS, max_size=3))}
+        changes.removed_resources = draw(st.sets(st.sampled_from(["/0", "p/0", "p/3", "p/q/1"]), max_size=2))
+        changes.replies = {reply.key: reply for reply in draw(st.lists(REPLIES, max_size=2))}
+        changes.forget_replies_before = draw(st.none() | TIMES)
+        if draw(st.integers(0, 5)) or not _spoilt(changes, known, last_entry):
+            known |= changes.new_jobs | changes.changed_jobs
+            last_entry = entry
+        groups.append(changes)
+    return groups
+
+
+def _spoilt(changes: Changes, known: dict[str, Job], last_entry: int) -> bool:
+    """Make a group contradict what is stored; False where there is nothing to contradict."""
+    if known:
+        job = next(iter(known.values()))
+        changes.changed_jobs.pop(job.job_id, None)
+        changes.new_jobs[job.job_id] = job
+    elif last_entry >= 0:
+        changes.history.insert(0, HistoryEntry(last_entry, 0.0, Happening.CLAIMED))
+    return bool(known) or last_entry >= 0
+
+
+def answers(store: Store, reader: Reader) -> Iterator[object]:
+    """Give what a store answers to every kind of question."""
+    yield store.load()
+    yield store.jobs([*IDS, "other"])
+    yield [store.reply(key) for key in "abcd"]
+    for lane in sorted(Lane(team, pool, task) for team in ["red", "ü"] for pool in ["", "p"] for task in ["t", "T"]):
+        whole = store.pending(lane, None, 99)
+        yield whole
+        yield [store.pending(lane, job.place, 2) for job in whole]
+    for teams in (None, frozenset({"red", "ü"}), frozenset[str]()):
+        for after in (-1, 2):
+            yield reader.finished(after, 3, teams)
+            yield reader.jobs(JobQuery(teams=teams, after=after, limit=3))
+            yield [reader.jobs(JobQuery(state, teams, "t", "p", after)) for state in JobState]
+    yield [reader.history(after, 4) for after in (-1, 3)]
+    yield [reader.history(-1, 9, job_id=job_id) for job_id in IDS]
+    yield reader.history(-1, 3, what=[Happening.CLAIMED, Happening.COMPLETED])
+
+
+def outcome(store: Store, changes: Changes) -> str:
+    try:
+        store.commit(changes)
+    except StoreFailedError:
+        return "refused"
+    return "committed"
+
+
+def check_equality(groups: list[Changes], other: Store) -> None:
+    """Assert that a store does and answers what the store in memory does and answers."""
+    with ExitStack() as stack:
+        memory = stack.enter_context(closing(MemoryStore())).own("me")
+        stack.enter_context(closing(other)).own("me")
+        for changes in groups:
+            assert outcome(other, changes) == outcome(memory, changes)
+        readers = [stack.enter_context(closing(store.reader())) for store in (memory, other)]
+        for expected, found in zip(answers(memory, readers[0]), answers(other, readers[1]), strict=True):
+            assert found == expected
+
+
+@pytest.fixture
+def new_folder(tmp_path: Path) -> Callable[[], Path]:
+    numbers = count()
+    return lambda: tmp_path / str(next(numbers))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(groups=histories())
+def test_sqlite_answers_as_memory_does(groups: list[Changes], new_folder: Callable[[], Path]) -> None:
+    check_equality(groups, SqliteStore(new_folder() / "queue.db"))
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(groups=histories())
+def test_postgres_answers_as_memory_does(groups: list[Changes], postgres_url: str) -> None:
+    store = open_store(postgres_url).own("me")
+    store._db.execute("DROP SCHEMA headgate_jobqueue CASCADE")
+    store.close()
+    check_equality(groups, store)
