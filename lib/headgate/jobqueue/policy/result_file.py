@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,11 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
         InvalidInputError: if it cannot be written there; what was there stays.
     """
     text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-        partial = Path(name)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), 0o666 & ~_umask())  # mkstemp's files are for their owner alone
+            with partial.open("xb") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -46,9 +44,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
