@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,19 @@ from headgate.jobqueue.errors import JobConflictError, StoreFailedError, StoreIn
 from headgate.jobqueue.generator import (
     Taken,
     contents_of,
+    contents_of_server,
     imported_jobs,
     put_into,
     resources_of,
     seed_documents,
     send,
 )
-from headgate.jobqueue.job import JobSpec, JobState
+from headgate.jobqueue.generator.remote import job_of
+from headgate.jobqueue.job import Job, JobSpec, JobState
 from headgate.jobqueue.outcomes import ImportedJob, Instant
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue.resource import Resource, ResourceSpec
 from headgate.jobqueue.stores import open_store
+from headgate.jobqueue.wire import JobIn, JobOut, ResourceIn, ResourceOut, SubmitOut
 from tests.jobqueue.generator.site import Site, server
 
 _AT = Instant(100.0, 1_700_000_000.0)
@@ -56,7 +60,7 @@ def test_files_go_into_a_database_and_come_out_again(url: str) -> None:
     assert [(job.state, job.epoch) for job in found] == [
         (JobState.DONE, 2), (JobState.PENDING, 1), (JobState.PENDING, 0),
     ]  # fmt: skip
-    written, listed = seed_documents(found, [resource.spec for resource in resources])
+    written, listed = seed_documents(found, resources)
     assert listed == _SERVERS
     assert [(entry["id"], entry["status"], entry["attempts"]) for entry in written] == [
         (0, "done", 2), (1, "pending", 1), (2, "pending", 0),
@@ -105,22 +109,48 @@ def test_all_pages_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [job.job_id for job in contents_of(open_store(url), "a test")[0]] == [str(n) for n in range(7)]
 
 
-class _Queue:
+class _Server:
+    """A server that keeps jobs and policy servers in the form in which they travel."""
+
     def __init__(self) -> None:
-        self.calls: list[list[object]] = []
+        self.calls: list[str] = []
+        self._jobs: dict[str, Job] = {}
+        self._resources: dict[str, Resource] = {}
 
-    def submit(self, jobs: list[JobSpec], /) -> None:
-        self.calls.append([job.job_id for job in jobs])
+    def submit(self, specs: Iterable[JobSpec], /) -> SubmitOut:
+        self.calls.append("submit")
+        new = [JobIn.of(spec).spec for spec in specs if spec.job_id not in self._jobs]
+        self._jobs |= {spec.job_id: Job(spec, len(self._jobs) + n, 1.0) for n, spec in enumerate(new)}
+        return SubmitOut(added=len(new), existing=0)
 
-    def register(self, resources: list[ResourceSpec], /) -> None:
-        self.calls.append([resource.host for resource in resources])
+    def register(self, specs: Sequence[ResourceSpec], /) -> None:
+        self.calls.append("register")
+        self._resources |= {spec.host: Resource(ResourceIn.of(spec).spec, n) for n, spec in enumerate(specs)}
+
+    def all_jobs(self) -> Iterable[JobOut]:
+        return [JobOut.of(job) for job in self._jobs.values()]
+
+    def resources(self) -> Iterable[ResourceOut]:
+        return [ResourceOut.of(resource) for resource in self._resources.values()]
 
 
-def test_servers_are_sent_before_jobs_and_both_in_pages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headgate.jobqueue.generator import exchange
+def test_policy_servers_are_sent_before_jobs(site: Site) -> None:
+    generation, queue = site.generate(), _Server()
+    assert send(queue, generation.job_specs(), generation.resource_specs()) == Taken(2, 0, 1, 0)
+    assert queue.calls == ["register", "submit"]
+    assert send(_Server(), generation.job_specs(), []) == Taken(2, 0, 0, 2)
 
-    monkeypatch.setattr(exchange, "_PAGE", 2)
-    site.add_instances("radio", 3)
-    generation, queue = site.generate(), _Queue()
-    send(queue, generation.job_specs(), generation.resource_specs())
-    assert queue.calls == [["alpha-1"], ["alpha.radio.1", "alpha.radio.2"], ["alpha.radio.3"]]
+
+def test_what_was_sent_is_what_a_server_tells_again() -> None:
+    queue, jobs = _Server(), imported_jobs(_DOCUMENT)
+    servers = resources_of(_SERVERS, [job.spec for job in jobs])
+    send(queue, [job.spec for job in jobs], servers)
+    found, resources = contents_of_server(queue)
+    assert [job.spec for job in found] == [job.spec for job in jobs]
+    assert resources == servers
+    assert seed_documents(found, resources)[1] == _SERVERS
+
+
+def test_results_travel_with_their_jobs() -> None:
+    done = Job(JobSpec("1", "a", "t"), 0, 1.0, JobState.DONE, epoch=2, worker="w", result='{"x":1}', finished_at=2.0)
+    assert job_of(JobOut.of(done)) == done

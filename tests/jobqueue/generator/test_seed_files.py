@@ -202,6 +202,9 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3),
     max_leaves=6,
 )
+_extra = st.dictionaries(
+    _text.filter(lambda name: name not in {"team", "compatible_task", "not_compatible_task"}), _json, max_size=2
+)
 _slugs = st.sampled_from(["a", "a_b", "a_1", "b", "ab"])
 _tasks = st.sampled_from(["radio", "tidy", "x"])
 _constraint = st.none() | _tasks | st.lists(_tasks, min_size=1, max_size=3)
@@ -214,7 +217,7 @@ def _servers(draw: st.DrawFn) -> dict[str, Any]:
     )
     return {
         name: [
-            draw(st.dictionaries(_text, _json, max_size=2))
+            draw(_extra)
             | server(f"h{number}-{position}", draw(st.integers(1, 65_535)))
             | {
                 key: value
@@ -239,7 +242,7 @@ def _documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     return [
         {
             "id": job_id,
-            "payload": draw(st.dictionaries(_text, _json, max_size=2))
+            "payload": draw(_extra)
             | {"team_slug": draw(_slugs), "task": draw(_tasks), "instance_basename": draw(_text)},
             "resource_type": draw(
                 st.just("") | _slugs.flatmap(lambda s: st.sampled_from([s, f"{s}_1", f"{s}_2"])) | _text
@@ -306,3 +309,11 @@ def test_a_new_group_takes_no_name_of_another_pool() -> None:
     resources = resources_of(servers, [job.spec for job in imported])
     assert [spec.pool for spec in resources] == ["a", "a_2", "a"]
     assert seed_documents(_jobs(imported), resources)[1] == servers
+
+
+def test_a_new_group_takes_no_name_that_jobs_of_another_pool_wait_for() -> None:
+    document = [_entry(resource_type="a_2"), _entry(id=1, resource_type="a_1", payload={"team_slug": "b"})]
+    imported = imported_jobs(document)
+    resources = resources_of({"a_2": [server("1")]}, [job.spec for job in imported])
+    jobs, listed = seed_documents(_jobs(imported), resources)
+    assert ([entry["resource_type"] for entry in jobs], list(listed)) == (["a_2", "a_1"], ["a_2"])

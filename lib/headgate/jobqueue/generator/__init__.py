@@ -1,12 +1,10 @@
 """Files of seed 003 and jobs: generates jobs from submissions, reads and writes its files, compares results."""
 
 from headgate.jobqueue.generator.exchange import (
-    Recipient,
     Taken,
     all_jobs,
     contents_of,
     put_into,
-    send,
     unserved_jobs,
 )
 from headgate.jobqueue.generator.generation import (
@@ -21,6 +19,7 @@ from headgate.jobqueue.generator.generation import (
 from headgate.jobqueue.generator.instances import INSTANCE_SUFFIX, Instance, Instances, read_instances
 from headgate.jobqueue.generator.names import team_slug
 from headgate.jobqueue.generator.reading import parsed_json, read_json
+from headgate.jobqueue.generator.remote import QueueServer, contents_of_server, send
 from headgate.jobqueue.generator.results import (
     COLUMNS,
     ComparedTask,
@@ -56,8 +55,8 @@ __all__ = [
     "Instance",
     "Instances",
     "PlannedJob",
+    "QueueServer",
     "Reason",
-    "Recipient",
     "ResultFolder",
     "Rules",
     "Skipped",
@@ -70,6 +69,7 @@ __all__ = [
     "chosen_teams",
     "compared",
     "contents_of",
+    "contents_of_server",
     "evaluations_of_jobs",
     "generated",
     "imported_jobs",

@@ -1,35 +1,23 @@
-"""Files of jobs and servers in and out of a queue: through its server, or in a database that no server owns."""
+"""Files of jobs and servers in and out of a queue in a database that no server owns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import ImportedJob, Instant
 from headgate.jobqueue.port import JobQuery, Reader, Store
-from headgate.jobqueue.resource import Resource, ResourceSpec
+from headgate.jobqueue.resource import ResourceSpec
 
 _PAGE: Final = 5_000
 
 
-class Recipient(Protocol):
-    """A queue that takes jobs and servers; the client of a server is one."""
-
-    def submit(self, jobs: list[JobSpec], /) -> object:
-        """Take jobs in; those that are there with the same contents are left alone."""
-        ...
-
-    def register(self, resources: list[ResourceSpec], /) -> object:
-        """Take servers in; one that is there gets the new rules."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a database took in.
+    """What a queue took in.
 
     Attributes:
         added: jobs that are new.
@@ -42,14 +30,6 @@ class Taken:
     existing: int
     servers: int
     unserved: int
-
-
-def send(recipient: Recipient, jobs: Sequence[JobSpec], resources: Sequence[ResourceSpec]) -> None:
-    """Send servers and jobs to a queue, the servers first: whoever gets a job finds them."""
-    for start in range(0, len(resources), _PAGE):
-        recipient.register(list(resources[start : start + _PAGE]))
-    for start in range(0, len(jobs), _PAGE):
-        recipient.submit(list(jobs[start : start + _PAGE]))
 
 
 def put_into(
@@ -77,7 +57,7 @@ def put_into(
         store.close()
 
 
-def contents_of(store: Store, owner: str) -> tuple[list[Job], list[Resource]]:
+def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]]:
     """Return all jobs by submission and all servers of a store, which is closed afterwards.
 
     Raises:
@@ -89,7 +69,7 @@ def contents_of(store: Store, owner: str) -> tuple[list[Job], list[Resource]]:
         store.own(owner)
         jobs = all_jobs(reader)
         resources = sorted(store.load().resources, key=lambda resource: (resource.spec.pool, resource.index))
-        return jobs, resources
+        return jobs, [resource.spec for resource in resources]
     finally:
         reader.close()
         store.close()

@@ -55,13 +55,14 @@ def seed_documents(
     """
     by_pool = _by_pool(resources)
     split = {job.spec.pool for job in jobs if job.spec.resource_type not in {"", job.spec.pool}} & by_pool.keys()
+    others = by_pool.keys() | {job.spec.resource_type or job.spec.pool for job in jobs if job.spec.pool not in split}
     listed: dict[str, tuple[ResourceSpec, ...]] = {}
     types: dict[str, str] = {}
     for pool, servers in by_pool.items():
         if pool not in split:
             listed[pool] = servers
             continue
-        groups = grouped({pool: servers}, taken=by_pool)
+        groups = grouped({pool: servers}, taken=others)
         listed |= groups
         fitting = [(job.job_id, _choices(job.spec, groups)) for job in jobs if job.spec.pool == pool]
         types |= bound_evenly(fitting, groups)
