@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.port import FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
-from headgate.jobqueue.stores.rows import Row, history_of_row, job_of_row, resource_of_row, storable_text
+from headgate.jobqueue.stores.rows import SEQ_COLUMN, Row, history_of_row, job_of_row, resource_of_row, storable_text
 
 Select = Callable[[str, Mapping[str, Any], str], list[Row]]
 """Runs a statement by its name with parameters; the last text stands in place of its `{filters}`."""
@@ -50,6 +51,35 @@ def reply(select: Select, key: str) -> Reply | None:
     return Reply(*rows[0]) if rows else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What a listing asks for.
+
+    Attributes:
+        statement: its name.
+        after: the cursor; only rows behind it.
+        limit: at most so many rows.
+        equal: columns and the texts that they must have.
+        state: the state that its jobs must have, or None for any.
+    """
+
+    statement: str
+    after: int
+    limit: int
+    equal: Mapping[str, str | None] = field(default_factory=dict)
+    state: JobState | None = None
+
+    def rows(self, select: Select, **also: str) -> list[Row]:
+        """Return the rows, in order of the cursor's column."""
+        wanted = {**self.equal, **also}
+        equal = {column: storable_text(value) for column, value in wanted.items() if value is not None}
+        conditions = [f" AND {column} = :{column}" for column in equal]
+        if self.state:
+            # In the statement itself, where SQLite sees that the index of this very state will do.
+            conditions.append(f" AND state = '{self.state.value}'")
+        return select(self.statement, {**equal, "after": self.after, "limit": self.limit}, "".join(conditions))
+
+
 class SqlReader:
     """A `Reader` over one connection of its own.
 
@@ -63,50 +93,33 @@ class SqlReader:
 
     def jobs(self, query: JobQuery) -> list[Job]:
         """Return the jobs of a query, by `seq`."""
-        given = {"task": query.task, "pool": query.pool}
-        filters = {name: value for name, value in given.items() if value is not None}
-        # In the statement itself, where SQLite sees that the index of this very state will do.
-        of_state = f" AND state = '{query.state.value}'" if query.state else ""
-        rows = self._merged(
-            "listed_jobs", "team", query.teams, filters, query.after, query.limit, by=itemgetter(9), condition=of_state
-        )
-        return list(map(job_of_row, rows))
+        equal = {"task": query.task, "pool": query.pool}
+        page = _Page("listed_jobs", query.after, query.limit, equal, query.state)
+        return list(map(job_of_row, self._of_teams(page, query.teams, cursor=itemgetter(SEQ_COLUMN))))
 
     def finished(self, after: int, limit: int, teams: frozenset[str] | None = None) -> list[FinishedJob]:
         """Return jobs completed after an entry of the history, by that entry; a job completed twice shows once."""
-        rows = self._merged("finished", "team", teams, {}, after, limit)
+        rows = self._of_teams(_Page("finished", after, limit), teams, cursor=itemgetter(0))
         return [FinishedJob(row[0], job_of_row(row[1:])) for row in rows]
 
     def history(
         self, after: int, limit: int, *, job_id: str | None = None, what: Iterable[Happening] = ()
     ) -> list[HistoryEntry]:
         """Return entries greater than `after`, in order; `what` empty means every kind."""
-        kinds = frozenset(kind.value for kind in what) or None
-        filters = {} if job_id is None else {"job_id": job_id}
-        return list(map(history_of_row, self._merged("history", "what", kinds, filters, after, limit)))
+        page = _Page("history", after, limit, {"job_id": job_id})
+        kinds = sorted(set(what))
+        each = [page.rows(self._select, what=kind.value) for kind in kinds] if kinds else [page.rows(self._select)]
+        return list(map(history_of_row, _first(limit, each, itemgetter(0))))
 
     def close(self) -> None:
         """Give its connection up; legal twice."""
         self._close()
 
-    def _merged(
-        self,
-        statement: str,
-        column: str,
-        values: frozenset[str] | None,
-        filters: Mapping[str, str],
-        after: int,
-        limit: int,
-        by: Callable[[Row], Any] = itemgetter(0),
-        condition: str = "",
-    ) -> list[Row]:
-        """Return rows in order of `by` whose `column` has one of the values (None: any), the others as given."""
-        if values is None:
-            return self._rows(statement, filters, after, limit, condition)
-        each = [self._rows(statement, {**filters, column: value}, after, limit, condition) for value in sorted(values)]
-        return list(islice(merge(*each, key=by), limit))
+    def _of_teams(self, page: _Page, teams: frozenset[str] | None, cursor: Callable[[Row], int]) -> list[Row]:
+        if teams is None:
+            return page.rows(self._select)
+        return _first(page.limit, [page.rows(self._select, team=team) for team in sorted(teams)], cursor)
 
-    def _rows(self, statement: str, filters: Mapping[str, str], after: int, limit: int, condition: str) -> list[Row]:
-        condition += "".join(f" AND {name} = :{name}" for name in filters)
-        parameters = {name: storable_text(value) for name, value in filters.items()}
-        return self._select(statement, {**parameters, "after": after, "limit": limit}, condition)
+
+def _first(limit: int, pages: list[list[Row]], cursor: Callable[[Row], int]) -> list[Row]:
+    return list(islice(merge(*pages, key=cursor), limit))

@@ -15,6 +15,9 @@ Row = tuple[Any, ...]
 NOT_COMPLETED: Final = -1
 """Stands in `completed_entry` of a job that was never completed: entries of the history start at 0."""
 
+SEQ_COLUMN: Final = 9
+"""Where `seq` stands in a row of `job_columns`."""
+
 # Looked up, not called: an enum's call takes ten times as long, and a listing has a thousand rows.
 _JOB_STATES: Final = {state.value: state for state in JobState}
 _HAPPENINGS: Final = {happening.value: happening for happening in Happening}

@@ -46,7 +46,7 @@ class SqliteStore:
             with self._failing("opened"):
                 self._db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
                 _prepare(self._db)
-        except StoreFailedError:
+        except BaseException:
             self.close()
             raise
         return self
@@ -79,15 +79,9 @@ class SqliteStore:
             raise StoreFailedError(f"The job queue in {self._path} refused the changes: {flaw}")
         with self._failing("written"):
             db = self._connection()
-            try:
-                db.execute("BEGIN IMMEDIATE")
+            with _transaction(db):
                 for batch in batches_of(changes):
                     _write(db, batch)
-                db.execute("COMMIT")
-            finally:
-                # SQLite ends the transaction itself on a full disk, but not on a constraint.
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
 
     def reader(self) -> reading.SqlReader:
         """Return a reader with a connection of its own.
@@ -135,7 +129,9 @@ class SqliteStore:
         try:
             yield
         except (sqlite3.Error, OSError, OverflowError) as error:
-            raise StoreFailedError(f"The job queue in {self._path} could not be {done}: {error}") from error
+            raise StoreFailedError(
+                f"The job queue in {self._path} could not be {done}: {str(error).rstrip('.')}"
+            ) from error
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -144,14 +140,24 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_size_limit = 67108864")
     place = db.execute("PRAGMA database_list").fetchone()[2]
     for step in steps_from(_version_of(db), "sqlite", place):
-        try:
-            db.executescript(f"BEGIN IMMEDIATE;\n{step.sql}")
+        with _transaction(db, first=step.sql):
             recorded = {"version": step.version, "name": step.name, "applied_at": time.time()}
             db.execute(statements("sqlite")["record_version"], recorded)
-            db.execute("COMMIT")
-        finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, first: str = "") -> Iterator[None]:
+    """Commit what happens inside, or nothing of it; `first` is a script, which has to begin the transaction itself."""
+    if db.in_transaction:  # the rollback of the last one failed, too
+        db.execute("ROLLBACK")
+    try:
+        db.executescript(f"BEGIN IMMEDIATE;\n{first}")
+        yield
+        db.execute("COMMIT")
+    finally:
+        # SQLite ends the transaction itself on a full disk, but not on a broken constraint.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 def _version_of(db: sqlite3.Connection) -> int:
