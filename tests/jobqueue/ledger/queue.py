@@ -25,7 +25,7 @@ WALL = 1_700_000_000.0
 POOL = "robots"
 
 
-def spec(  # noqa: PLR0913 - one value for each that a test may want to differ
+def spec(
     job_id: str, team: str = "team", task: str = "task", pool: str = "", priority: int = 0, max_attempts: int = 3
 ) -> JobSpec:
     return JobSpec(job_id, team, task, pool=pool, priority=priority, max_attempts=max_attempts)

@@ -42,7 +42,7 @@ def jobs_of(outcome: object) -> list[str]:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_jobs_submitted_again_are_counted_and_left_alone(queue: Queue, committed: bool) -> None:  # noqa: FBT001
+def test_jobs_submitted_again_are_counted_and_left_alone(queue: Queue, committed: bool) -> None:
     assert queue.ledger.submit([spec("1"), spec("2")], queue.at) == Submitted(2, 0)
     if committed:
         queue.commit()
@@ -258,7 +258,7 @@ def test_only_dead_jobs_are_requeued(queue: Queue, state: JobState) -> None:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_withdrawn_job_is_dead_and_its_result_does_not_count(queue: Queue, running: bool) -> None:  # noqa: FBT001
+def test_a_withdrawn_job_is_dead_and_its_result_does_not_count(queue: Queue, running: bool) -> None:
     queue.submit(spec("1"), spec("2"))
     job = queue.one() if running else None
     outcome = queue.ledger.withdraw("1", "no more", queue.at)
