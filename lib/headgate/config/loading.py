@@ -21,6 +21,9 @@ OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG"})
 KEY_PREFIX: Final = "HEADGATE_KEY_"
 """Variables of this prefix hold API keys that rosters refer to."""
 
+JOB_QUEUE_PREFIX: Final = "HEADGATE_JOBQUEUE_"
+"""Variables of this prefix are of the job queue, whose server and workers read and check them."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
@@ -107,7 +110,8 @@ def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
     for name in environ:
-        if name.startswith("HEADGATE_") and not name.startswith(KEY_PREFIX) and name not in known:
+        is_elsewhere = name.startswith((KEY_PREFIX, JOB_QUEUE_PREFIX)) or name in known
+        if name.startswith("HEADGATE_") and not is_elsewhere:
             raise _unknown(name, "environment", known)
 
 
