@@ -1,0 +1,54 @@
+"""`headgate jobqueue serve`: the job queue over HTTP."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.cli.output import console
+from headgate.jobqueue.server import RunningServer, load_server_settings
+from headgate.jobqueue.server import serve as serve_queue
+
+
+def serve(
+    *,
+    database: Annotated[str | None, Parameter(help="The job queue: sqlite:///path, postgresql://… or memory:.")] = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
+    job_heartbeat_timeout_s: Annotated[
+        float | None, Parameter(help="Lease of a job that the seed's workers take.")
+    ] = None,
+    resource_heartbeat_timeout_s: Annotated[
+        float | None, Parameter(help="Lease of a policy server that the seed's workers take.")
+    ] = None,
+    seed_acquire_wait_s: Annotated[
+        float | None, Parameter(help="How long the seed's acquire stands in line before its 429.")
+    ] = None,
+    health_check_every_s: Annotated[
+        float | None, Parameter(help="Time between two checks of a policy server; 0: none.")
+    ] = None,
+) -> int:
+    """Serve the job queue until it is told to stop (SIGTERM, Ctrl-C); what is in flight is answered first.
+
+    Every setting has a variable `HEADGATE_JOBQUEUE_…`; a flag wins over it.
+    """
+    settings = load_server_settings(
+        {
+            "database": database,
+            "host": host,
+            "port": port,
+            "job_heartbeat_timeout_s": job_heartbeat_timeout_s,
+            "resource_heartbeat_timeout_s": resource_heartbeat_timeout_s,
+            "seed_acquire_wait_s": seed_acquire_wait_s,
+            "health_check_every_s": health_check_every_s,
+        },
+        environ=os.environ,
+    )
+
+    def announce(server: RunningServer) -> None:
+        console().print(f"Job queue at {server.url}  (page: {server.url}/)", highlight=False, markup=False)
+
+    serve_queue(settings, announce)
+    return 0

@@ -1,0 +1,148 @@
+"""Serves one route: lets callers in, reads and checks what they send, answers, counts, and keeps the record.
+
+Written against ASGI itself: a worker's claim and completion are a few hundred microseconds, of which a framework's
+dependencies would take most.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import ValidationError
+from starlette.types import Receive, Scope, Send
+
+from headgate.core.errors import HeadgateError
+from headgate.jobqueue.authority import Caller, Refused
+from headgate.jobqueue.server.answers import CHALLENGE, Answer, problem, problem_of, problem_of_flaws
+from headgate.jobqueue.server.bodies import read_body
+from headgate.jobqueue.server.errors import ForbiddenError, HungUp, TooManyOpenError
+from headgate.jobqueue.server.idempotency import key_of
+from headgate.jobqueue.server.route import AUDIT, Call, Route
+from headgate.jobqueue.server.service import Service
+from headgate.jobqueue.tokens import Scope as TokenScope
+from headgate.jobqueue.tokens import token_of
+
+_log = logging.getLogger("headgate.jobqueue")
+
+T = TypeVar("T")
+
+NOBODY: Final = Caller(token_id="", name="", scopes=frozenset())
+"""Whoever calls a route that needs no token."""
+
+
+class _InvalidError(Exception):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class Endpoint:
+    """An ASGI application for one route."""
+
+    def __init__(self, route: Route, service: Service) -> None:
+        self.route = route
+        self._service = service
+        settings = service.settings
+        self._most_bytes = settings.batch_body_bytes if route.is_batch else settings.body_bytes
+        self._lists = frozenset(
+            name for name, field in route.query.model_fields.items() if "list" in str(field.annotation)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request of `scope`; a client that hung up is answered nothing."""
+        started = perf_counter()
+        try:
+            answer = await self._answer(scope, receive)
+        except HungUp:
+            return
+        except _InvalidError as error:
+            answer = error.answer
+        except HeadgateError as error:
+            answer = problem_of(error)
+            if isinstance(error, TooManyOpenError):
+                answer = Answer(answer.status, answer.body, {"Retry-After": "1"})
+        except Exception:  # noqa: BLE001 - the boundary of a request: reported, and answered without details
+            _log.exception("%s failed", self.route.name)
+            answer = problem(
+                500, "the server failed to answer", code="internal", next_step="The server's log says why."
+            )
+        await answer.send(send)
+        self._service.metrics.request(self.route.name, answer.status, perf_counter() - started)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        service, route = self._service, self.route
+        headers = dict(scope["headers"])
+        if route.scope is None:
+            caller = NOBODY
+        else:
+            verdict = await let_in(service, headers)
+            if isinstance(verdict, Answer):
+                return verdict
+            caller = verdict
+            _check_scope(caller, route.scope, is_of_all_teams=route.is_of_all_teams)
+        with service.opened(caller):
+            raw = b""
+            if route.takes is not None:
+                settings = service.settings
+                raw = await read_body(receive, headers, self._most_bytes, settings.body_deadline_s)
+            body = None if route.takes is None else _checked(route.takes.model_validate_json, raw, "body")
+            given = headers.get(b"idempotency-key")
+            key = None
+            if given is not None and route.method == "POST":
+                key = key_of(given, caller.token_id, route.method, scope["path"], raw)
+            path = _checked(route.path.model_validate, scope["path_params"], "path")
+            query = _checked(route.query.model_validate, self._query(scope), "query")
+            call = Call(service, caller, receive, path, query, body, key)
+            answer = await route.handler(call)
+            if call.action:
+                AUDIT.info("token %s: %s", caller.token_id or "none", call.action)
+            return answer
+
+    def _query(self, scope: Scope) -> dict[str, Any]:
+        if not scope["query_string"]:
+            return {}
+        raw = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        return {name: given if name in self._lists or len(given) > 1 else given[0] for name, given in raw.items()}
+
+
+async def let_in(service: Service, headers: dict[bytes, bytes]) -> Caller | Answer:
+    """Return who makes a request, or the answer that refuses it."""
+    authorization = headers.get(b"authorization")
+    token = None if authorization is None else token_of(authorization.decode("latin-1"))
+    verdict = await service.authority.identify_async(token, service.clock.wall())
+    return refusal(service, verdict) if isinstance(verdict, Refused) else verdict
+
+
+def refusal(service: Service, refused: Refused) -> Answer:
+    """Return the answer to a request that is not let in."""
+    headers = headers_of_refusal(service, refused)
+    code = "unauthorized" if refused.http_status == 401 else refused.reason.value
+    return problem(refused.http_status, refused.message, code=code, next_step=refused.next_step, headers=headers)
+
+
+def headers_of_refusal(service: Service, refused: Refused) -> dict[str, str]:
+    """Count a request that is not let in, and return what its answer says on how to get in."""
+    service.metrics.refused(refused.reason.value)
+    headers = {"WWW-Authenticate": CHALLENGE} if refused.http_status == 401 else {}
+    if refused.retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(refused.retry_after_s) or 1)
+    return headers
+
+
+def _checked(validate: Callable[[Any], T], value: Any, place: str) -> T:
+    try:
+        return validate(value)
+    except ValidationError as error:
+        raise _InvalidError(problem_of_flaws(error, place=place)) from None
+
+
+def _check_scope(caller: Caller, needed: TokenScope, *, is_of_all_teams: bool) -> None:
+    if not caller.has(needed):
+        raise ForbiddenError(f"the token lacks the scope {needed.value!r}")
+    if is_of_all_teams and caller.teams is not None:
+        raise ForbiddenError("the token is bound to teams, and this concerns all of them")

@@ -1,0 +1,129 @@
+"""Looks whether policy servers answer: those that do not are handed out no more until they do."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import random
+import socket
+from collections import Counter
+from typing import Final
+
+from headgate.jobqueue.errors import StoreFailedError, UnknownResourceError
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant
+from headgate.jobqueue.resource import Resource, ResourceState
+from headgate.jobqueue.server.addresses import is_refused_address
+from headgate.jobqueue.server.service import Service
+
+_log = logging.getLogger("headgate.jobqueue")
+
+NOTE: Final = "health check: "
+"""How the note of a server begins that a check took down; only such servers are opened by a check."""
+
+_JITTER: Final = 0.2
+
+
+class HealthChecks:
+    """Checks all servers of one queue, over and over. Lives on the server's event loop.
+
+    A server is alive when `GET /healthz` is answered with a status below 500; others than 404 and 200 are as good, as
+    they come from something that listens and speaks HTTP.
+
+    Args:
+        service: of the queue.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._failures: Counter[str] = Counter()
+        self._gate = asyncio.Semaphore(service.settings.health_checks_at_once)
+
+    async def run(self) -> None:
+        """Check every server again and again, until cancelled."""
+        every_s = self._service.settings.health_check_every_s
+        while every_s:
+            await asyncio.sleep(every_s * (1 + _JITTER * (random.random() - 0.5)))
+            try:
+                await self.check_all()
+            except StoreFailedError as error:
+                _log.warning("No health checks: %s", error.message)
+
+    async def check_all(self) -> None:
+        """Check every server once, and take down or open what has changed."""
+        resources = await self._service.desk.do(lambda ledger, _: list(ledger.resources().values()))
+        self._failures = Counter({one.resource_id: self._failures[one.resource_id] for one in resources})
+        async with asyncio.TaskGroup() as tasks:
+            for resource in resources:
+                tasks.create_task(self._check(resource))
+
+    async def _check(self, resource: Resource) -> None:
+        settings = self._service.settings
+        async with self._gate:
+            trouble = await trouble_of(
+                resource.spec.host,
+                resource.spec.port,
+                settings.health_check_timeout_s,
+                allow_link_local=settings.allow_link_local,
+            )
+        if not trouble:
+            self._failures[resource.resource_id] = 0
+            if resource.state is ResourceState.DOWN and resource.note.startswith(NOTE):
+                await self._change(resource, ResourceState.OPEN, "")
+            return
+        self._failures[resource.resource_id] += 1
+        is_out = self._failures[resource.resource_id] >= settings.health_check_failures
+        if is_out and resource.state is ResourceState.OPEN:
+            await self._change(resource, ResourceState.DOWN, NOTE + trouble)
+
+    async def _change(self, seen: Resource, state: ResourceState, note: str) -> None:
+        def operation(ledger: Ledger, at: Instant) -> bool:
+            now = ledger.resources().get(seen.resource_id)
+            # Whoever has changed it meanwhile, an operator, knows better.
+            if now is None or (now.state, now.note) != (seen.state, seen.note):
+                return False
+            ledger.change_resource(seen.resource_id, state, at, note)
+            return True
+
+        try:
+            has_changed = await self._service.desk.do(operation)
+        except UnknownResourceError:
+            return
+        if has_changed:
+            self._service.metrics.checked(state.value)
+            _log.warning("Resource %s is %s now%s", seen.resource_id, state.value, f": {note}" if note else "")
+
+
+async def trouble_of(host: str, port: int, timeout_s: float, *, allow_link_local: bool = False) -> str:
+    """Return what is wrong with a policy server, in a few words; empty when it is alive."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _asked(host.strip("[]"), port, allow_link_local=allow_link_local)
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except (OSError, UnicodeError) as error:
+        return f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
+
+
+async def _asked(host: str, port: int, *, allow_link_local: bool) -> str:
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    address = addresses[0][4][0]
+    if not allow_link_local and is_refused_address(ipaddress.ip_address(str(address).partition("%")[0])):
+        return "its name has a link-local or metadata address"
+    # The address that was looked at, not the name: it could mean another one by now.
+    reader, writer = await asyncio.open_connection(str(address), port, limit=4096)
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        writer.write(f"GET /healthz HTTP/1.1\r\nHost: {shown}:{port}\r\nConnection: close\r\n\r\n".encode("latin-1"))
+        await writer.drain()
+        line = await reader.readline()
+    except ValueError:
+        return "answers something else than HTTP"
+    finally:
+        writer.close()
+    parts = line.split()
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
+        return "answers something else than HTTP"
+    status = int(parts[1])
+    return f"answers /healthz with status {status}" if status >= 500 else ""

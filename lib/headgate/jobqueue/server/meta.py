@@ -1,0 +1,43 @@
+"""Routes about the server itself: its health, its figures and its description."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic_core import to_json
+
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.server.answers import Answer
+from headgate.jobqueue.server.documents import HealthOut
+from headgate.jobqueue.server.metrics import Tally, tally
+from headgate.jobqueue.server.route import Call
+
+_HEALTH_S: Final = 5.0
+"""A desk that has not answered after this does not work, whatever it is doing."""
+
+
+async def health(call: Call) -> Answer:
+    """Say whether the server works: the desk answers, and its last transaction went through."""
+    service = call.service
+    uptime_s = round(service.clock.monotonic() - service.started_at, 1)
+    try:
+        async with asyncio.timeout(_HEALTH_S):
+            now: Tally = await call.look(lambda ledger, _: tally(ledger))
+    except (TimeoutError, StoreFailedError):
+        failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
+        return Answer(503, to_json(failing), media_type=b"application/json")
+    return Answer(200, to_json(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=now.jobs)))
+
+
+async def metrics(call: Call) -> Answer:
+    """Return figures for Prometheus."""
+    now: Tally = await call.look(lambda ledger, _: tally(ledger))
+    text = call.service.metrics.text(now, len(call.service.long_polls))
+    return Answer(200, text, media_type=CONTENT_TYPE_LATEST.encode())
+
+
+async def openapi(call: Call) -> Answer:
+    """Return the description of all routes."""
+    return Answer(200, to_json(call.service.description()))

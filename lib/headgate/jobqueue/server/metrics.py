@@ -1,0 +1,165 @@
+"""What the server has done, for Prometheus: `headgate_jobqueue_…`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import Counter as PrometheusCounter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.jobqueue.desk import Desk
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.resource import ResourceState
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_NAME: Final = "headgate_jobqueue_"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The queue at one moment, as gauges show it.
+
+    Attributes:
+        jobs: by state.
+        servers: by pool and what they do: `busy`, `free`, `draining`, `down`.
+        workers: that hold a job.
+        waiting_claims: claims that wait for a job.
+        waiting_reservations: jobs that wait for a server.
+    """
+
+    jobs: dict[JobState, int]
+    servers: dict[tuple[str, str], int]
+    workers: int
+    waiting_claims: int
+    waiting_reservations: int
+
+
+def tally(ledger: Ledger) -> Tally:
+    """Return the queue as it is; runs on the desk."""
+    jobs: Counter[JobState] = Counter()
+    for counts in ledger.lane_counts().values():
+        jobs.update(counts)
+    servers: Counter[tuple[str, str]] = Counter()
+    for resource in ledger.resources().values():
+        state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
+        servers[resource.spec.pool, state if resource.is_free else "busy"] += 1
+    return Tally(
+        {state: jobs[state] for state in JobState},
+        dict(servers),
+        ledger.claims.workers,
+        ledger.waiting_claims,
+        len(ledger.servers.lines),
+    )
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._registry = CollectorRegistry()
+        self._gauges = _Gauges(desk)
+        self._registry.register(self._gauges)
+        self._claims = self._counter("claims", "Jobs handed out.")
+        self._ended = self._counter("ended_claims", "Claims that workers ended, by how.", "how")
+        self._reservations = self._counter("reservations", "Policy servers handed out.")
+        self._changes = self._counter("resource_checks", "Policy servers that checks took down or opened.", "state")
+        self._refused = self._counter("refused", "Requests that were not let in, by reason.", "reason")
+        self._hand_over = Histogram(
+            f"{_NAME}reservation_wait_seconds",
+            "Time that requests for a policy server stood in line before they got one.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._requests = Histogram(
+            f"{_NAME}request_seconds",
+            "Time from a request's head to its answer; long polls include their waiting.",
+            ("route", "status"),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._children: dict[tuple[str, int], Histogram] = {}
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        child = self._children.get((route, status))
+        if child is None:
+            child = self._children[route, status] = self._requests.labels(route, str(status))
+        child.observe(seconds)
+
+    def claimed(self, jobs: int) -> None:
+        """Count jobs handed out."""
+        self._claims.inc(jobs)
+
+    def ended(self, how: str, number: int = 1) -> None:
+        """Count claims that workers ended: `done`, `repeated`, `stale`, `unknown`, `failed`, `given_back`."""
+        self._ended.labels(how).inc(number)
+
+    def reserved(self, waited_s: float = 0.0) -> None:
+        """Count a server handed out, and the time that the request stood in line for it."""
+        self._reservations.inc()
+        self._hand_over.observe(waited_s)
+
+    def checked(self, state: str) -> None:
+        """Count a server whose state a check has changed."""
+        self._changes.labels(state).inc()
+
+    def refused(self, reason: str) -> None:
+        """Count a request that was not let in."""
+        self._refused.labels(reason).inc()
+
+    def text(self, now: Tally, open_requests: int) -> bytes:
+        """Return everything in the text form of Prometheus."""
+        self._gauges.now, self._gauges.open_requests = now, open_requests
+        return generate_latest(self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> PrometheusCounter:
+        return PrometheusCounter(_NAME + name, text, labels, registry=self._registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, desk: Desk) -> None:
+        self.now: Tally | None = None
+        self.open_requests = 0
+        self._desk = desk
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self._desk.figures
+        yield _counter("operations", "Operations executed and committed.", figures.operations)
+        yield _counter("commits", "Transactions written; operations per commit is the group's size.", figures.commits)
+        yield _counter("reloads", "Times the ledger was built anew after a failure.", figures.reloads)
+        yield _counter("expired_claims", "Claims that ended because no heartbeat came.", figures.expired)
+        yield _gauge("desk_depth", "Operations that have arrived and are not begun.", self._desk.depth)
+        yield _gauge("long_polls", "Requests that are held open.", self.open_requests)
+        if self.now is not None:
+            yield from _of_tally(self.now)
+
+
+def _of_tally(now: Tally) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
+    for state, number in now.jobs.items():
+        jobs.add_metric((state.value,), number)
+    yield jobs
+    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by what they do.", labels=("pool", "state"))
+    for (pool, does), number in sorted(now.servers.items()):
+        servers.add_metric((pool, does), number)
+    yield servers
+    yield _gauge("workers", "Workers that hold a job.", now.workers)
+    yield _gauge("waiting_claims", "Claims that wait for a job.", now.waiting_claims)
+    yield _gauge("waiting_reservations", "Jobs that wait for a policy server.", now.waiting_reservations)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(_NAME + name, text, value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(_NAME + name, text, value)

@@ -1,0 +1,208 @@
+"""The routes of seed 003, for its workers as they are: parameters in the query, errors as `{"detail": …}`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from starlette.types import Receive
+
+from headgate.core.errors import HeadgateError
+from headgate.jobqueue.authority import Caller, Refused
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.names import JobId, Name
+from headgate.jobqueue.outcomes import Instant, ReservationRef, Reserved, Stale, Unknown
+from headgate.jobqueue.server import seed_ledger
+from headgate.jobqueue.server.access import check_worker, is_hidden
+from headgate.jobqueue.server.endpoint import headers_of_refusal
+from headgate.jobqueue.server.errors import HungUp
+from headgate.jobqueue.server.route import AUDIT
+from headgate.jobqueue.server.seed_ledger import Acquired, NotHeld, SeedLease, UnknownType
+from headgate.jobqueue.server.service import Service
+from headgate.jobqueue.tokens import Scope, token_of
+
+_log = logging.getLogger("headgate.jobqueue")
+
+router: Final = APIRouter(tags=["seed 003"])
+
+SCOPES: Final = {
+    ("GET", "/job"): Scope.CLAIM,
+    ("POST", "/job/{job_id}/heartbeat"): Scope.CLAIM,
+    ("POST", "/done/{job_id}"): Scope.COMPLETE,
+    ("POST", "/resource/{resource_type}/acquire"): Scope.CLAIM,
+    ("POST", "/resource/{resource_type}/heartbeat"): Scope.CLAIM,
+    ("POST", "/resource/{resource_type}/release"): Scope.CLAIM,
+    ("POST", "/heartbeat"): Scope.CLAIM,
+}
+"""What a token needs."""
+
+
+def is_seed_path(path: str) -> bool:
+    """Return whether errors at this path have the seed's form."""
+    return path in {"/job", "/heartbeat"} or path.startswith(("/job/", "/done/", "/resource/"))
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _with(scope: Scope) -> Any:
+    async def let_in(request: Request) -> AsyncIterator[Caller]:
+        service = _service(request)
+        verdict = await service.authority.identify_async(
+            token_of(request.headers.get("authorization")), service.clock.wall()
+        )
+        if isinstance(verdict, Refused):
+            raise HTTPException(verdict.http_status, verdict.message, headers_of_refusal(service, verdict))
+        if not verdict.has(scope):
+            raise HTTPException(403, f"the token lacks the scope {scope.value!r}")
+        try:
+            with service.opened(verdict):
+                yield verdict
+        except HeadgateError as error:
+            raise HTTPException(error.http_status, error.message) from None
+
+    return Depends(let_in)
+
+
+Serving = Annotated[Service, Depends(_service)]
+Claimer = Annotated[Caller, _with(Scope.CLAIM)]
+Completer = Annotated[Caller, _with(Scope.COMPLETE)]
+
+
+@router.get("/job")
+async def get_job(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
+    """Take the next job; it changes the queue, although its method is GET."""
+    check_worker(caller, worker)
+    lease_s = service.settings.job_heartbeat_timeout_s
+    job = await service.desk.do(lambda ledger, at: seed_ledger.take(ledger, worker, caller.teams, lease_s, at))
+    if job is None:
+        return {"job": None}
+    service.metrics.claimed(1)
+    _log.info("Job %s assigned to %s (attempt %s)", job.job_id, worker, job.epoch)
+    _audit(caller, f"claimed job {job.job_id!r} as worker {worker!r}")
+    payload = json.loads(job.spec.payload)
+    return {"job": {"id": job.job_id, "payload": payload, "resource_type": seed_ledger.type_of(job)}}
+
+
+@router.post("/job/{job_id}/heartbeat")
+async def job_heartbeat(service: Serving, caller: Claimer, job_id: JobId, worker: Name) -> dict[str, str]:
+    """Keep one job."""
+    check_worker(caller, worker)
+    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.beat(ledger, worker, job_id, at)):
+        raise HTTPException(404, "Job not assigned to worker")
+    return {"status": "ok"}
+
+
+@router.post("/done/{job_id}")
+async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name) -> dict[str, str]:
+    """Complete a job; its server stays the worker's until it is released."""
+    check_worker(caller, worker)
+    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.done(ledger, worker, job_id, at)):
+        raise HTTPException(400, "Job not assigned to worker")
+    service.metrics.ended("done")
+    _log.info("Job %s finished by %s", job_id, worker)
+    _audit(caller, f"completed job {job_id!r} as worker {worker!r}")
+    return {"status": "ok"}
+
+
+@router.post("/resource/{resource_type}/acquire")
+async def acquire(
+    request: Request, service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId
+) -> dict[str, Any]:
+    """Reserve a server; held open for a while when none is free."""
+    check_worker(caller, worker)
+    lease_s = service.settings.resource_heartbeat_timeout_s
+    given: list[Reserved] = []
+
+    def ask(ledger: Ledger, at: Instant, *, wait: bool) -> Acquired:
+        if is_hidden(ledger, caller, job_id):
+            return NotHeld()
+        before = ledger.servers.held_by(job_id)
+        outcome = seed_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
+        if isinstance(outcome, Reserved) and before is None:
+            given.append(outcome)
+        return outcome
+
+    match await _acquired(service, request.receive, ask, given):
+        case Reserved(resource):
+            service.metrics.reserved()
+            _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
+            _audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
+            return {"index": resource.index, "resource": json.loads(resource.spec.body)}
+        case UnknownType():
+            raise HTTPException(404, "Unknown resource type")
+        case NotHeld() | Stale() | Unknown():
+            raise HTTPException(404, "Job not assigned to worker")
+        case _:
+            raise HTTPException(429, "No resources available")
+
+
+@router.post("/resource/{resource_type}/heartbeat")
+async def resource_heartbeat(
+    service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
+) -> dict[str, str]:
+    """Keep a server."""
+    check_worker(caller, worker)
+    lease = SeedLease(resource_type, worker, job_id, resource_idx)
+    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.beat_server(ledger, lease, at)):
+        raise HTTPException(404, "Resource lease not found")
+    _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, worker, job_id)
+    return {"status": "ok"}
+
+
+@router.post("/resource/{resource_type}/release")
+async def release(
+    service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
+) -> dict[str, str]:
+    """Free a server."""
+    check_worker(caller, worker)
+    lease = SeedLease(resource_type, worker, job_id, resource_idx)
+    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.release(ledger, lease, at)):
+        raise HTTPException(404, "Resource lease not found or mismatch")
+    _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
+    _audit(caller, f"released {resource_type}[{resource_idx}] as worker {worker!r}")
+    return {"status": "ok"}
+
+
+@router.post("/heartbeat")
+async def heartbeat(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
+    """Keep everything that a worker has."""
+    check_worker(caller, worker)
+    jobs, servers = await service.desk.do(lambda ledger, at: seed_ledger.beat_all(ledger, worker, caller.teams, at))
+    return {
+        "status": "ok",
+        "jobs_heartbeated": jobs,
+        "resources_heartbeated": servers,
+        "total_resources_heartbeated": sum(servers.values()),
+    }
+
+
+async def _done(service: Service, caller: Caller, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:
+    """Return what an operation on a job answers; False when the caller may not know of the job."""
+    return await service.desk.do(lambda ledger, at: not is_hidden(ledger, caller, job_id) and operation(ledger, at))
+
+
+async def _acquired(service: Service, receive: Receive, ask: Callable[..., Acquired], given: list[Reserved]) -> Any:
+    wait_s = service.settings.seed_acquire_wait_s
+    if not wait_s:
+        return await service.desk.do(lambda ledger, at: ask(ledger, at, wait=False))
+    try:
+        standing = service.desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
+        return await service.long_polls.stand(standing, receive)
+    except HungUp:
+        service.desk.submit(lambda ledger, at: _release_all(ledger, given, at))
+        return None  # nobody reads the answer
+
+
+def _release_all(ledger: Ledger, given: list[Reserved], at: Instant) -> None:
+    for one in given:
+        ledger.release(ReservationRef(one.resource.resource_id, one.resource.lease_id, one.resource.epoch), at)
+
+
+def _audit(caller: Caller, action: str) -> None:
+    AUDIT.info("token %s: %s", caller.token_id or "none", action)

@@ -1,0 +1,104 @@
+"""Every setting of the job queue's server, and where its value comes from: flag > environment > default."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headgate.core import redacted
+from headgate.core.errors import InvalidSettingError
+
+PREFIX: Final = "HEADGATE_JOBQUEUE_"
+
+CLIENT_VARIABLES: Final = frozenset({"HEADGATE_JOBQUEUE_URL", "HEADGATE_JOBQUEUE_TOKEN"})
+"""Variables of the same prefix which are not the server's: workers and commands read them."""
+
+
+class ServerSettings(BaseModel):
+    """What the server goes by. Durations in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database: str = Field(
+        "sqlite:///.headgate/jobqueue.db", description="Where jobs live: sqlite:///path, postgresql://… or memory:."
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; beyond loopback tokens are needed.")
+    port: int = Field(8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+    job_heartbeat_timeout_s: float = Field(
+        3600.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a job that the seed's workers take."
+    )
+    resource_heartbeat_timeout_s: float = Field(
+        1200.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a server that the seed's workers take."
+    )
+    seed_acquire_wait_s: float = Field(
+        50.0,
+        ge=0,
+        le=300,
+        allow_inf_nan=False,
+        description="How long the seed's acquire stands in line before its 429.",
+    )
+    rate_per_s: float = Field(1000.0, gt=0, le=1e6, description="Requests per second of one token, lastingly.")
+    rate_burst: int = Field(2000, ge=1, le=10_000_000, description="Requests of one token at once, after a pause.")
+    most_open_per_token: int = Field(12_000, ge=1, le=1_000_000, description="Requests of one token that may be open.")
+    body_bytes: int = Field(1024**2, ge=1024, le=1024**3, description="Largest body of an ordinary request.")
+    batch_body_bytes: int = Field(16 * 1024**2, ge=1024, le=1024**3, description="Largest body of a batch.")
+    body_deadline_s: float = Field(10.0, gt=0, le=3600, description="Time in which a request's body must be there.")
+    statistics_every_s: float = Field(
+        60.0, ge=0, le=86_400, description="Time between two lines of statistics; 0: none."
+    )
+    health_check_every_s: float = Field(
+        10.0, ge=0, le=86_400, allow_inf_nan=False, description="Time between two checks of a policy server; 0: none."
+    )
+    health_check_timeout_s: float = Field(3.0, gt=0, le=300, description="Time in which a policy server must answer.")
+    health_check_failures: int = Field(3, ge=1, le=1000, description="Failed checks in a row after which it is down.")
+    health_checks_at_once: int = Field(32, ge=1, le=10_000, description="Policy servers that are checked at a time.")
+    allow_link_local: bool = Field(
+        False, description="Let policy servers have link-local addresses, where clouds keep credentials of machines."
+    )
+    stop_s: float = Field(10.0, ge=0, le=3600, description="How long a stop waits for answers that are being written.")
+
+
+def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Mapping[str, str]) -> ServerSettings:
+    """Return the settings that result from flags, variables `HEADGATE_JOBQUEUE_…` and the defaults.
+
+    Args:
+        flags: setting name -> value; None values are absent flags.
+        environ: the process environment.
+
+    Raises:
+        InvalidSettingError: for an unknown name or a value out of its bounds.
+    """
+    known = {PREFIX + name.upper(): name for name in ServerSettings.model_fields}
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for variable, value in environ.items():
+        if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES or not value:
+            continue
+        if variable not in known:
+            raise InvalidSettingError(f"unknown setting {variable!r}{_nearest(variable, [*known, *CLIENT_VARIABLES])}")
+        values[known[variable]], origins[known[variable]] = value, f"env {variable}"
+    for name, value in (flags or {}).items():
+        if value is None:
+            continue
+        if name not in ServerSettings.model_fields:
+            raise InvalidSettingError(f"unknown setting {name!r}{_nearest(name, list(ServerSettings.model_fields))}")
+        values[name], origins[name] = value, "flag"
+    try:
+        return ServerSettings.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise InvalidSettingError("; ".join(_sentence(item, origins) for item in found)) from None
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _sentence(error: Any, origins: Mapping[str, str]) -> str:
+    name = str(error["loc"][0])
+    shown = "" if name == "database" else f", got {redacted(repr(error['input']))}"
+    return f"{name}: {error['msg']}{shown} ({origins[name]})"

@@ -1,0 +1,147 @@
+"""The table of all routes of `/v1`, and of those about the server itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.jobqueue.server import meta, overview, v1_claims, v1_jobs, v1_reservations, v1_resources
+from headgate.jobqueue.server.documents import (
+    DeadQuery,
+    HealthOut,
+    HistoryQuery,
+    JobPath,
+    JobsQuery,
+    PageQuery,
+    ReleaseOut,
+    RemovedOut,
+    RemoveQuery,
+    ResourcePath,
+)
+from headgate.jobqueue.server.route import Route
+from headgate.jobqueue.tokens import Scope
+from headgate.jobqueue.wire import (
+    ClaimIn,
+    ClaimOut,
+    CompleteIn,
+    CompletionOut,
+    CompletionsIn,
+    CompletionsOut,
+    EndOut,
+    FailIn,
+    GiveBackIn,
+    HistoryOut,
+    JobOut,
+    JobsOut,
+    ReasonIn,
+    ReleaseIn,
+    RenewIn,
+    RenewOut,
+    RequeueIn,
+    RequeueOut,
+    ReserveIn,
+    ReserveOut,
+    ResourceOut,
+    ResourcesIn,
+    ResourcesOut,
+    ResultsOut,
+    StatisticsOut,
+    SubmitIn,
+    SubmitOut,
+)
+
+_LEASE: Final = {"lease_id": "0f" * 16, "epoch": 1}
+_SERVER: Final = {"pool": "team_a", "host": "server1.example.com", "port": 8080, "not_compatible_task": ["task_c"]}
+
+ROUTES: Final = (
+    Route(
+        "POST", "/v1/jobs", v1_jobs.submit, Scope.SUBMIT, "Submit jobs, all or none",
+        SubmitOut, SubmitIn, is_batch=True, errors=(409,),
+        example={"jobs": [{"id": "17", "team": "team_a", "task": "turning_on_radio", "pool": "team_a"}]},
+    ),
+    Route("GET", "/v1/jobs", v1_jobs.list_jobs, Scope.READ, "List jobs", JobsOut, query=JobsQuery),
+    Route("GET", "/v1/jobs/{job_id}", v1_jobs.show, Scope.READ, "Show a job", JobOut, path=JobPath, errors=(404,)),
+    Route(
+        "GET", "/v1/jobs/{job_id}/history", v1_jobs.job_history, Scope.READ, "Show what happened to a job",
+        HistoryOut, query=PageQuery, path=JobPath, errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/claims", v1_claims.claim, Scope.CLAIM, "Claim jobs, waiting for them if asked to",
+        ClaimOut, ClaimIn, tag="claims", example={"worker": "alice-4711", "count": 1, "wait_s": 30, "lease_s": 90},
+    ),
+    Route(
+        "POST", "/v1/leases/renew", v1_claims.renew, Scope.CLAIM, "Keep claims for another period",
+        RenewOut, RenewIn, is_batch=True, tag="claims", example={"leases": [{"job_id": "17", **_LEASE}]},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/complete", v1_claims.complete, Scope.COMPLETE, "Hand in a result",
+        CompletionOut, CompleteIn, path=JobPath, errors=(404, 409), tag="claims",
+        example={**_LEASE, "result": {"q_score": 0.75}},
+    ),
+    Route(
+        "POST", "/v1/completions", v1_claims.complete_many, Scope.COMPLETE, "Hand in many results",
+        CompletionsOut, CompletionsIn, is_batch=True, tag="claims",
+        example={"completions": [{"job_id": "17", **_LEASE, "result": {"q_score": 0.75}}]},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/fail", v1_claims.fail, Scope.COMPLETE, "Say that the work failed",
+        EndOut, FailIn, path=JobPath, errors=(404, 409), tag="claims",
+        example={**_LEASE, "error": "the simulator crashed", "retry": True},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/give-back", v1_claims.give_back, Scope.CLAIM, "Give a job back without blame",
+        EndOut, GiveBackIn, path=JobPath, errors=(404, 409), tag="claims",
+        example={**_LEASE, "reason": "preempted"},
+    ),
+    Route(
+        "POST", "/v1/reservations", v1_reservations.reserve, Scope.CLAIM, "Reserve a policy server for a claimed job",
+        ReserveOut, ReserveIn, errors=(404, 409), tag="servers", example={"job_id": "17", **_LEASE, "wait_s": 60},
+    ),
+    Route(
+        "POST", "/v1/reservations/release", v1_reservations.release, Scope.CLAIM, "Release a policy server",
+        ReleaseOut, ReleaseIn, tag="servers", example={"resource_id": "team_a/0", **_LEASE},
+    ),
+    Route("GET", "/v1/dead-jobs", v1_jobs.list_dead, Scope.READ, "List dead jobs", JobsOut, query=DeadQuery),
+    Route(
+        "POST", "/v1/dead-jobs/requeue", v1_jobs.requeue, Scope.SUBMIT, "Try dead jobs again",
+        RequeueOut, RequeueIn, is_batch=True, errors=(404, 409), example={"job_ids": ["17"]},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/withdraw", v1_jobs.withdraw, Scope.SUBMIT, "Give a job up",
+        EndOut, ReasonIn, path=JobPath, errors=(404, 409), example={"reason": "the team has withdrawn"},
+    ),
+    Route("GET", "/v1/results", v1_jobs.results, Scope.READ, "Collect completed jobs", ResultsOut, query=PageQuery),
+    Route("GET", "/v1/history", v1_jobs.history, Scope.READ, "Show what happened", HistoryOut, query=HistoryQuery),
+    Route("GET", "/v1/statistics", v1_resources.statistics, Scope.READ, "Show the queue at a glance", StatisticsOut),
+    Route(
+        "GET", "/v1/resources", v1_resources.list_resources, Scope.READ, "List policy servers",
+        ResourcesOut, tag="servers",
+    ),
+    Route(
+        "POST", "/v1/resources", v1_resources.register, Scope.ADMIN, "Register policy servers",
+        ResourcesOut, ResourcesIn, is_batch=True, is_of_all_teams=True, tag="servers", example={"resources": [_SERVER]},
+    ),
+    Route(
+        "POST", "/v1/resources/{pool:path}/{index}/drain", v1_resources.drain, Scope.ADMIN, "Hand a server out no more",
+        ResourceOut, ReasonIn, path=ResourcePath, is_of_all_teams=True, errors=(404,), tag="servers",
+        example={"reason": "maintenance"},
+    ),
+    Route(
+        "POST", "/v1/resources/{pool:path}/{index}/open", v1_resources.open_, Scope.ADMIN, "Hand a server out again",
+        ResourceOut, ReasonIn, path=ResourcePath, is_of_all_teams=True, errors=(404,), tag="servers",
+        example={"reason": ""},
+    ),
+    Route(
+        "DELETE", "/v1/resources/{pool:path}/{index}", v1_resources.remove, Scope.ADMIN, "Take a server out",
+        RemovedOut, query=RemoveQuery, path=ResourcePath, is_of_all_teams=True, errors=(404, 409), tag="servers",
+    ),
+    Route("GET", "/", overview.overview, Scope.READ, "The queue for people", media_type="text/html", tag="server"),
+    Route("GET", "/health", meta.health, None, "Say whether the server works", HealthOut, errors=(503,), tag="server"),
+    Route(
+        "GET", "/metrics", meta.metrics, Scope.READ, "Figures for Prometheus", None,
+        is_of_all_teams=True, media_type="text/plain", tag="server",
+    ),
+    Route(
+        "GET", "/openapi.json", meta.openapi, Scope.READ, "This description", None, tag="server",
+    ),
+)  # fmt: skip
+"""Every route but the seed's; the documentation, the authorisation matrix and the metrics go by it."""

@@ -1,0 +1,295 @@
+"""Claims of `/v1`: workers take jobs, keep them, and end them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from headgate.jobqueue.desk import Operation
+from headgate.jobqueue.errors import StaleLeaseError
+from headgate.jobqueue.job import Job
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.names import object_text
+from headgate.jobqueue.outcomes import (
+    ClaimRequest,
+    CompleteOutcome,
+    Completion,
+    Ended,
+    EndOutcome,
+    Instant,
+    LeaseRef,
+    Renewed,
+    RenewOutcome,
+    Repeated,
+    Stale,
+    Unknown,
+    Waiting,
+)
+from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown
+from headgate.jobqueue.server.answers import Answer, ok, problem_of
+from headgate.jobqueue.server.errors import HungUp
+from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.wire import (
+    ClaimedJob,
+    ClaimIn,
+    ClaimOut,
+    CompleteIn,
+    CompletionOut,
+    CompletionsOut,
+    EndOut,
+    FailIn,
+    GiveBackIn,
+    RenewalOut,
+    RenewIn,
+    RenewOut,
+    ReservationOut,
+)
+
+_log = logging.getLogger("headgate.jobqueue")
+
+_NOTHING: Final = ok(ClaimOut(jobs=[]))
+
+
+async def claim(call: Call) -> Answer:
+    """Hand out jobs; with `wait_s`, as soon as there are any."""
+    body: ClaimIn = call.body
+    check_worker(call.caller, body.worker)
+    request = ClaimRequest(
+        body.worker,
+        body.count,
+        body.lease_s,
+        narrowed(body.teams, call.caller),
+        None if body.tasks is None else frozenset(body.tasks),
+        None if body.pools is None else frozenset(body.pools),
+    )
+    if call.key is not None:
+        return await _claim_once(call, request)
+    jobs = await _claimed(call, request)
+    _note(call, jobs)
+    return _answer_of(jobs)
+
+
+async def _claimed(call: Call, request: ClaimRequest) -> tuple[Job, ...]:
+    if not call.body.wait_s:
+        return await call.service.desk.do(lambda ledger, at: ledger.claims.claim(request, at))
+    given: list[Job] = []
+
+    def claim_or_wait(ledger: Ledger, at: Instant) -> tuple[Job, ...] | Waiting:
+        outcome = ledger.claim_or_wait(request, at)
+        if not isinstance(outcome, Waiting):
+            given.extend(outcome)
+        return outcome
+
+    desk = call.service.desk
+    try:
+        standing = desk.wait_for(claim_or_wait, call.body.wait_s)
+        jobs = await call.service.long_polls.stand(standing, call.receive)
+    except HungUp:
+        desk.submit(lambda ledger, at: _give_back_all(ledger, given, at))
+        raise
+    if jobs is None and given:
+        # The server stopped between the claim and its answer.
+        await desk.do(lambda ledger, at: _give_back_all(ledger, given, at))
+    return jobs if isinstance(jobs, tuple) else ()
+
+
+async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
+    key = call.key
+    assert key is not None
+
+    def at_once(ledger: Ledger, at: Instant) -> Answer | tuple[Job, ...]:
+        if (known := key.replay(ledger)) is not None:
+            return known
+        jobs = ledger.claims.claim(request, at)
+        if jobs or not call.body.wait_s:
+            _note_later.extend(jobs)
+            return key.remember(ledger, _answer_of(jobs), at)
+        return jobs
+
+    _note_later: list[Job] = []
+    first = await call.service.desk.do(at_once)
+    if isinstance(first, Answer):
+        _note(call, tuple(_note_later))
+        return first
+    jobs = await _claimed(call, request)
+
+    def afterwards(ledger: Ledger, at: Instant) -> Answer:
+        known = key.replay(ledger)
+        if known is not None:
+            # The same request was sent twice, and both stood in line.
+            _give_back_all(ledger, jobs, at)
+            return known
+        return key.remember(ledger, _answer_of(jobs), at)
+
+    answer = await call.service.desk.do(afterwards)
+    _note(call, jobs)
+    return answer
+
+
+def _answer_of(jobs: tuple[Job, ...]) -> Answer:
+    return ok(ClaimOut.model_construct(jobs=[ClaimedJob.of(job) for job in jobs])) if jobs else _NOTHING
+
+
+def _note(call: Call, jobs: tuple[Job, ...]) -> None:
+    if not jobs:
+        return
+    call.service.metrics.claimed(len(jobs))
+    for job in jobs:
+        _log.info("Job %s assigned to %s (attempt %s)", job.job_id, job.worker, job.epoch)
+    call.action = f"claimed {named([job.job_id for job in jobs])} as worker {jobs[0].worker!r}"
+
+
+def named(job_ids: list[str]) -> str:
+    """Return some of the jobs for a record, and how many more there are."""
+    more = f" and {len(job_ids) - 5} more" if len(job_ids) > 5 else ""
+    return f"job {', '.join(map(repr, job_ids[:5]))}{more}"
+
+
+def _give_back_all(ledger: Ledger, jobs: list[Job] | tuple[Job, ...], at: Instant) -> None:
+    for job in jobs:
+        ledger.claims.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, "the worker had hung up")
+
+
+async def renew(call: Call) -> Answer:
+    """Keep claims, and the servers that they hold, for another period."""
+    body: RenewIn = call.body
+    refs = [lease.ref for lease in body.leases]
+    caller = call.caller
+
+    def operation(ledger: Ledger, at: Instant) -> list[RenewOutcome]:
+        return [
+            Unknown(ref.job_id) if is_hidden(ledger, caller, ref.job_id) else ledger.claims.renew(ref, at)
+            for ref in refs
+        ]
+
+    outcomes = await call.service.desk.do(operation)
+    return ok(RenewOut.model_construct(renewals=[_renewal(outcome) for outcome in outcomes]))
+
+
+def _renewal(outcome: RenewOutcome) -> RenewalOut:
+    match outcome:
+        case Renewed(job, resource):
+            reservation = None if resource is None else ReservationOut.of(resource)
+            return RenewalOut.model_construct(job_id=job.job_id, status="renewed", reservation=reservation)
+        case Stale(job_id, reason):
+            return RenewalOut.model_construct(job_id=job_id, status="lost", reason=reason)
+        case Unknown(job_id):
+            return RenewalOut.model_construct(job_id=job_id, status="unknown", reason="no job has this id")
+
+
+async def complete(call: Call) -> Answer:
+    """Take a result in, once."""
+    body: CompleteIn = call.body
+    ref = LeaseRef(call.path.job_id, body.lease_id, body.epoch)
+    completion = _completion(body)
+    said: list[CompleteOutcome] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        outcome = _complete(ledger, call, ref, completion, at)
+        said.append(outcome)
+        match outcome:
+            case Stale(_, reason):
+                return problem_of(stale(ref.job_id, reason))
+            case Unknown(job_id):
+                return problem_of(unknown(job_id))
+            case _:
+                return ok(_completed(outcome))
+
+    answer = await call.change(operation)
+    for outcome in said:
+        _note_completion(call, ref, outcome)
+        call.action = f"completed job {ref.job_id!r} epoch {ref.epoch}: {_completed(outcome).status}"
+    return answer
+
+
+async def complete_many(call: Call) -> Answer:
+    """Take many results in; each is taken or refused by itself."""
+    results = [(LeaseRef(one.job_id, one.lease_id, one.epoch), _completion(one)) for one in call.body.completions]
+    said: list[CompleteOutcome] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        said.extend(_complete(ledger, call, ref, completion, at) for ref, completion in results)
+        return ok(CompletionsOut.model_construct(completions=[_completed(outcome) for outcome in said]))
+
+    answer = await call.change(operation)
+    for (ref, _), outcome in zip(results, said, strict=False):
+        _note_completion(call, ref, outcome)
+    if said:
+        done = sum(isinstance(outcome, Ended) for outcome in said)
+        call.action = f"completed {done} of {named([ref.job_id for ref, _ in results])}"
+    return answer
+
+
+def _complete(ledger: Ledger, call: Call, ref: LeaseRef, completion: Completion, at: Instant) -> CompleteOutcome:
+    if is_hidden(ledger, call.caller, ref.job_id):
+        return Unknown(ref.job_id)
+    return ledger.claims.complete(ref, completion, at)
+
+
+def _completion(body: CompleteIn) -> Completion:
+    return Completion(object_text(body.result), body.result_ref, body.checksum)
+
+
+def _completed(outcome: CompleteOutcome) -> CompletionOut:
+    match outcome:
+        case Ended(job):
+            return CompletionOut.model_construct(job_id=job.job_id, status="done")
+        case Repeated(job):
+            return CompletionOut.model_construct(job_id=job.job_id, status="repeated")
+        case Stale(job_id, reason):
+            return CompletionOut.model_construct(job_id=job_id, status="stale", reason=reason)
+        case Unknown(job_id):
+            return CompletionOut.model_construct(job_id=job_id, status="unknown", reason="no job has this id")
+
+
+def _note_completion(call: Call, ref: LeaseRef, outcome: CompleteOutcome) -> None:
+    call.service.metrics.ended(_completed(outcome).status)
+    if isinstance(outcome, Ended):
+        _log.info("Job %s finished by %s", ref.job_id, outcome.job.worker)
+
+
+async def fail(call: Call) -> Answer:
+    """End a claim whose work failed."""
+    body: FailIn = call.body
+    ref = LeaseRef(call.path.job_id, body.lease_id, body.epoch)
+    return await _end(call, ref, "failed", lambda ledger, at: ledger.claims.fail(ref, body.error, at, retry=body.retry))
+
+
+async def give_back(call: Call) -> Answer:
+    """End a claim without a result and without blame."""
+    body: GiveBackIn = call.body
+    ref = LeaseRef(call.path.job_id, body.lease_id, body.epoch)
+    return await _end(call, ref, "given_back", lambda ledger, at: ledger.claims.give_back(ref, at, body.reason))
+
+
+async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) -> Answer:
+    said: list[EndOutcome] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        outcome = Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else end(ledger, at)
+        said.append(outcome)
+        return ended(outcome)
+
+    answer = await call.change(operation)
+    for outcome in said:
+        call.service.metrics.ended(how if isinstance(outcome, Ended) else "stale")
+        if isinstance(outcome, Ended):
+            call.action = f"{how.replace('_', ' ')} job {ref.job_id!r} epoch {ref.epoch}"
+            _log.info("Job %s %s by its worker; it is %s", ref.job_id, how.replace("_", " "), outcome.job.state.value)
+    return answer
+
+
+def ended(outcome: EndOutcome) -> Answer:
+    """Return the answer that says what became of a job."""
+    match outcome:
+        case Ended(job):
+            return ok(EndOut.model_construct(job_id=job.job_id, state=job.state, failures=job.failures))
+        case Stale(job_id, reason):
+            return problem_of(stale(job_id, reason))
+        case Unknown(job_id):
+            return problem_of(unknown(job_id))
+
+
+def stale(job_id: str, reason: str) -> StaleLeaseError:
+    """Return the error for a lease that is over."""
+    return StaleLeaseError(f"the lease on job {job_id!r} is not the running one: {reason}")

@@ -1,0 +1,264 @@
+"""Jobs of `/v1`: submitters put them in, look after them, and collect what came of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from headgate.jobqueue.authority import Caller
+from headgate.jobqueue.errors import WrongStateError
+from headgate.jobqueue.job import Job, JobState
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
+from headgate.jobqueue.port import HistoryEntry, JobQuery, Reader
+from headgate.jobqueue.server.access import check_teams, is_hidden, narrowed, sees, unknown
+from headgate.jobqueue.server.answers import Answer, ok, problem_of
+from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobsQuery, PageQuery
+from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.v1_claims import ended, named
+from headgate.jobqueue.wire import (
+    MOST_AT_ONCE,
+    EntryOut,
+    FinishedOut,
+    HistoryOut,
+    JobOut,
+    JobsOut,
+    ReasonIn,
+    RequeueIn,
+    RequeueOut,
+    ResultsOut,
+    SubmitIn,
+    SubmitOut,
+)
+
+_log = logging.getLogger("headgate.jobqueue")
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_CHUNK: Final = 200
+_PAGE_BYTES: Final = 8 * 1024**2
+"""A page that has grown to this ends: payloads and results may have 256 KiB each."""
+
+
+class _Chunk(Protocol[T_co]):
+    def __call__(self, reader: Reader, /, *, behind: int, most: int) -> Sequence[T_co]: ...
+
+
+async def submit(call: Call) -> Answer:
+    """Take jobs in, all or none; those that are there with the same contents are left alone."""
+    body: SubmitIn = call.body
+    specs = [job.spec for job in body.jobs]
+    check_teams(call.caller, specs)
+    said: list[int] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        submitted = ledger.submit(specs, at)
+        said.append(submitted.added)
+        return ok(SubmitOut(added=submitted.added, existing=submitted.existing))
+
+    answer = await call.change(operation)
+    if any(said):
+        call.action = f"submitted {said[0]} jobs, {named([spec.job_id for spec in specs])}"
+        _log.info("%d jobs submitted", said[0])
+    return answer
+
+
+async def list_jobs(call: Call) -> Answer:
+    """Return a page of jobs."""
+    query: JobsQuery = call.query
+    return await _page(call, query.state, query.team, query.task, query.pool, query.after, query.limit)
+
+
+async def list_dead(call: Call) -> Answer:
+    """Return a page of dead jobs."""
+    query: DeadQuery = call.query
+    return await _page(call, JobState.DEAD, query.team, query.task, None, query.after, query.limit)
+
+
+async def _page(
+    call: Call, state: JobState | None, team: str | None, task: str | None, pool: str | None, after: int, limit: int
+) -> Answer:
+    teams = narrowed(None if team is None else [team], call.caller)
+
+    def chunk(reader: Reader, /, *, behind: int, most: int) -> Sequence[Job]:
+        return reader.jobs(JobQuery(state, teams, task, pool, behind, most))
+
+    jobs, is_last = await _chunks(call, chunk, lambda job: job.seq, after, limit, _job_bytes)
+    following = None if is_last else jobs[-1].seq
+    return ok(JobsOut.model_construct(jobs=[JobOut.of(job) for job in jobs], next=following))
+
+
+async def _chunks(
+    call: Call,
+    chunk: _Chunk[T],
+    cursor: Callable[[T], int],
+    after: int,
+    limit: int,
+    size: Callable[[T], int],
+) -> tuple[list[T], bool]:
+    """Return what a listing has, chunk by chunk up to the page's bounds, and whether that was all of it."""
+    found: list[T] = []
+    total = 0
+    while len(found) < limit and total < _PAGE_BYTES:
+        most = min(_CHUNK, limit - len(found))
+        behind = cursor(found[-1]) if found else after
+        part = await call.service.listings.ask(partial(chunk, behind=behind, most=most))
+        found += part
+        total += sum(map(size, part))
+        if len(part) < most:
+            return found, True
+    return found, False
+
+
+def _job_bytes(job: Job) -> int:
+    return len(job.spec.payload) + len(job.result)
+
+
+async def show(call: Call) -> Answer:
+    """Return a job as it is."""
+    job = await call.look(lambda ledger, _: ledger.job(call.path.job_id))
+    if job is None or not sees(call.caller, job):
+        raise unknown(call.path.job_id)
+    return ok(JobOut.of(job))
+
+
+async def job_history(call: Call) -> Answer:
+    """Return what has happened to a job."""
+    query: PageQuery = call.query
+    job_id = call.path.job_id
+    if not await call.look(lambda ledger, _: sees(call.caller, ledger.job(job_id))):
+        raise unknown(job_id)
+    entries, _ = await _chunks(
+        call,
+        lambda reader, *, behind, most: reader.history(behind, most, job_id=job_id),
+        lambda entry: entry.entry,
+        query.after,
+        query.limit,
+        _entry_bytes,
+    )
+    return _history_answer(entries, entries[-1].entry if entries else query.after)
+
+
+async def history(call: Call) -> Answer:
+    """Return what has happened; tokens bound to teams see what happened to their jobs."""
+    query: HistoryQuery = call.query
+    entries, _ = await _chunks(
+        call,
+        lambda reader, *, behind, most: reader.history(behind, most, what=query.what),
+        lambda entry: entry.entry,
+        query.after,
+        query.limit,
+        _entry_bytes,
+    )
+    following = entries[-1].entry if entries else query.after
+    if call.caller.teams is not None:
+        entries = await _of_own_jobs(call, entries)
+    return _history_answer(entries, following)
+
+
+async def _of_own_jobs(call: Call, entries: list[HistoryEntry]) -> list[HistoryEntry]:
+    job_ids = sorted({entry.job_id for entry in entries if entry.job_id})
+    own: set[str] = set()
+    for start in range(0, len(job_ids), _CHUNK):
+        some = job_ids[start : start + _CHUNK]
+        own |= await call.look(partial(_seen_of, caller=call.caller, job_ids=some))
+    return [entry for entry in entries if entry.job_id in own]
+
+
+def _seen_of(ledger: Ledger, _: Instant, caller: Caller, job_ids: Sequence[str]) -> set[str]:
+    return {job_id for job_id in job_ids if sees(caller, ledger.job(job_id))}
+
+
+def _entry_bytes(entry: HistoryEntry) -> int:
+    return len(entry.note) + 200
+
+
+def _history_answer(entries: list[HistoryEntry], following: int) -> Answer:
+    return ok(HistoryOut.model_construct(entries=[EntryOut.of(entry) for entry in entries], next=following))
+
+
+async def results(call: Call) -> Answer:
+    """Return completed jobs in the order of their completion."""
+    query: PageQuery = call.query
+    finished, _ = await _chunks(
+        call,
+        lambda reader, *, behind, most: reader.finished(behind, most, call.caller.teams),
+        lambda one: one.entry,
+        query.after,
+        query.limit,
+        lambda one: _job_bytes(one.job),
+    )
+    shown = [FinishedOut.model_construct(entry=one.entry, job=JobOut.of(one.job)) for one in finished]
+    following = finished[-1].entry if finished else query.after
+    return ok(ResultsOut.model_construct(results=shown, next=following))
+
+
+async def withdraw(call: Call) -> Answer:
+    """Make a job dead that is not to be run any more."""
+    body: ReasonIn = call.body
+    job_id = call.path.job_id
+    said: list[EndOutcome] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        hidden = is_hidden(ledger, call.caller, job_id)
+        said.append(Unknown(job_id) if hidden else ledger.withdraw(job_id, body.reason, at))
+        return ended(said[-1])
+
+    answer = await call.change(operation)
+    if any(isinstance(outcome, Ended) for outcome in said):
+        call.action = f"withdrew job {job_id!r}"
+        _log.info("Job %s withdrawn", job_id)
+    return answer
+
+
+async def requeue(call: Call) -> Answer:
+    """Give dead jobs all their attempts again: those named, or all that match."""
+    body: RequeueIn = call.body
+    job_ids = body.job_ids if body.job_ids is not None else await _dead_ids(call, body)
+    said: list[str] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        problem = None if body.job_ids is None else _flaw(ledger, call, job_ids)
+        if problem is not None:
+            return problem
+        for job_id in dict.fromkeys(job_ids):
+            job = ledger.job(job_id)
+            if job is not None and _is_meant(call, body, job):
+                ledger.requeue(job_id, at)
+                said.append(job_id)
+        return ok(RequeueOut(requeued=said))
+
+    answer = await call.change(operation)
+    if said:
+        call.action = f"requeued {named(said)}"
+        _log.info("%d dead jobs requeued", len(said))
+    return answer
+
+
+def _flaw(ledger: Ledger, call: Call, job_ids: Sequence[str]) -> Answer | None:
+    """Return what stands against requeueing jobs that were named one by one: all are requeued or none."""
+    for job_id in job_ids:
+        job = ledger.job(job_id)
+        if job is None or not sees(call.caller, job):
+            return problem_of(unknown(job_id))
+        if job.state is not JobState.DEAD:
+            return problem_of(WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued"))
+    return None
+
+
+def _is_meant(call: Call, body: RequeueIn, job: Job) -> bool:
+    return (
+        job.state is JobState.DEAD
+        and sees(call.caller, job)
+        and body.team in {None, job.spec.team}
+        and body.task in {None, job.spec.task}
+    )
+
+
+async def _dead_ids(call: Call, body: RequeueIn) -> list[str]:
+    teams = narrowed(None if body.team is None else [body.team], call.caller)
+    query = JobQuery(JobState.DEAD, teams, body.task, limit=MOST_AT_ONCE)
+    return [job.job_id for job in await call.service.listings.ask(lambda reader: reader.jobs(query))]

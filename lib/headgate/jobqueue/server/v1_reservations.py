@@ -1,0 +1,91 @@
+"""Reservations of `/v1`: a claimed job gets a policy server, at once or by standing in line."""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant, NoneFree, ReservationRef, Reserved, ReserveOutcome, Stale, Unknown
+from headgate.jobqueue.server.access import is_hidden, unknown
+from headgate.jobqueue.server.answers import Answer, ok, problem_of
+from headgate.jobqueue.server.documents import ReleaseOut
+from headgate.jobqueue.server.errors import HungUp
+from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.v1_claims import stale
+from headgate.jobqueue.wire import ReleaseIn, ReservationOut, ReserveIn, ReserveOut
+
+_log = logging.getLogger("headgate.jobqueue")
+
+
+async def reserve(call: Call) -> Answer:
+    """Give a claim a policy server that serves its task; with `wait_s`, as soon as one is free."""
+    body: ReserveIn = call.body
+    ref = body.ref
+    started = perf_counter()
+    given: list[Reserved] = []
+
+    def ask(ledger: Ledger, at: Instant, *, wait: bool) -> ReserveOutcome:
+        if is_hidden(ledger, call.caller, ref.job_id):
+            return Unknown(ref.job_id)
+        held = ledger.servers.held_by(ref.job_id)
+        outcome = ledger.reserve(ref, at, wait=wait)
+        if isinstance(outcome, Reserved) and held is None:
+            given.append(outcome)
+        return outcome
+
+    desk = call.service.desk
+    outcome: object = None
+    if body.wait_s:
+        try:
+            standing = desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), body.wait_s)
+            outcome = await call.service.long_polls.stand(standing, call.receive)
+        except HungUp:
+            desk.submit(lambda ledger, at: _release_all(ledger, given, at))
+            raise
+    if outcome is None:
+        outcome = await desk.do(lambda ledger, at: ask(ledger, at, wait=False))
+    return _reserved(call, outcome, perf_counter() - started)
+
+
+def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
+    match outcome:
+        case Reserved(resource):
+            call.service.metrics.reserved(waited_s)
+            _log.info(
+                "Resource %s[%s] allocated to %s for job %s",
+                resource.spec.pool, resource.index, resource.worker, resource.job_id,
+            )  # fmt: skip
+            call.action = f"reserved {resource.resource_id} for job {resource.job_id!r}"
+            return ok(ReserveOut.model_construct(reservation=ReservationOut.of(resource)))
+        case NoneFree(ahead, serving):
+            return ok(ReserveOut.model_construct(reservation=None, ahead=ahead, serving=serving))
+        case Stale(job_id, reason):
+            return problem_of(stale(job_id, reason))
+        case Unknown(job_id):
+            return problem_of(unknown(job_id))
+        case _:
+            raise TypeError(f"a reservation came out as {outcome!r}")
+
+
+async def release(call: Call) -> Answer:
+    """Give a policy server back; one that is not held any more is released already."""
+    body: ReleaseIn = call.body
+    said: list[bool] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        resource = ledger.servers.named(body.ref)
+        is_theirs = resource is not None and not is_hidden(ledger, call.caller, resource.job_id)
+        said.append(is_theirs and ledger.release(body.ref, at))
+        return ok(ReleaseOut(released=said[-1]))
+
+    answer = await call.change(operation)
+    if any(said):
+        call.action = f"released {body.resource_id}"
+        _log.info("Resource %s freed (released by worker)", body.resource_id)
+    return answer
+
+
+def _release_all(ledger: Ledger, given: list[Reserved], at: Instant) -> None:
+    for one in given:
+        ledger.release(ReservationRef(one.resource.resource_id, one.resource.lease_id, one.resource.epoch), at)
