@@ -19,6 +19,7 @@ from headgate.jobqueue.generator import (
     read_submissions,
 )
 from headgate.jobqueue.job import Job, JobState
+from headgate.jobqueue.worker import publish_result, result_path
 from tests.jobqueue.generator.site import Site
 
 
@@ -65,6 +66,15 @@ def test_half_a_result_is_none(site: Site) -> None:
     site.finish("alpha", "radio", 1, '{"q_score": {"final"')
     (row,) = _rows(site)
     assert (row.eval_q_score, row.finished_eval) == (None, 0)
+
+
+@pytest.mark.parametrize("task", ["radio", "ràdio: 100%"])
+def test_results_of_workers_are_found_whatever_the_task_is_called(site: Site, task: str) -> None:
+    path = result_path(site.results, "alpha", task, "house_3_template-tro_state.json")
+    publish_result(path, {"q_score": {"final": 0.5}}, {"job_id": "1", "epoch": 1})
+    site.finish("alpha", task, 4)
+    results = ResultFolder(site.results)
+    assert [results.has_result("alpha", task, number) for number in (3, 4, 5)] == [True, True, False]
 
 
 def test_of_several_submissions_the_best_counts_and_teams_can_be_chosen(site: Site) -> None:

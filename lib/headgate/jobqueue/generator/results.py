@@ -16,6 +16,7 @@ from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.instances import Instances, instance_number
 from headgate.jobqueue.generator.submissions import Submission
 from headgate.jobqueue.job import Job, JobState
+from headgate.jobqueue.worker import result_path
 
 COLUMNS = ("team", "task", "sr_q_score", "eval_q_score", "finished_eval", "started_eval")
 
@@ -133,16 +134,18 @@ class ResultFolder:
         return Evaluation(has_started, has_finished, q_score_of(result))
 
     def _result(self, slug: str, task: str, number: int) -> dict[str, Any] | None:
-        path = self._folder / slug / "metrics" / f"{task}_{number}.json"
-        try:
-            document = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError):
-            document = None
-        if isinstance(document, dict):
-            return document
-        self.unreadable[str(path)] = None
+        # Workers of the seed write a task's name as it is, ours in a form that every file system takes.
+        plain = self._folder / slug / "metrics" / f"{task}_{number}.json"
+        for path in dict.fromkeys((result_path(self._folder, slug, task, f"_{number}"), plain)):
+            try:
+                document = json.loads(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, RecursionError):
+                document = None
+            if isinstance(document, dict):
+                return document
+            self.unreadable[str(path)] = None
         return None
 
     def _videos_of(self, slug: str) -> frozenset[str]:

@@ -1,0 +1,308 @@
+"""`headgate jobqueue generate|import|export|results`: jobs from and to files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.generator import (
+    COLUMNS,
+    DEFAULT_TOP,
+    Generation,
+    Instances,
+    ResultFolder,
+    Rules,
+    Taken,
+    as_csv,
+    compared,
+    contents_of,
+    contents_of_server,
+    evaluations_of_jobs,
+    generated,
+    imported_jobs,
+    json_bytes,
+    put_into,
+    read_instances,
+    read_json,
+    read_submissions,
+    resources_of,
+    seed_documents,
+    send,
+    servers_of,
+    write_files,
+)
+from headgate.jobqueue.job import Job
+from headgate.jobqueue.outcomes import ImportedJob, Instant
+from headgate.jobqueue.port import Store
+from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue.stores import open_store
+from headgate.jobqueue.worker import SyncJobQueueClient
+from headgate.telemetry import safe_text
+
+_JOBS: Final = Path("jobs.json")
+_RESOURCES: Final = Path("resources.json")
+_SHOWN: Final = 5
+
+SubmissionsDir = Annotated[Path, Parameter(help="Folder with a .json file per submission.")]
+InstancesDir = Annotated[Path, Parameter(help="Folder with a folder per task, files TASK/*_template-tro_state.json.")]
+ResultsDir = Annotated[
+    Path | None, Parameter(help="Folder of results, TEAM/metrics/TASK_INSTANCE.json; none without it.")
+]
+Url = Annotated[
+    str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
+]
+Database = Annotated[
+    str | None, Parameter(help="In place of a server: a database that none uses, sqlite:///path or postgresql://….")
+]
+_DEFAULT_SUBMISSIONS: Final = Path("challenge_submissions")
+_DEFAULT_INSTANCES: Final = Path("test_instances")
+
+
+def generate(
+    *,
+    submissions_dir: SubmissionsDir = _DEFAULT_SUBMISSIONS,
+    test_instances_dir: InstancesDir = _DEFAULT_INSTANCES,
+    resources_raw_file: Annotated[Path, Parameter(help="Policy servers of each team, by its slug.")] = Path(
+        "resources-raw.json"
+    ),
+    results_dir: ResultsDir = None,
+    output_jobs_file: Annotated[Path, Parameter(help="Where the jobs are written.")] = _JOBS,
+    output_resources_file: Annotated[Path, Parameter(help="Where the pools of servers are written.")] = _RESOURCES,
+    top: Annotated[int, Parameter(help="Submissions of each track that are evaluated.")] = DEFAULT_TOP,
+    all_tasks_team: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="Team (slug) that is evaluated on tasks without a score, too; may be repeated."),
+    ] = (),
+    seed_groups: Annotated[
+        bool, Parameter(negative="", help="Write groups TEAM_N for a server of the seed, in place of a pool per team.")
+    ] = False,
+    unserved_too: Annotated[
+        bool, Parameter(negative="", help="Also jobs that none of the team's servers takes yet.")
+    ] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Say what would be generated, and write nothing.")] = False,
+    url: Annotated[
+        str | None, Parameter(help="Send jobs and policy servers to this server, in place of writing files.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Generate jobs and pools from submissions, test instances and a file of policy servers.
+
+    The same files give the same bytes. A task that a team reports a score above 0 for is evaluated on each of its
+    instances that has no result.
+    """
+    rules = Rules(top, frozenset(all_tasks_team), seed_groups=seed_groups, unserved_too=unserved_too)
+    results = None if results_dir is None else ResultFolder(results_dir)
+    instances = read_instances(test_instances_dir)
+    servers = servers_of(read_json(resources_raw_file, "file of policy servers"), str(resources_raw_file))
+    made = generated(
+        read_submissions(submissions_dir), instances, servers, rules, results.has_result if results else _no_result
+    )
+    taken: Taken | None = None
+    files = {
+        output_resources_file: json_bytes(made.resources_document()),
+        output_jobs_file: json_bytes(made.jobs_document()),
+    }
+    if url is not None:
+        jobs = made.job_specs()
+        files = {}
+        if not dry_run:
+            with SyncJobQueueClient(url) as server:
+                taken = send(server, jobs, made.resource_specs())
+    elif not dry_run:
+        write_files(files)
+    unreadable = list(results.unreadable) if results else []
+    if as_json:
+        outcome = {
+            "files": [] if dry_run else [str(path) for path in files],
+            "sent": None if taken is None else asdict(taken),
+        }
+        print_json(_generation_document(made, instances, unreadable) | outcome)
+        return 0
+    _print_generation(made, instances, unreadable)
+    if dry_run:
+        _say("nothing was written or sent: --dry-run")
+    elif taken is not None:
+        _say_taken(taken)
+    else:
+        _say(f"wrote {' and '.join(str(path) for path in files)}")
+    return 0
+
+
+def import_(
+    *,
+    jobs_file: Annotated[Path | None, Parameter(help="Jobs, as `generate` writes them.")] = None,
+    resources_file: Annotated[Path | None, Parameter(help="Pools or groups of policy servers.")] = None,
+    url: Url = None,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take jobs and policy servers of files in: `jobs.json` and `resources.json` unless one of them is named.
+
+    All jobs that are not done are pending. Done ones stay done in a database; a server does not take them. What is
+    there with the same contents is left alone, so that a file can be taken in again. Groups TEAM_N of a team become
+    one pool, for which both files are read together.
+    """
+    jobs, servers = _read_files(jobs_file, resources_file)
+    if database is not None:
+        at = Instant(time.monotonic(), time.time())
+        taken = put_into(_store(database, url), jobs, servers, at, "headgate jobqueue import")
+        done = 0
+    else:
+        open_jobs = [job.spec for job in jobs if not job.is_done]
+        done = len(jobs) - len(open_jobs)
+        with SyncJobQueueClient(url) as server:
+            taken = send(server, open_jobs, servers)
+    if as_json:
+        print_json(asdict(taken) | {"done_left_out": done})
+        return 0
+    _say_taken(taken)
+    if done:
+        _say(f"{done} jobs that are done were left out")
+    return 0
+
+
+def export(
+    *,
+    jobs_file: Annotated[Path, Parameter(help="Where the jobs are written.")] = _JOBS,
+    resources_file: Annotated[Path, Parameter(help="Where the policy servers are written.")] = _RESOURCES,
+    url: Url = None,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write a queue's jobs and policy servers in the form of seed 003."""
+    jobs, resources = _contents(database, url, "export")
+    jobs_document, resources_document = seed_documents(jobs, resources)
+    write_files({resources_file: json_bytes(resources_document), jobs_file: json_bytes(jobs_document)})
+    if as_json:
+        print_json({"jobs": len(jobs), "servers": len(resources), "files": [str(jobs_file), str(resources_file)]})
+    else:
+        _say(f"{len(jobs)} jobs: {jobs_file}; {len(resources)} servers: {resources_file}")
+    return 0
+
+
+def results(
+    *,
+    submissions_dir: SubmissionsDir = _DEFAULT_SUBMISSIONS,
+    test_instances_dir: InstancesDir = _DEFAULT_INSTANCES,
+    results_dir: Annotated[
+        Path | None, Parameter(help="Folder of results; without it, the job queue is asked.")
+    ] = None,
+    url: Url = None,
+    database: Database = None,
+    team: Annotated[tuple[str, ...], Parameter(negative="", help="Only this team (slug); may be repeated.")] = (),
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="File to write; else printed.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compare what teams report with what was evaluated: CSV with a row per team and task."""
+    submissions, instances = read_submissions(submissions_dir), read_instances(test_instances_dir)
+    folder = None if results_dir is None else ResultFolder(results_dir)
+    evaluation_of = folder.evaluation if folder else evaluations_of_jobs(_contents(database, url, "results")[0])
+    rows = compared(submissions, instances, evaluation_of, team)
+    if as_json:
+        print_json([{name: getattr(row, name) for name in COLUMNS} for row in rows])
+    elif output is not None:
+        write_files({output: as_csv(rows).encode()})
+        _say(f"{len(rows)} rows: {output}")
+    else:
+        sys.stdout.write(as_csv(rows))
+    for path in folder.unreadable if folder else ():
+        _say(f"no result, as it is not JSON to its end: {path}")
+    return 0
+
+
+def _read_files(jobs_file: Path | None, resources_file: Path | None) -> tuple[list[ImportedJob], list[ResourceSpec]]:
+    if jobs_file is None and resources_file is None:
+        jobs_file, resources_file = _JOBS, _RESOURCES
+    jobs = [] if jobs_file is None else imported_jobs(read_json(jobs_file, "file of jobs"), str(jobs_file))
+    if resources_file is None:
+        return jobs, []
+    document = read_json(resources_file, "file of policy servers")
+    return jobs, resources_of(document, (job.spec for job in jobs), str(resources_file))
+
+
+def _contents(database: str | None, url: str | None, command: str) -> tuple[list[Job], list[ResourceSpec]]:
+    if database is not None:
+        return contents_of(_store(database, url), f"headgate jobqueue {command}")
+    with SyncJobQueueClient(url) as server:
+        return contents_of_server(server)
+
+
+def _store(database: str, url: str | None) -> Store:
+    if url is not None:
+        raise InvalidInputError("--url and --database name two job queues", next_step="Give one of them.")
+    if database.strip() in {"memory:", "memory://"}:
+        raise InvalidInputError("memory: holds nothing once this command ends", next_step="Name a database on disk.")
+    return open_store(database)
+
+
+def _no_result(_slug: str, _task: str, _number: int) -> bool:
+    return False
+
+
+def _generation_document(made: Generation, instances: Instances, unreadable: list[str]) -> dict[str, Any]:
+    jobs = Counter(job.slug for job in made.jobs)
+    return {
+        "jobs": len(made.jobs),
+        "submissions": [
+            {"file": one.file, "track": one.track, "team": one.slug, "q_score": one.q_score} for one in made.submissions
+        ],
+        "teams": [
+            {"team": team.slug, "name": team.team, "tasks": len(team.tasks), "jobs": jobs[team.slug]}
+            for team in made.teams
+        ],
+        "skipped": [
+            {"team": one.team, "task": one.task, "reason": one.reason, "jobs": one.jobs} for one in made.skipped
+        ],
+        "servers": {name: len(listed) for name, listed in made.servers.items()},
+        "ignored_files": list(instances.ignored),
+        "unreadable_results": unreadable,
+    }
+
+
+def _print_generation(made: Generation, instances: Instances, unreadable: list[str]) -> None:
+    jobs = Counter(job.slug for job in made.jobs)
+    tasks = {team.slug: len(team.tasks) for team in made.teams}
+    rows = [(one.track, one.team, one.slug, one.q_score, tasks[one.slug], jobs[one.slug]) for one in made.submissions]
+    title = f"{len(made.jobs)} jobs of {len(made.submissions)} submissions"
+    print_table(title, ("track", "team", "slug", "q_score", "tasks", "jobs"), rows, right=(3, 4, 5))
+    of_kind = Counter(job.resource_type for job in made.jobs)
+    pools = [(name, len(listed), of_kind[name]) for name, listed in made.servers.items()]
+    print_table(f"{len(pools)} pools of servers", ("pool", "servers", "jobs"), pools, right=(1, 2))
+    if made.skipped:
+        _print_skipped(made)
+    for what, names in (
+        ("ignored, as not named like a test instance", instances.ignored),
+        ("evaluated again, as the result is not JSON to its end", unreadable),
+    ):
+        for name in names[:_SHOWN]:
+            _say(f"{what}: {name}")
+        if len(names) > _SHOWN:
+            _say(f"and {len(names) - _SHOWN} more")
+
+
+def _print_skipped(made: Generation) -> None:
+    kinds = dict.fromkeys((one.team, one.reason) for one in made.skipped)
+    rows = []
+    for team, reason in kinds:
+        alike = [one for one in made.skipped if (one.team, one.reason) == (team, reason)]
+        names = ", ".join(one.task for one in alike[:_SHOWN]) + (", …" if len(alike) > _SHOWN else "")
+        rows.append((team, reason, len(alike), sum(one.jobs for one in alike), names))
+    print_table("not generated", ("team", "why", "tasks", "jobs", ""), rows, right=(2, 3))
+
+
+def _say_taken(taken: Taken) -> None:
+    _say(f"{taken.added} jobs added, {taken.existing} were there already; {taken.servers} policy servers registered")
+    if taken.unserved:
+        _say(f"{taken.unserved} of the jobs wait for a policy server: none of their pool takes their task")
+
+
+def _say(line: str) -> None:
+    console(stderr=True).print(safe_text(line), highlight=False, markup=False)
