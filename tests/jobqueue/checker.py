@@ -306,21 +306,21 @@ def _untrue(entries: Sequence[HistoryEntry], jobs: Sequence[Job], told: Sequence
     results = {job.job_id: job.result for job in jobs}
     found: list[str] = []
     holders: dict[tuple[str, int], tuple[str, str]] = {}
-    for one in told:
-        key: tuple[object, ...] = (one.what, one.job_id)
-        if one.lease_id:
-            key += (one.lease_id, one.epoch)
-            if one.resource_id:
-                key += (one.resource_id,)
+    for fact in told:
+        key: tuple[object, ...] = (fact.what, fact.job_id)
+        if fact.lease_id:
+            key += (fact.lease_id, fact.epoch)
+            if fact.resource_id:
+                key += (fact.resource_id,)
         if key not in happened:
-            found.append(f"{one.worker or 'a client'} was told {one.what} of {_shown(key[1:])}, which is not recorded")
-        if one.what is Happening.COMPLETED and one.result is not None and results.get(one.job_id) != one.result:
-            found.append(f"the accepted result of job {one.job_id!r} is not the one that is stored")
-        if one.what is Happening.CLAIMED:
-            holder = holders.setdefault((one.job_id, one.epoch), (one.worker, one.lease_id))
-            if holder != (one.worker, one.lease_id):
+            found.append(f"{fact.worker or 'a client'} was told {fact.what} of {_shown(key[1:])}, which is not recorded")
+        if fact.what is Happening.COMPLETED and fact.result is not None and results.get(fact.job_id) != fact.result:
+            found.append(f"the accepted result of job {fact.job_id!r} is not the one that is stored")
+        if fact.what is Happening.CLAIMED:
+            holder = holders.setdefault((fact.job_id, fact.epoch), (fact.worker, fact.lease_id))
+            if holder != (fact.worker, fact.lease_id):
                 found.append(
-                    f"epoch {one.epoch} of job {one.job_id!r} was given to {holder[0]!r} and to {one.worker!r}"
+                    f"epoch {fact.epoch} of job {fact.job_id!r} was given to {holder[0]!r} and to {fact.worker!r}"
                 )
     return found
 
