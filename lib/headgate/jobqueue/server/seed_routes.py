@@ -14,7 +14,7 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Caller, Refused
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import JobId, Name
-from headgate.jobqueue.outcomes import Instant, ReservationRef, Reserved, Stale, Unknown
+from headgate.jobqueue.outcomes import Instant, Reserved, Stale, Unknown
 from headgate.jobqueue.server import seed_ledger
 from headgate.jobqueue.server.access import check_worker, is_hidden
 from headgate.jobqueue.server.endpoint import headers_of_refusal
@@ -117,18 +117,13 @@ async def acquire(
     """Reserve a server; held open for a while when none is free."""
     check_worker(caller, worker)
     lease_s = service.settings.resource_heartbeat_timeout_s
-    given: list[Reserved] = []
 
     def ask(ledger: Ledger, at: Instant, *, wait: bool) -> Acquired:
         if is_hidden(ledger, caller, job_id):
             return NotHeld()
-        before = ledger.servers.held_by(job_id)
-        outcome = seed_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
-        if isinstance(outcome, Reserved) and before is None:
-            given.append(outcome)
-        return outcome
+        return seed_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
 
-    match await _acquired(service, request.receive, ask, given):
+    match await _acquired(service, request.receive, ask):
         case Reserved(resource):
             service.metrics.reserved()
             _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
@@ -187,7 +182,7 @@ async def _done(service: Service, caller: Caller, job_id: str, operation: Callab
     return await service.desk.do(lambda ledger, at: not is_hidden(ledger, caller, job_id) and operation(ledger, at))
 
 
-async def _acquired(service: Service, receive: Receive, ask: Callable[..., Acquired], given: list[Reserved]) -> Any:
+async def _acquired(service: Service, receive: Receive, ask: Callable[..., Acquired]) -> Any:
     wait_s = service.settings.seed_acquire_wait_s
     if not wait_s:
         return await service.desk.do(lambda ledger, at: ask(ledger, at, wait=False))
@@ -195,13 +190,7 @@ async def _acquired(service: Service, receive: Receive, ask: Callable[..., Acqui
         standing = service.desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
         return await service.long_polls.stand(standing, receive)
     except HungUp:
-        service.desk.submit(lambda ledger, at: _release_all(ledger, given, at))
         return None  # nobody reads the answer
-
-
-def _release_all(ledger: Ledger, given: list[Reserved], at: Instant) -> None:
-    for one in given:
-        ledger.release(ReservationRef(one.resource.resource_id, one.resource.lease_id, one.resource.epoch), at)
 
 
 def _audit(caller: Caller, action: str) -> None:

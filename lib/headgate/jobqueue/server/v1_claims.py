@@ -23,11 +23,9 @@ from headgate.jobqueue.outcomes import (
     Repeated,
     Stale,
     Unknown,
-    Waiting,
 )
 from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
-from headgate.jobqueue.server.errors import HungUp
 from headgate.jobqueue.server.route import Call
 from headgate.jobqueue.wire import (
     ClaimedJob,
@@ -72,24 +70,8 @@ async def claim(call: Call) -> Answer:
 async def _claimed(call: Call, request: ClaimRequest) -> tuple[Job, ...]:
     if not call.body.wait_s:
         return await call.service.desk.do(lambda ledger, at: ledger.claims.claim(request, at))
-    given: list[Job] = []
-
-    def claim_or_wait(ledger: Ledger, at: Instant) -> tuple[Job, ...] | Waiting:
-        outcome = ledger.claim_or_wait(request, at)
-        if not isinstance(outcome, Waiting):
-            given.extend(outcome)
-        return outcome
-
-    desk = call.service.desk
-    try:
-        standing = desk.wait_for(claim_or_wait, call.body.wait_s)
-        jobs = await call.service.long_polls.stand(standing, call.receive)
-    except HungUp:
-        desk.submit(lambda ledger, at: _give_back_all(ledger, given, at))
-        raise
-    if jobs is None and given:
-        # The server stopped between the claim and its answer.
-        await desk.do(lambda ledger, at: _give_back_all(ledger, given, at))
+    standing = call.service.desk.wait_for(lambda ledger, at: ledger.claim_or_wait(request, at), call.body.wait_s)
+    jobs = await call.service.long_polls.stand(standing, call.receive)
     return jobs if isinstance(jobs, tuple) else ()
 
 
@@ -97,32 +79,31 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
     key = call.key
     assert key is not None
 
-    def at_once(ledger: Ledger, at: Instant) -> Answer | tuple[Job, ...]:
+    claimed: tuple[Job, ...] = ()
+
+    def at_once(ledger: Ledger, at: Instant) -> Answer | None:
+        nonlocal claimed
         if (known := key.replay(ledger)) is not None:
             return known
-        jobs = ledger.claims.claim(request, at)
-        if jobs or not call.body.wait_s:
-            _note_later.extend(jobs)
-            return key.remember(ledger, _answer_of(jobs), at)
-        return jobs
-
-    _note_later: list[Job] = []
-    first = await call.service.desk.do(at_once)
-    if isinstance(first, Answer):
-        _note(call, tuple(_note_later))
-        return first
-    jobs = await _claimed(call, request)
+        claimed = ledger.claims.claim(request, at)
+        if claimed or not call.body.wait_s:
+            return key.remember(ledger, _answer_of(claimed), at)
+        return None
 
     def afterwards(ledger: Ledger, at: Instant) -> Answer:
-        known = key.replay(ledger)
-        if known is not None:
+        nonlocal claimed
+        if (known := key.replay(ledger)) is not None:
             # The same request was sent twice, and both stood in line.
-            _give_back_all(ledger, jobs, at)
+            _give_back_all(ledger, claimed, at)
+            claimed = ()
             return known
-        return key.remember(ledger, _answer_of(jobs), at)
+        return key.remember(ledger, _answer_of(claimed), at)
 
-    answer = await call.service.desk.do(afterwards)
-    _note(call, jobs)
+    answer = await call.service.desk.do(at_once)
+    if answer is None:
+        claimed = await _claimed(call, request)
+        answer = await call.service.desk.do(afterwards)
+    _note(call, claimed)
     return answer
 
 
@@ -145,9 +126,10 @@ def named(job_ids: list[str]) -> str:
     return f"job {', '.join(map(repr, job_ids[:5]))}{more}"
 
 
-def _give_back_all(ledger: Ledger, jobs: list[Job] | tuple[Job, ...], at: Instant) -> None:
+def _give_back_all(ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> None:
     for job in jobs:
-        ledger.claims.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, "the worker had hung up")
+        ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
+        ledger.claims.give_back(ref, at, "the same request had been answered before")
 
 
 async def renew(call: Call) -> Answer:

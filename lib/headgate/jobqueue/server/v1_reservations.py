@@ -6,11 +6,10 @@ import logging
 from time import perf_counter
 
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import Instant, NoneFree, ReservationRef, Reserved, ReserveOutcome, Stale, Unknown
+from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutcome, Stale, Unknown
 from headgate.jobqueue.server.access import is_hidden, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import ReleaseOut
-from headgate.jobqueue.server.errors import HungUp
 from headgate.jobqueue.server.route import Call
 from headgate.jobqueue.server.v1_claims import stale
 from headgate.jobqueue.wire import ReleaseIn, ReservationOut, ReserveIn, ReserveOut
@@ -23,26 +22,15 @@ async def reserve(call: Call) -> Answer:
     body: ReserveIn = call.body
     ref = body.ref
     started = perf_counter()
-    given: list[Reserved] = []
 
     def ask(ledger: Ledger, at: Instant, *, wait: bool) -> ReserveOutcome:
-        if is_hidden(ledger, call.caller, ref.job_id):
-            return Unknown(ref.job_id)
-        held = ledger.servers.held_by(ref.job_id)
-        outcome = ledger.reserve(ref, at, wait=wait)
-        if isinstance(outcome, Reserved) and held is None:
-            given.append(outcome)
-        return outcome
+        return Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else ledger.reserve(ref, at, wait=wait)
 
     desk = call.service.desk
     outcome: object = None
     if body.wait_s:
-        try:
-            standing = desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), body.wait_s)
-            outcome = await call.service.long_polls.stand(standing, call.receive)
-        except HungUp:
-            desk.submit(lambda ledger, at: _release_all(ledger, given, at))
-            raise
+        standing = desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), body.wait_s)
+        outcome = await call.service.long_polls.stand(standing, call.receive)
     if outcome is None:
         outcome = await desk.do(lambda ledger, at: ask(ledger, at, wait=False))
     return _reserved(call, outcome, perf_counter() - started)
@@ -84,8 +72,3 @@ async def release(call: Call) -> Answer:
         call.action = f"released {body.resource_id}"
         _log.info("Resource %s freed (released by worker)", body.resource_id)
     return answer
-
-
-def _release_all(ledger: Ledger, given: list[Reserved], at: Instant) -> None:
-    for one in given:
-        ledger.release(ReservationRef(one.resource.resource_id, one.resource.lease_id, one.resource.epoch), at)
