@@ -313,7 +313,9 @@ def _untrue(entries: Sequence[HistoryEntry], jobs: Sequence[Job], told: Sequence
             if fact.resource_id:
                 key += (fact.resource_id,)
         if key not in happened:
-            found.append(f"{fact.worker or 'a client'} was told {fact.what} of {_shown(key[1:])}, which is not recorded")
+            found.append(
+                f"{fact.worker or 'a client'} was told {fact.what} of {_shown(key[1:])}, which is not recorded"
+            )
         if fact.what is Happening.COMPLETED and fact.result is not None and results.get(fact.job_id) != fact.result:
             found.append(f"the accepted result of job {fact.job_id!r} is not the one that is stored")
         if fact.what is Happening.CLAIMED:
