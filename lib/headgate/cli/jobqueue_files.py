@@ -165,7 +165,7 @@ def import_(
         return 0
     _say_taken(taken)
     if done:
-        _say(f"{done} jobs that are done were left out")
+        _say(f"jobs left out, as they are done: {done}")
     return 0
 
 
@@ -299,9 +299,9 @@ def _print_skipped(made: Generation) -> None:
 
 
 def _say_taken(taken: Taken) -> None:
-    _say(f"{taken.added} jobs added, {taken.existing} were there already; {taken.servers} policy servers registered")
+    _say(f"jobs: {taken.added} added, {taken.existing} were there already; policy servers: {taken.servers} registered")
     if taken.unserved:
-        _say(f"{taken.unserved} of the jobs wait for a policy server: none of their pool takes their task")
+        _say(f"{taken.unserved} of them wait for a policy server: none of their pool takes their task")
 
 
 def _say(line: str) -> None:

@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.cli import main
+from tests.jobqueue.generator.conftest import Command
 from tests.jobqueue.generator.site import Site, server
-
-
-@dataclass
-class Said:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def jobqueue(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, site: Site) -> Iterator[Command]:
-    """Run `headgate jobqueue` with these arguments where the files are."""
-    monkeypatch.chdir(site.root)
-    for name in ("HEADGATE_JOBQUEUE_URL", "JOB_QUEUE_URL", "HEADGATE_JOBQUEUE_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str) -> Said:
-        capsys.readouterr()
-        status = main(("jobqueue", *arguments))
-        said = capsys.readouterr()
-        return Said(status, said.out, said.err)
-
-    yield run
-    logging.getLogger("headgate").handlers.clear()
 
 
 def _read(path: Path) -> Any:
@@ -133,7 +99,7 @@ def test_files_make_the_journey_through_a_database(jobqueue: Command, site: Site
     jobqueue("generate", "--seed-groups")
     taken = jobqueue("import", *database, "--json").document
     assert taken == {"added": 2, "existing": 0, "servers": 1, "unserved": 0, "done_left_out": 0}
-    assert "0 jobs added, 2 were there already" in jobqueue("import", *database).err
+    assert "jobs: 0 added, 2 were there already" in jobqueue("import", *database).err
     answer = jobqueue("export", *database, "--jobs-file", "j.json", "--resources-file", "r.json", "--json")
     assert answer.document == {"jobs": 2, "servers": 1, "files": ["j.json", "r.json"]}
     assert _read(site.root / "r.json") == _read(site.root / "resources.json")
@@ -144,7 +110,7 @@ def test_files_make_the_journey_through_a_database(jobqueue: Command, site: Site
 def test_one_file_can_be_taken_in_alone(jobqueue: Command, site: Site) -> None:
     database = ("--database", "sqlite:///q.db")
     jobqueue("generate")
-    assert "2 of the jobs wait for a policy server" in jobqueue("import", "--jobs-file", "jobs.json", *database).err
+    assert "2 of them wait for a policy server" in jobqueue("import", "--jobs-file", "jobs.json", *database).err
     assert jobqueue("import", "--resources-file", "resources.json", *database, "--json").document["servers"] == 1
 
 
