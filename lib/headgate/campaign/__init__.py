@@ -6,27 +6,42 @@ from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.capacity import capacity_plan
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.endpoints import ChatSender, EndpointChats
+from headgate.campaign.job_collecting import JobCollector, ScoreTally
+from headgate.campaign.job_draining import DrainResult, DrainRules, QueueProgress, TaskProgress, drain_queue
+from headgate.campaign.job_samples import SCORE_FIELD, JobSampleRules, model_of_team, sample_of_job, stored_name
 from headgate.campaign.matrix import MatrixTaskProvider
 from headgate.campaign.plan import CampaignPlan, CampaignStore, ChatSource, rates_of
 from headgate.campaign.request_side import RequestSide
 
 __all__ = [
+    "SCORE_FIELD",
     "Campaign",
     "CampaignPlan",
     "CampaignResult",
     "CampaignStore",
     "ChatSender",
     "ChatSource",
+    "DrainResult",
+    "DrainRules",
     "EndpointChats",
+    "JobCollector",
+    "JobSampleRules",
     "MatrixTaskProvider",
     "OnStatus",
+    "QueueProgress",
     "RequestSide",
+    "ScoreTally",
+    "TaskProgress",
     "capacity_plan",
+    "drain_queue",
     "judged",
+    "model_of_team",
     "rare_collections",
     "rates_of",
     "roster_of",
     "run_campaign",
+    "sample_of_job",
     "sample_store",
     "sampled_environments",
+    "stored_name",
 ]
