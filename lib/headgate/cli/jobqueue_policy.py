@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -16,6 +17,7 @@ from headgate.jobqueue.policy import (
     MAX_STEPS,
     Errand,
     PolicyAt,
+    PolicyLease,
     PolicyServer,
     SyncPolicyClient,
     baseline_policy,
@@ -24,6 +26,8 @@ from headgate.jobqueue.policy import (
     run_episode,
     write_result,
 )
+from headgate.jobqueue.worker.environment import WORKER_SOCKET
+from headgate.jobqueue.worker.reserving import reserve_from_environment
 
 _DEFAULT_PORT: Final = 8000
 """As openpi's servers."""
@@ -101,11 +105,15 @@ async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
 
 
 def _server(host: str | None, port: int) -> PolicyAt:
-    if host is None:
+    """Return where the policy is, after waiting for a reservation when the worker has none yet."""
+    if host is not None:
+        return PolicyAt.from_environment(host, port)
+    if not os.environ.get(WORKER_SOCKET):
         raise InvalidInputError(
             "no policy server is named", next_step="Give --host and --port, or let `headgate jobqueue work` start this."
         )
-    return PolicyAt.from_environment(host, port)
+    server = reserve_from_environment()
+    return PolicyAt(server.host, server.port, PolicyLease(server.lease_id, server.epoch))
 
 
 def _show(errand: Errand, outcome: dict[str, Any], *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from cyclopts import App
 from headgate.cli.jobqueue_policy import evaluate, policy_server
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy import (
+    PolicyClient,
     PolicyLease,
     PolicyRefusedError,
     PolicyServer,
@@ -27,7 +28,10 @@ from headgate.jobqueue.policy import (
     ScriptedPolicy,
     SyncPolicyClient,
     evaluate_episode,
+    load_simulation,
 )
+from headgate.jobqueue.worker import ReservedServer
+from headgate.jobqueue.worker.reserving import answer_of
 
 Run = Callable[..., int]
 
@@ -43,7 +47,15 @@ app()
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `evaluate` with these arguments, without variables of a command runner."""
-    for name in ("JOB_FILE", "RESOURCE_HOST", "RESOURCE_PORT", "RESOURCE_LEASE", "RESOURCE_EPOCH", "RESULT_FILE"):
+    for name in (
+        "JOB_FILE",
+        "RESOURCE_HOST",
+        "RESOURCE_PORT",
+        "RESOURCE_LEASE",
+        "RESOURCE_EPOCH",
+        "RESULT_FILE",
+        "WORKER_SOCKET",
+    ):
         monkeypatch.delenv(f"HEADGATE_{name}", raising=False)
     app = App(result_action="return_value", exit_on_error=False)
     app.command(evaluate)
@@ -112,15 +124,56 @@ async def test_the_command_runner_says_everything_by_its_variables(
 async def test_a_reservation_in_the_environment_fences_the_server(
     run: Run, server: PolicyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADGATE_RESOURCE_LEASE", "c0ffee")
-    monkeypatch.setenv("HEADGATE_RESOURCE_EPOCH", "7")
-    await asyncio.to_thread(run, "--task", "tidy", "--host", "127.0.0.1", "--port", str(server.port))
+    reserved = {"HOST": "127.0.0.1", "PORT": str(server.port), "LEASE": "c0ffee", "EPOCH": "7"}
+    for name, value in reserved.items():
+        monkeypatch.setenv(f"HEADGATE_RESOURCE_{name}", value)
+    await asyncio.to_thread(run, "--task", "tidy")
     older = SyncPolicyClient("127.0.0.1", server.port, lease=PolicyLease("bead", 6))
     with pytest.raises(PolicyRefusedError, match=r"epoch 6 .* is not newer than epoch 7"):
         await asyncio.to_thread(older.connect)
     monkeypatch.setenv("HEADGATE_RESOURCE_EPOCH", "seven")
     with pytest.raises(InvalidInputError, match="HEADGATE_RESOURCE_EPOCH"):
-        run("--task", "tidy", "--host", "127.0.0.1")
+        run("--task", "tidy")
+
+
+async def test_another_server_than_the_reserved_one_is_not_told_of_the_reservation(
+    run: Run, server: PolicyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved = {"HOST": "gpu-7.example.com", "PORT": "1", "LEASE": "c0ffee", "EPOCH": "7"}
+    for name, value in reserved.items():
+        monkeypatch.setenv(f"HEADGATE_RESOURCE_{name}", value)
+    await asyncio.to_thread(run, "--task", "tidy", "--host", "127.0.0.1", "--port", str(server.port))
+    async with PolicyClient("127.0.0.1", server.port, lease=PolicyLease("bead", 1)) as client:
+        assert client.metadata["policy"] == "baseline-scripted"
+
+
+async def test_a_server_is_reserved_after_the_simulator_is_loaded(
+    run: Run, server: PolicyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    def load(task: str, instance: str) -> Any:
+        happened.append("loaded")
+        return load_simulation(task, instance)
+
+    async def reserve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        happened.append(json.loads(await reader.readline())["do"])
+        free = ReservedServer("127.0.0.1", server.port, 0, "pool/0", "c0ffee", 7)
+        writer.write(json.dumps(answer_of(free)).encode() + b"\n")
+        await writer.drain()
+        writer.close()
+
+    monkeypatch.setattr("headgate.cli.jobqueue_policy.load_simulation", load)
+    (tmp_path / "job.json").write_text(json.dumps({"id": "1", "task": "tidy", "instance": "3", "payload": {}}))
+    said = {"JOB_FILE": "job.json", "RESULT_FILE": "result.json", "WORKER_SOCKET": "s"}
+    for name, value in said.items():
+        monkeypatch.setenv(f"HEADGATE_{name}", str(tmp_path / value))
+    async with await asyncio.start_unix_server(reserve, tmp_path / "s"):
+        assert await asyncio.to_thread(run) == 0
+    assert happened == ["loaded", "reserve"]
+    assert json.loads((tmp_path / "result.json").read_text())["q_score"] == 1.0
+    with pytest.raises(PolicyRefusedError, match=r"epoch 6 .* is not newer than epoch 7"):
+        await PolicyClient("127.0.0.1", server.port, lease=PolicyLease("bead", 6)).connect()
 
 
 def test_a_bad_host_is_a_sentence_and_exit_status_3(run: Run, tmp_path: Path, unused_tcp_port: int) -> None:

@@ -3,7 +3,7 @@
 from headgate.jobqueue.policy.baselines import BASELINES, RandomPolicy, ScriptedPolicy, SlowPolicy, baseline_policy
 from headgate.jobqueue.policy.client import PolicyClient
 from headgate.jobqueue.policy.dialogue import Action
-from headgate.jobqueue.policy.errands import EPOCH_VARIABLE, LEASE_VARIABLE, Errand, PolicyAt, read_errand
+from headgate.jobqueue.policy.errands import Errand, PolicyAt, read_errand
 from headgate.jobqueue.policy.errors import (
     MalformedMessageError,
     PolicyError,
@@ -24,10 +24,8 @@ from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES, decode, encode
 __all__ = [
     "BASELINES",
     "EPOCH_HEADER",
-    "EPOCH_VARIABLE",
     "HEALTH_PATH",
     "LEASE_HEADER",
-    "LEASE_VARIABLE",
     "MAX_MESSAGE_BYTES",
     "MAX_STEPS",
     "Action",

@@ -13,6 +13,8 @@ import orjson
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy.lease import PolicyLease
 
+HOST_VARIABLE: Final = "HEADGATE_RESOURCE_HOST"
+PORT_VARIABLE: Final = "HEADGATE_RESOURCE_PORT"
 LEASE_VARIABLE: Final = "HEADGATE_RESOURCE_LEASE"
 EPOCH_VARIABLE: Final = "HEADGATE_RESOURCE_EPOCH"
 
@@ -46,13 +48,14 @@ class PolicyAt:
 
     @classmethod
     def from_environment(cls, host: str, port: int, environ: Mapping[str, str] = os.environ) -> PolicyAt:
-        """Return a server with the reservation that the environment names, if it names one.
+        """Return a server, with its reservation when the environment names this server and one.
 
         Raises:
             InvalidInputError: if the epoch there is no number.
         """
         lease_id, epoch = environ.get(LEASE_VARIABLE, ""), environ.get(EPOCH_VARIABLE, "")
-        if not lease_id:
+        is_named = (environ.get(HOST_VARIABLE), environ.get(PORT_VARIABLE)) == (host, str(port))
+        if not lease_id or not is_named:
             return cls(host, port)
         if not (epoch.isascii() and epoch.isdigit()):
             raise InvalidInputError(f"{EPOCH_VARIABLE} must be a number (got {epoch!r:.80})")
