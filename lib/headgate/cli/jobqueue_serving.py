@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from headgate.cli.output import console
-from headgate.jobqueue.server import RunningServer, load_server_settings
+from headgate.jobqueue.server import RunningServer, cloud_logging, load_server_settings, read_imports
 from headgate.jobqueue.server import serve as serve_queue
 
 
@@ -26,6 +28,13 @@ def serve(
     seed_acquire_wait_s: Annotated[
         float | None, Parameter(help="How long the seed's acquire stands in line before its 429.")
     ] = None,
+    import_: Annotated[
+        tuple[Path, ...],
+        Parameter(name="--import", negative="", help="jobs.json or resources.json to take in first; may be repeated."),
+    ] = (),
+    google_cloud_logging: Annotated[
+        bool, Parameter(negative="", help="Send the log to Google Cloud Logging too (extra gcp).")
+    ] = False,
     health_check_every_s: Annotated[
         float | None, Parameter(help="Time between two checks of a policy server; 0: none.")
     ] = None,
@@ -50,5 +59,7 @@ def serve(
     def announce(server: RunningServer) -> None:
         console().print(f"Job queue at {server.url}  (page: {server.url}/)", highlight=False, markup=False)
 
-    serve_queue(settings, announce)
+    imports = read_imports(import_) if import_ else None
+    with cloud_logging(os.environ) if google_cloud_logging else contextlib.nullcontext():
+        serve_queue(settings, announce, imports)
     return 0

@@ -1,17 +1,22 @@
 """The job queue over HTTP: `/v1`, the seed's routes, figures and health; its settings, and how to serve it."""
 
 from headgate.jobqueue.server.app import build_app, new_service
+from headgate.jobqueue.server.cloud_log import cloud_logging
+from headgate.jobqueue.server.importing import Imports, read_imports
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.serving import RunningServer, running_server, serve
 from headgate.jobqueue.server.settings import ServerSettings, load_server_settings
 
 __all__ = [
+    "Imports",
     "RunningServer",
     "ServerSettings",
     "Service",
     "build_app",
+    "cloud_logging",
     "load_server_settings",
     "new_service",
+    "read_imports",
     "running_server",
     "serve",
 ]

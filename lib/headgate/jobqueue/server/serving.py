@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,6 +27,7 @@ from headgate.jobqueue.server.app import build_app, new_service
 from headgate.jobqueue.server.background import periodic_statistics
 from headgate.jobqueue.server.binding import bound, check_binding, is_loopback, url_of
 from headgate.jobqueue.server.health_checks import HealthChecks
+from headgate.jobqueue.server.importing import Imports
 from headgate.jobqueue.server.protocol import protocol_class
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.settings import ServerSettings
@@ -37,6 +39,10 @@ _log = logging.getLogger("headgate.jobqueue")
 
 _KEEP_ALIVE_S: Final = 75
 """Longer than the time between two heartbeats: a worker keeps its connection."""
+
+_SWITCH_S: Final = 0.0005
+"""How long the desk's thread and the event loop leave each other waiting for the interpreter while both have work. With
+Python's 5 ms each commit waits that long for the loop and each answer for the desk: a third of the jobs per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,17 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def running_server(settings: ServerSettings) -> AsyncIterator[RunningServer]:
+async def running_server(settings: ServerSettings, imports: Imports | None = None) -> AsyncIterator[RunningServer]:
     """Serve the job queue in the running event loop for as long as the context is open.
 
     Leaving it lets nobody stand in line any more, answers what was begun, and closes the database.
 
+    Args:
+        settings: what the server goes by.
+        imports: jobs and policy servers to take in before anybody can ask for them.
+
     Raises:
+        JobConflictError: if a job to import is there with other contents.
         InvalidSettingError: if the address cannot be bound, or needs a token and there is none.
         StoreInUseError: if another process serves this database.
         StoreFailedError: if the database cannot be used.
@@ -69,6 +80,8 @@ async def running_server(settings: ServerSettings) -> AsyncIterator[RunningServe
         desk = Desk(store, clock, _owner())
         desk.open()
         stack.callback(desk.close)
+        if imports is not None:
+            await desk.do(imports.into)
         tokens = open_tokens(settings.database)
         check_binding(settings.host, _usable(tokens))
         rate = Rate(settings.rate_per_s, settings.rate_burst)
@@ -122,32 +135,36 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(settings: ServerSettings, announce: Callable[[RunningServer], None]) -> None:
+def serve(settings: ServerSettings, announce: Callable[[RunningServer], None], imports: Imports | None = None) -> None:
     """Serve the job queue until SIGTERM or SIGINT.
 
     Args:
         settings: what the server goes by.
         announce: called once it listens.
+        imports: see `running_server`.
 
     Raises:
         HeadgateError: as `running_server`.
     """
     allow_many_connections()
+    sys.setswitchinterval(_SWITCH_S)
     factory = None
     with contextlib.suppress(ImportError):
         import uvloop  # noqa: PLC0415 - not on Windows
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_until_told(settings, announce))
+        runner.run(_until_told(settings, announce, imports))
 
 
-async def _until_told(settings: ServerSettings, announce: Callable[[RunningServer], None]) -> None:
+async def _until_told(
+    settings: ServerSettings, announce: Callable[[RunningServer], None], imports: Imports | None
+) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    async with running_server(settings) as server:
+    async with running_server(settings, imports) as server:
         announce(server)
         await told.wait()
         _log.info("Stopping: what is in flight is answered first")

@@ -1,0 +1,127 @@
+"""Sends the log to Google Cloud Logging as well, with the labels that seed 003 gives its lines."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from headgate.core import redacted
+from headgate.core.errors import MissingExtraError
+
+_log = logging.getLogger(__name__)
+
+NAME: Final = "jobqueue"
+"""The log's name there; the seed's."""
+
+_MOST_WAITING: Final = 10_000
+_AT_ONCE: Final = 200
+_STOP_S: Final = 10.0
+
+
+class CloudLogger(Protocol):
+    """What is used of `google.cloud.logging.Logger`."""
+
+    def batch(self) -> Any:
+        """Return something with `log_text` and `commit`."""
+        ...
+
+
+class CloudHandler(logging.Handler):
+    """Hands lines to a thread that sends them, many at once: whoever logs never waits for the network.
+
+    When the cloud is slower than the log, lines are dropped and counted; the count is sent as a line of its own.
+
+    Args:
+        logger: of the cloud.
+        labels: of every line.
+    """
+
+    def __init__(self, logger: CloudLogger, labels: Mapping[str, str]) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s [%(levelname)s] %(message)s"))
+        self._logger = logger
+        self._labels = dict(labels)
+        self._lines: queue.Queue[tuple[str, str] | None] = queue.Queue(_MOST_WAITING)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="headgate-cloud-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a line, or drop and count it."""
+        if record.name == __name__:
+            return  # about a line that could not be sent
+        try:
+            self._lines.put_nowait((redacted(self.format(record)), record.levelname))
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Send what is queued, for a while, and end; legal twice."""
+        if self._thread.is_alive():
+            self._lines.put(None)
+            self._thread.join(_STOP_S)
+        super().close()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            lines = [self._lines.get()]
+            while len(lines) < _AT_ONCE and not self._lines.empty():
+                lines.append(self._lines.get_nowait())
+            is_open = None not in lines
+            self._send([line for line in lines if line is not None])
+
+    def _send(self, lines: list[tuple[str, str]]) -> None:
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            lines.append((f"{dropped} lines were dropped: the log grew faster than it could be sent", "WARNING"))
+        if not lines:
+            return
+        try:
+            batch = self._logger.batch()
+            for text, severity in lines:
+                batch.log_text(text, labels=self._labels, severity=severity)
+            batch.commit()
+        except Exception as error:  # noqa: BLE001 - a library's and a network's: reported; the local log has the lines
+            _log.warning("%d lines were not sent to Google Cloud Logging: %s", len(lines), redacted(str(error)))
+
+
+@contextmanager
+def cloud_logging(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Send the process's log to Google Cloud Logging for as long as the context is open.
+
+    Raises:
+        MissingExtraError: if its client is not installed.
+    """
+    handler = CloudHandler(_cloud_logger(), labels_of(environ))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def labels_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of every line: the SLURM job, empty outside of one, and the user."""
+    try:
+        user = environ.get("USER") or getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    return {"job": environ.get("SLURM_JOB_ID", ""), "user": user}
+
+
+def _cloud_logger() -> CloudLogger:
+    try:
+        from google.cloud import logging as cloud  # noqa: PLC0415 - an optional extra
+    except ImportError as error:
+        raise MissingExtraError("Sending the log to Google Cloud Logging", "gcp") from error
+    logger: CloudLogger = cloud.Client().logger(NAME)  # type: ignore[no-untyped-call]
+    return logger
