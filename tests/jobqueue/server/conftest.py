@@ -1,0 +1,118 @@
+"""A job queue's server: within the test's own process, and listening on a real port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from headgate.core import Secret, SystemClock
+from headgate.jobqueue.authority import Authority
+from headgate.jobqueue.desk import Desk
+from headgate.jobqueue.server import RunningServer, ServerSettings, build_app, new_service, running_server
+from headgate.jobqueue.stores import MemoryStore
+from headgate.jobqueue.token_stores import MemoryTokens
+from headgate.jobqueue.tokens import Scope, new_token
+
+JOB = {"id": "17", "team": "team_a", "task": "radio", "instance": "3", "pool": "team_a"}
+SERVER = {"pool": "team_a", "host": "server1.example.com", "port": 8080}
+
+
+@dataclass
+class Queue:
+    """A server in this process, and what tests ask it for again and again."""
+
+    http: httpx.AsyncClient
+    app: FastAPI
+    desk: Desk
+    tokens: MemoryTokens
+    store: MemoryStore
+
+    @property
+    def settings(self) -> ServerSettings:
+        return self.app.state.service.settings
+
+    def set(self, **changes: Any) -> None:
+        """Change settings that are read at each request."""
+        service = self.app.state.service
+        service.settings = service.settings.model_copy(update=changes)
+
+    def token(self, *scopes: Scope, teams: list[str] | None = None, worker: str | None = None) -> dict[str, str]:
+        """Make a token and return the header that carries it."""
+        token, text = new_token("test", scopes, now=SystemClock().wall(), teams=teams, worker=worker)
+        self.tokens.add(token, forget_before=0)
+        return bearer(text)
+
+    async def post(self, path: str, body: Any, **more: Any) -> httpx.Response:
+        return await self.http.post(path, json=body, **more)
+
+    async def submit(self, *jobs: dict[str, Any], **more: Any) -> None:
+        answer = await self.post("/v1/jobs", {"jobs": list(jobs)}, **more)
+        assert answer.status_code == 200, answer.text
+
+    async def register(self, *servers: dict[str, Any], **more: Any) -> None:
+        answer = await self.post("/v1/resources", {"resources": list(servers)}, **more)
+        assert answer.status_code == 200, answer.text
+
+    async def claim(self, worker: str = "w", **more: Any) -> list[dict[str, Any]]:
+        answer = await self.post("/v1/claims", {"worker": worker, **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["jobs"]
+
+    async def claimed(self, worker: str = "w", **more: Any) -> dict[str, Any]:
+        """Claim one job and return its lease, as bodies name it."""
+        (one,) = await self.claim(worker, **more)
+        return {"lease_id": one["lease"]["lease_id"], "epoch": one["lease"]["epoch"]}
+
+
+def bearer(text: Secret) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text.reveal()}"}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def desk(store: MemoryStore) -> Iterator[Desk]:
+    desk = Desk(store, SystemClock(), "test")
+    desk.open()
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+async def queue(desk: Desk, store: MemoryStore) -> AsyncIterator[Queue]:
+    tokens = MemoryTokens()
+    authority = Authority(tokens, needs_no_tokens=True, rate=None)
+    service = new_service(desk, store.reader, authority)
+    app = build_app(service)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://queue") as http:
+        yield Queue(http, app, desk, tokens, store)
+    service.listings.close()
+
+
+@pytest.fixture
+def live_settings(tmp_path: Path) -> ServerSettings:
+    return ServerSettings(
+        database=f"sqlite:///{tmp_path}/queue.db", port=0, statistics_every_s=0, health_check_every_s=0, stop_s=5
+    )
+
+
+@pytest.fixture
+async def live(live_settings: ServerSettings) -> AsyncIterator[RunningServer]:
+    async with running_server(live_settings) as server:
+        yield server
+
+
+@pytest.fixture
+async def client(live: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=live.url, timeout=30) as http:
+        yield http

@@ -1,0 +1,125 @@
+"""Claims over `/v1`: once handed out, once counted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from headgate.jobqueue.server import RunningServer
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+
+_A = {"id": "1", "team": "a", "task": "t"}
+_STRANGER = {"lease_id": "ab" * 16, "epoch": 1}
+
+
+async def test_a_claim_carries_the_job_and_its_lease(queue: Queue) -> None:
+    await queue.submit({**_A, "payload": {"n": 1}})
+    (one,) = await queue.claim(lease_s=30)
+    assert (one["job"]["id"], one["job"]["payload"], one["job"]["state"]) == ("1", {"n": 1}, "in_progress")
+    assert (one["lease"]["epoch"], one["lease"]["lease_s"], one["lease"]["renew_every_s"]) == (1, 30, 10)
+    assert await queue.claim("other") == []
+
+
+async def test_claims_are_narrowed_to_what_the_worker_asks_for(queue: Queue) -> None:
+    await queue.submit(_A, {**_A, "id": "2", "task": "u"}, {**_A, "id": "3", "team": "b"})
+    assert [one["job"]["id"] for one in await queue.claim(tasks=["u"], count=5)] == ["2"]
+    assert [one["job"]["id"] for one in await queue.claim(teams=["b"], count=5)] == ["3"]
+    assert await queue.claim(pools=["p"], count=5) == []
+
+
+async def test_renewal_says_for_each_lease_what_became_of_it(queue: Queue) -> None:
+    await queue.register(SERVER)
+    await queue.submit(JOB)
+    lease = await queue.claimed()
+    await queue.post("/v1/reservations", {"job_id": "17", **lease})
+    named = [{"job_id": "17", **lease}, {"job_id": "17", **_STRANGER}, {"job_id": "no", **_STRANGER}]
+    renewals = (await queue.post("/v1/leases/renew", {"leases": named})).json()["renewals"]
+    assert [one["status"] for one in renewals] == ["renewed", "lost", "unknown"]
+    assert renewals[0]["reservation"]["resource"] == {"host": "server1.example.com", "port": 8080}
+
+
+async def test_a_completion_counts_once_and_its_repetition_is_told(queue: Queue) -> None:
+    await queue.submit(_A)
+    body = {**await queue.claimed(), "result": {"q_score": 0.5}, "result_ref": "/results/1.json"}
+    assert (await queue.post("/v1/jobs/1/complete", body)).json() == {"job_id": "1", "status": "done", "reason": ""}
+    assert (await queue.post("/v1/jobs/1/complete", body)).json()["status"] == "repeated"
+    job = (await queue.http.get("/v1/jobs/1")).json()
+    assert (job["state"], job["result"], job["result_ref"]) == ("done", {"q_score": 0.5}, "/results/1.json")
+
+
+async def test_a_stale_completion_is_refused_and_recorded(queue: Queue) -> None:
+    await queue.submit(_A)
+    old = await queue.claimed("first")
+    await queue.post("/v1/jobs/1/give-back", {**old, "reason": "preempted"})
+    await queue.claimed("second")
+    answer = await queue.post("/v1/jobs/1/complete", {**old, "result": {"late": True}})
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale_lease")
+    history = (await queue.http.get("/v1/history", params={"what": "late_result"})).json()["entries"]
+    assert [(one["epoch"], one["note"]) for one in history] == [(1, '{"late":true}')]
+
+
+@pytest.mark.parametrize("how", ["complete", "fail", "give-back"])
+async def test_ending_an_unknown_job_is_404_and_a_lease_never_given_409(queue: Queue, how: str) -> None:
+    await queue.submit(_A)
+    body = {**_STRANGER, **({"error": "x"} if how == "fail" else {})}
+    assert (await queue.post(f"/v1/jobs/no/{how}", body)).json()["code"] == "unknown_job"
+    assert (await queue.post(f"/v1/jobs/1/{how}", body)).json()["code"] == "stale_lease"
+
+
+async def test_many_completions_are_each_answered(queue: Queue) -> None:
+    await queue.submit(_A, {**_A, "id": "2"})
+    one, two = await queue.claim(count=2)
+    leases = [{"job_id": c["job"]["id"], "lease_id": c["lease"]["lease_id"], "epoch": 1} for c in (one, two)]
+    wrong = [{**leases[1], "epoch": 9}, {**leases[1], "job_id": "no"}]
+    answer = await queue.post("/v1/completions", {"completions": [leases[0], *wrong, leases[0]]})
+    said = [one["status"] for one in answer.json()["completions"]]
+    assert (answer.status_code, said) == (200, ["done", "stale", "unknown", "repeated"])
+
+
+async def test_a_failed_job_is_tried_again_until_it_is_dead(queue: Queue) -> None:
+    await queue.submit({**_A, "max_attempts": 2})
+    first = await queue.post("/v1/jobs/1/fail", {**await queue.claimed(), "error": "one"})
+    second = await queue.post("/v1/jobs/1/fail", {**await queue.claimed(), "error": "two"})
+    assert [answer.json()["state"] for answer in (first, second)] == ["pending", "dead"]
+
+
+async def test_a_failure_that_cannot_be_mended_ends_the_job(queue: Queue) -> None:
+    await queue.submit(_A)
+    answer = await queue.post("/v1/jobs/1/fail", {**await queue.claimed(), "error": "no scene", "retry": False})
+    assert answer.json()["state"] == "dead"
+
+
+async def test_giving_back_blames_nobody(queue: Queue) -> None:
+    await queue.submit(_A)
+    answer = await queue.post("/v1/jobs/1/give-back", {**await queue.claimed(), "reason": "preempted"})
+    assert answer.json() == {"job_id": "1", "state": "pending", "failures": 0}
+
+
+async def test_a_waiting_claim_is_served_when_a_job_comes(queue: Queue) -> None:
+    waiting = asyncio.create_task(queue.claim("patient", wait_s=60))
+    while not await queue.desk.do(lambda ledger, _: ledger.waiting_claims):
+        await asyncio.sleep(0)
+    await queue.submit(_A)
+    assert [one["job"]["id"] for one in await waiting] == ["1"]
+
+
+async def test_a_claim_in_vain_comes_back_empty_in_time(queue: Queue) -> None:
+    assert await queue.claim(wait_s=0.01) == []
+    assert await queue.desk.do(lambda ledger, _: ledger.waiting_claims) == 0
+
+
+async def test_a_worker_that_hangs_up_leaves_the_line(live: RunningServer) -> None:
+    desk = live.service.desk
+    async with httpx.AsyncClient(base_url=live.url) as http:
+        waiting = asyncio.create_task(http.post("/v1/claims", json={"worker": "w", "wait_s": 300}))
+        while not await desk.do(lambda ledger, _: ledger.waiting_claims):
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    while await desk.do(lambda ledger, _: ledger.waiting_claims):
+        await asyncio.sleep(0.01)
+    async with httpx.AsyncClient(base_url=live.url) as http:
+        await http.post("/v1/jobs", json={"jobs": [_A]})
+        assert (await http.get("/v1/jobs/1")).json()["state"] == "pending"
