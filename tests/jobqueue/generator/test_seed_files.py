@@ -317,3 +317,12 @@ def test_a_new_group_takes_no_name_that_jobs_of_another_pool_wait_for() -> None:
     resources = resources_of({"a_2": [server("1")]}, [job.spec for job in imported])
     jobs, listed = seed_documents(_jobs(imported), resources)
     assert ([entry["resource_type"] for entry in jobs], list(listed)) == (["a_2", "a_1"], ["a_2"])
+
+
+def test_a_job_keeps_its_group_as_long_as_that_takes_its_task() -> None:
+    document = [_entry(id=n, resource_type="a_2") for n in range(3)]
+    imported = imported_jobs(document)
+    servers = {"a_1": [server("1")], "a_2": [server("2", compatible_task="radio")]}
+    resources = resources_of(servers, [job.spec for job in imported])
+    jobs, listed = seed_documents(_jobs(imported), resources)
+    assert ([entry["resource_type"] for entry in jobs], listed) == (["a_2"] * 3, servers)

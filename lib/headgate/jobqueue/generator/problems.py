@@ -69,9 +69,10 @@ class Problems:
         count = len(self.lines)
         if count == 1:
             raise InvalidJobError(f"{self.source}: {self.lines[0]}", next_step=next_step)
-        listed = "".join(f"\n  {line}" for line in self.lines[:_SHOWN_PROBLEMS])
-        more = f"\n  and {count - _SHOWN_PROBLEMS} more" if count > _SHOWN_PROBLEMS else ""
-        raise InvalidJobError(f"{self.source}: {count} problems:{listed}{more}\n", next_step=next_step)
+        # On one line, as the command line and logs show it; rules hold commas and semicolons, so each has a number.
+        listed = " ".join(f"({number}) {line}" for number, line in enumerate(self.lines[:_SHOWN_PROBLEMS], start=1))
+        more = f" and {count - _SHOWN_PROBLEMS} more" if count > _SHOWN_PROBLEMS else ""
+        raise InvalidJobError(f"{self.source}: {count} problems: {listed}{more}", next_step=next_step)
 
     def _add_validation(self, place: tuple[object, ...], problem: Any) -> None:
         kind = problem["type"]
