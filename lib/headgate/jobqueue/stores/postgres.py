@@ -180,13 +180,16 @@ def _rows(db: _Connection, sql: str, parameters: Mapping[str, Any] | None = None
 
 
 def _write(db: _Connection, batches: Sequence[Batch]) -> None:
-    """Send all batches at once, look at what they matched, and commit: two ways to the server and back."""
+    """Write all batches or none.
+
+    One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while a part of a large
+    statement is still unsent, and PostgreSQL waits for that part, for ever.
+    """
     named = statements("postgres")
-    with db.pipeline() as pipeline, db.transaction():
-        sent = [(one, db.execute(named[one.statement], columns_of(one.rows), prepare=True)) for one in batches]
-        pipeline.sync()
-        for batch, cursor in sent:
-            if batch.must_match and cursor.rowcount != len(batch.rows):
+    with db.transaction():
+        for batch in batches:
+            found = db.execute(named[batch.statement], columns_of(batch.rows), prepare=True).rowcount
+            if batch.must_match and found != len(batch.rows):
                 raise StoreFailedError(
-                    f"{len(batch.rows)} jobs were to be changed, and {cursor.rowcount} of them are in the database"
+                    f"{len(batch.rows)} jobs were to be changed, and {found} of them are in the database"
                 )

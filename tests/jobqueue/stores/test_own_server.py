@@ -1,8 +1,9 @@
-"""What was acknowledged is there after the database server was cut off, and its ledger goes on once it is back."""
+"""What needs a PostgreSQL server of its own: one that is cut off, and one that is reached through a Unix socket."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,17 @@ pytestmark = pytest.mark.slow
 def own_server() -> Iterator[PrivatePostgres]:
     with PrivatePostgres() as server:
         yield server
+
+
+def test_a_commit_of_many_megabytes_goes_through_a_socket_that_takes_little_at_once(
+    own_server: PrivatePostgres,
+) -> None:
+    store = open_store(own_server.socket_url()).own("me")
+    jobs = [replace(a_job(number), last_error="x" * 1_000) for number in range(10_000)]
+    store.commit(submitted(*jobs))
+    store.commit(changed(*map(claimed, jobs)))
+    assert len(store.load().in_progress) == 10_000
+    store.close()
 
 
 def test_commits_outlive_the_server_and_owning_again_goes_on(own_server: PrivatePostgres) -> None:
