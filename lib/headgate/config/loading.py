@@ -15,8 +15,8 @@ from headgate.config.renamed import advice_for
 from headgate.config.settings import Settings, setting_fields, variables_of
 from headgate.core import errors, redacted
 
-OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG"})
-"""Variables of the `HEADGATE_` prefix that are not settings: the configuration file."""
+OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
+"""Variables of the `HEADGATE_` prefix that are not settings: the configuration file, PostgreSQL's programs."""
 
 KEY_PREFIX: Final = "HEADGATE_KEY_"
 """Variables of this prefix hold API keys that rosters refer to."""
