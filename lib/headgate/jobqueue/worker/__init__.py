@@ -1,0 +1,59 @@
+"""The worker kit: clients of the job queue, workers, and what runs any command as a worker.
+
+Needs httpx and pydantic, and nothing of the server.
+"""
+
+from headgate.jobqueue.worker.address import QueueAddress, queue_address
+from headgate.jobqueue.worker.client import JobQueueClient
+from headgate.jobqueue.worker.command_jobs import CommandJobs, CommandRules, ReserveMode
+from headgate.jobqueue.worker.errors import (
+    ForbiddenError,
+    LeaseLost,
+    NoServerError,
+    NotInAJobError,
+    QueueUnreachableError,
+    ResultRefusedError,
+)
+from headgate.jobqueue.worker.held_job import HeldJob
+from headgate.jobqueue.worker.naming import worker_name
+from headgate.jobqueue.worker.publishing import provenance, publish
+from headgate.jobqueue.worker.reserved import ReservedServer
+from headgate.jobqueue.worker.reserving import release_from_environment, reserve_from_environment
+from headgate.jobqueue.worker.results import Artifact, artifact_of, publish_result, result_path
+from headgate.jobqueue.worker.retrying import RetryPolicy
+from headgate.jobqueue.worker.sync_client import SyncJobQueueClient
+from headgate.jobqueue.worker.sync_job import SyncHeldJob
+from headgate.jobqueue.worker.sync_worker import SyncWorker
+from headgate.jobqueue.worker.worker import TERMINATED, Worker
+
+__all__ = [
+    "TERMINATED",
+    "Artifact",
+    "CommandJobs",
+    "CommandRules",
+    "ForbiddenError",
+    "HeldJob",
+    "JobQueueClient",
+    "LeaseLost",
+    "NoServerError",
+    "NotInAJobError",
+    "QueueAddress",
+    "QueueUnreachableError",
+    "ReserveMode",
+    "ReservedServer",
+    "ResultRefusedError",
+    "RetryPolicy",
+    "SyncHeldJob",
+    "SyncJobQueueClient",
+    "SyncWorker",
+    "Worker",
+    "artifact_of",
+    "provenance",
+    "publish",
+    "publish_result",
+    "queue_address",
+    "release_from_environment",
+    "reserve_from_environment",
+    "result_path",
+    "worker_name",
+]

@@ -1,0 +1,190 @@
+"""Working on jobs by running a command for each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core import Clock, SystemClock
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.worker.command import Ended, Outcome, run_command
+from headgate.jobqueue.worker.environment import command_environment
+from headgate.jobqueue.worker.errors import ResultRefusedError
+from headgate.jobqueue.worker.held_job import HeldJob
+from headgate.jobqueue.worker.output import tail_of
+from headgate.jobqueue.worker.publishing import publish
+from headgate.jobqueue.worker.reservation_socket import reservation_socket
+from headgate.jobqueue.worker.results import file_name
+
+_log = logging.getLogger("headgate.jobqueue.worker")
+
+TAIL_CHARS: Final = 4_000
+"""An error of a failed attempt: what happened, and the end of what the command printed. The server keeps no more."""
+
+_SOCKET_CHARS: Final = 100
+_RESULT_BYTES: Final = 64 * 1024 * 1024
+
+
+class ReserveMode(StrEnum):
+    """When a job's command gets its policy server."""
+
+    BEFORE = "before"
+    ASK = "ask"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRules:
+    """How a job's command is run.
+
+    Attributes:
+        command: the program and its arguments; no shell reads them.
+        reserve: `ask`: the command asks when it has loaded what takes long; `before`: it starts with a server.
+        timeout_s: seconds after which an attempt is stopped; None for no limit.
+        grace_s: seconds between SIGTERM and SIGKILL.
+        results_dir: results are also written there, as files; None: only the queue has them.
+        log_dir: what commands print is kept there, a file for each claim; None: only the end of a failed one's.
+    """
+
+    command: Sequence[str]
+    reserve: ReserveMode = ReserveMode.ASK
+    timeout_s: float | None = None
+    grace_s: float = 10.0
+    results_dir: Path | None = None
+    log_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise InvalidInputError("the command must have at least one word (got none)")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InvalidInputError(f"the timeout must be > 0 s (got {self.timeout_s:g})")
+
+
+class CommandJobs:
+    """What a `Worker.run` does with each job: it runs the command and hands its result in.
+
+    A command gets the job as a file and writes its result, a JSON object, to another one; exit status 0 and a result
+    complete the job, everything else fails the attempt. The files are named by variables (`environment`).
+
+    Args:
+        rules: how.
+        clock: gives the time.
+    """
+
+    def __init__(self, rules: CommandRules, clock: Clock | None = None) -> None:
+        self._rules = rules
+        self._clock = clock or SystemClock()
+
+    async def __call__(self, job: HeldJob) -> None:
+        """Run the command for a job, and tell the server what came of it."""
+        with _folder() as name:
+            folder = Path(name)
+            log = self._log_file(job, folder)
+            outcome = await self._run(job, folder, log)
+            await self._settle(job, outcome, folder / "result.json", log)
+
+    async def _run(self, job: HeldJob, folder: Path, log: Path) -> Outcome:
+        job_file = folder / "job.json"
+        job_file.write_text(job.spec.model_dump_json(indent=2) + "\n")
+        async with self._way_to_server(job, folder) as socket:
+            environ = command_environment(
+                os.environ,
+                job,
+                job_file=job_file,
+                result_file=folder / "result.json",
+                socket=socket,
+                server=job.server,
+            )
+            return await run_command(
+                self._rules.command,
+                environ,
+                log,
+                lambda: job.lease_left_s,
+                timeout_s=self._rules.timeout_s,
+                grace_s=self._rules.grace_s,
+                clock=self._clock,
+            )
+
+    @asynccontextmanager
+    async def _way_to_server(self, job: HeldJob, folder: Path) -> AsyncIterator[Path | None]:
+        """Yield the socket on which the command can ask, or None; with `before`, the job has its server by then."""
+        if not job.spec.pool or self._rules.reserve is ReserveMode.NEVER:
+            yield None
+        elif self._rules.reserve is ReserveMode.ASK:
+            async with reservation_socket(job, folder / "worker") as socket:
+                yield socket
+        else:
+            # Its end is the job's: the server is not free before the result is handed in, or the failure told.
+            await job.reserve_server()
+            yield None
+
+    async def _settle(self, job: HeldJob, outcome: Outcome, result_file: Path, log: Path) -> None:
+        if not isinstance(outcome, Ended) or outcome.status != 0:
+            await job.fail(_report(outcome.sentence, log))
+            return
+        try:
+            result = _result_in(result_file)
+            job.check_result(result)
+        except InvalidInputError as error:
+            await job.fail(_report(f"{outcome.sentence}, but {error.message}", log))
+            return
+        folder = self._rules.results_dir
+        try:
+            artifact = None if folder is None else await publish(job, folder, result, clock=self._clock)
+        except ResultRefusedError as error:
+            await job.fail(error, retry=False)
+            return
+        await job.complete(result, artifact=artifact)
+
+    def _log_file(self, job: HeldJob, folder: Path) -> Path:
+        kept = self._rules.log_dir
+        if kept is None:
+            return folder / "output.log"
+        try:
+            kept.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(f"the folder of logs {kept} cannot be made: {error.strerror}") from None
+        return kept / f"{file_name(job.id)}.{job.epoch}.log"
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for one attempt, on this machine, with a path that a Unix socket can have."""
+    place = tempfile.gettempdir()
+    return tempfile.TemporaryDirectory(
+        prefix="headgate-job-", dir=place if len(place.encode()) < _SOCKET_CHARS - 40 else "/tmp", # noqa: S108
+        ignore_cleanup_errors=True,
+    )  # fmt: skip
+
+
+def _result_in(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_RESULT_BYTES + 1)
+    except FileNotFoundError:
+        raise InvalidInputError("it wrote no result (HEADGATE_RESULT_FILE)") from None
+    except OSError as error:
+        raise InvalidInputError(f"its result cannot be read: {error.strerror}") from None
+    if len(data) > _RESULT_BYTES:
+        raise InvalidInputError(f"its result is larger than {_RESULT_BYTES} bytes")
+    try:
+        result = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"its result is no JSON: {error}"[:300]) from None
+    if not isinstance(result, dict):
+        raise InvalidInputError(f"its result must be a JSON object (got {type(result).__name__})")
+    return result
+
+
+def _report(what: str, log: Path) -> str:
+    """Return what happened and the end of what was printed, within what the server keeps."""
+    head = f"{what}; the end of its output:\n"
+    tail = tail_of(log, TAIL_CHARS - len(head))
+    return head + tail if tail else f"{what}; it printed nothing"

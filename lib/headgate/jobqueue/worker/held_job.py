@@ -1,0 +1,372 @@
+"""A job that a worker holds: what it is, what it needs, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pydantic import ValidationError
+
+from headgate.core import Clock, redacted
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.jobqueue import wire
+from headgate.jobqueue.errors import StaleLeaseError
+from headgate.jobqueue.worker.client import JobQueueClient
+from headgate.jobqueue.worker.endings import Failed, Stopped, ending_of, error_text, may_pass, plain
+from headgate.jobqueue.worker.errors import NoServerError
+from headgate.jobqueue.worker.heart import Heart
+from headgate.jobqueue.worker.reserved import ReservedServer
+from headgate.jobqueue.worker.results import Artifact, artifact_of
+from headgate.jobqueue.worker.retrying import RetryPolicy
+
+_log = logging.getLogger("headgate.jobqueue.worker")
+
+POLL_S: Final = 50.0
+"""A long poll asks for so long: shorter than the minute after which proxies cut a silent connection off."""
+
+FOR_EVER: Final = RetryPolicy(patience_s=float("inf"))
+_COMPLETION: Final = RetryPolicy(patience_s=3600.0)
+"""A result is not given up lightly: the server decides whether it counts, however long it was away."""
+
+_ERROR_CHARS: Final = 16_000
+_ENDING: Final = RetryPolicy(patience_s=60.0)
+_RELEASING: Final = RetryPolicy(patience_s=5.0)
+"""Whoever stops has seconds; what is not told ends by its lease."""
+
+
+class HeldJob:
+    """A claimed job, as an async context manager around the work on it. Owned by the worker that claimed it.
+
+    Inside the context the lease is renewed by itself. When it is lost the task is cancelled at once, and the context
+    swallows that cancellation: the worker goes on with its next job. What the work raises is told to the server as the
+    attempt's failure; a worker that is stopped (cancelled) gives the job back.
+
+    Attributes:
+        spec: the job as the server has it.
+        epoch: number of this claim; every write that is not its claim's is refused.
+        lost: set when the work must stop: the lease is over, the policy server is gone, or the work has stalled.
+        loss: why, in a sentence.
+        server: the policy server that it has now, or None.
+        is_finished: whether the server has been told how it ends.
+    """
+
+    def __init__(self, claimed: wire.ClaimedJob, client: JobQueueClient, heart: Heart, clock: Clock) -> None:
+        self.spec = claimed.job
+        self.epoch = claimed.lease.epoch
+        self.lease_s = claimed.lease.lease_s
+        self.lost = asyncio.Event()
+        self.loss = ""
+        self.server: ReservedServer | None = None
+        self.is_finished = False
+        self.interrupt: Callable[[], object] | None = None
+        self.last_server: ReservedServer | None = None
+        self.started_at = clock.wall()
+        self._lease = wire.JobLeaseIn(job_id=self.spec.id, lease_id=claimed.lease.lease_id, epoch=self.epoch)
+        self._client = client
+        self._heart = heart
+        self._clock = clock
+        self._end_otherwise: Failed | Stopped | None = None
+        self._end_task: asyncio.Task[None] | None = None
+        self._cancels_before = 0
+        self._was_interrupted = False
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.spec.id
+
+    @property
+    def lease_id(self) -> str:
+        """The lease, which nobody else knows."""
+        return self._lease.lease_id
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        """What was submitted with it."""
+        return self.spec.payload
+
+    @property
+    def worker(self) -> str:
+        """The name under which it was claimed."""
+        return self.spec.worker
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1, since it was submitted or requeued."""
+        return self.spec.failures + 1
+
+    @property
+    def is_lost(self) -> bool:
+        """True when the work must stop."""
+        return self.lost.is_set()
+
+    @property
+    def lease_left_s(self) -> float:
+        """Seconds for which the lease certainly runs, as far as this worker knows; 0 when the work must stop."""
+        tenure = None if self.is_lost else self._heart.leases.get(self._lease.lease_id)
+        return 0.0 if tenure is None else max(0.0, tenure.fenced_at - self._clock.monotonic())
+
+    @property
+    def reservation_key(self) -> tuple[str, int] | None:
+        """The lease and epoch of the policy server that it uses."""
+        return None if self.server is None else self.server.key
+
+    # What the work does.
+
+    @asynccontextmanager
+    async def reserve(self, timeout_s: float | None = None) -> AsyncIterator[ReservedServer]:
+        """Have a policy server that serves the job's task, for the time of the context.
+
+        Load what takes long first: nobody else can use the server meanwhile. The wait costs the job nothing.
+
+        Raises:
+            NoServerError: none became free within `timeout_s`.
+            WrongStateError: the job has no pool, so that it needs no server.
+            StaleLeaseError: the lease on the job is over.
+        """
+        server = await self.reserve_server(timeout_s)
+        try:
+            yield server
+        finally:
+            await self.release_server()
+
+    async def reserve_server(self, timeout_s: float | None = None) -> ReservedServer:
+        """Do as `reserve`, until `release_server` or the job's end."""
+        until = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        while True:
+            left_s = POLL_S if until is None else min(POLL_S, max(0.0, until - self._clock.monotonic()))
+            request = wire.ReserveIn(**dict(self._lease), wait_s=left_s)
+            try:
+                answer = await self._client.reserve(request, FOR_EVER)
+            except StaleLeaseError as error:
+                self._note_loss(error.message)
+                raise
+            if answer.reservation is not None:
+                self.server = self.last_server = ReservedServer.of(answer.reservation)
+                _log.info("Job %s has policy server %s", self.id, self.server.resource_id)
+                return self.server
+            if until is not None and self._clock.monotonic() >= until:
+                raise NoServerError(
+                    f"job {self.id!r} got no policy server within {timeout_s:g} s "
+                    f"({answer.serving} serve it, {answer.ahead} jobs are ahead)"
+                )
+
+    async def release_server(self) -> None:
+        """Give the policy server back before the job ends; legal without one."""
+        server, self.server = self.server, None
+        if server is None or self.is_finished or self.is_lost:
+            return
+        request = wire.ReleaseIn(resource_id=server.resource_id, lease_id=server.lease_id, epoch=server.epoch)
+        try:
+            await self._client.release(request, _RELEASING)
+        except HeadgateError as error:
+            _log.warning("Policy server %s was not released: %s", server.resource_id, error.message)
+
+    def progress(self) -> None:
+        """Say that the work goes on; a worker with `stall_after_s` stops a job that does not say so."""
+        tenure = self._heart.leases.get(self._lease.lease_id)
+        if tenure is not None:
+            tenure.moved_at = self._clock.monotonic()
+
+    async def confirm(self) -> None:
+        """Return when the server has confirmed that the lease still runs.
+
+        Raises:
+            StaleLeaseError: it is over.
+        """
+        answer = await self._client.renew([self._lease], FOR_EVER)
+        if answer.renewals[0].status != "renewed":
+            self._note_loss(answer.renewals[0].reason)
+            raise StaleLeaseError(f"the lease on job {self.id!r} is over: {self.loss}")
+
+    async def complete(
+        self,
+        result: Mapping[str, Any] | None = None,
+        *,
+        artifact: Artifact | Path | str | None = None,
+        result_ref: str = "",
+        checksum: str = "",
+    ) -> None:
+        """Hand the result in; afterwards the job is done, and its policy server free.
+
+        Args:
+            result: a small JSON object for lists and collectors.
+            artifact: the file with the whole result: it must be there and readable; its path and SHA-256 go along.
+            result_ref: where the whole result lies, in place of a file.
+            checksum: of what lies there.
+
+        Raises:
+            StaleLeaseError: the lease is over; the result is kept in the history and does not count.
+            InvalidInputError: the result is no JSON object of the size allowed, or the file cannot be read.
+        """
+        if artifact is not None:
+            found = artifact if isinstance(artifact, Artifact) else await asyncio.to_thread(artifact_of, Path(artifact))
+            result_ref, checksum = str(found.path), found.checksum
+        body = self._completion(result or {}, result_ref, checksum)
+        self._set_ending(True)
+        try:
+            await self._client.complete(self.id, body, _COMPLETION)
+        except StaleLeaseError as error:
+            self._note_loss(error.message)
+            raise
+        finally:
+            self._set_ending(False)
+        self._finish("is done")
+
+    def check_result(self, result: Mapping[str, Any]) -> None:
+        """Return when a result may be handed in.
+
+        Raises:
+            InvalidInputError: as `complete`.
+        """
+        self._completion(result, "", "")
+
+    async def fail(self, error: str | BaseException, *, retry: bool = True) -> None:
+        """Say that the attempt failed; with `retry=False` the job is dead at once, as trying again is useless."""
+        said = error_text(error) if isinstance(error, BaseException) else redacted(error, limit_chars=_ERROR_CHARS)
+        await self._fail(plain(said) or "no reason was given", retry=retry)
+
+    async def give_back(self, reason: str = "") -> None:
+        """Give the job back without blame: somebody else gets it at once."""
+        body = wire.GiveBackIn(**self._plain_lease(), reason=plain(redacted(reason, limit_chars=2_000)))
+        await self._tell(self._client.give_back(self.id, body, _RELEASING), "is given back")
+
+    # What its heart does.
+
+    def lose(self, reason: str) -> None:
+        """Stop the work: the job is somebody else's."""
+        self._stop(f"the lease is lost: {reason}")
+
+    def lose_server(self, reason: str) -> None:
+        """Stop the work, and give the job back: its policy server is somebody else's."""
+        if not self.is_lost:
+            self._end_otherwise = Stopped(reason)
+            self._stop(reason, keep_lease=True)
+
+    def stall(self, seconds: float) -> None:
+        """Stop the work: it has not gone on for so long. The lease is not renewed any more."""
+        if self.is_lost or self.is_finished:
+            return
+        self._end_otherwise = Failed(f"the work stalled: no progress for {seconds:g} s")
+        self._stop(self._end_otherwise.error)
+        # At once: what does not go on may not react to being stopped either.
+        self._begin_end(None)
+
+    # The context.
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._cancels_before = task.cancelling()
+        self.interrupt = task.cancel
+        if self.is_lost:
+            self._interrupt()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        task = asyncio.current_task()
+        assert task is not None
+        self.interrupt = None
+        # As with asyncio.timeout: the cancellation is ours only when nobody else has asked for one.
+        is_ours = self._was_interrupted and task.uncancel() <= self._cancels_before
+        is_swallowed = may_pass(error) or (is_ours and isinstance(error, asyncio.CancelledError))
+        await self.end(error)
+        return is_swallowed
+
+    async def end(self, error: BaseException | None) -> None:
+        """Tell the server how the work ended, unless it knows; never raises what can be logged instead."""
+        await asyncio.shield(self._begin_end(error))
+
+    def _begin_end(self, error: BaseException | None) -> asyncio.Task[None]:
+        if self._end_task is None:
+            self._end_task = asyncio.create_task(self._end(error), name=f"end of job {self.id}")
+        return self._end_task
+
+    async def _end(self, error: BaseException | None) -> None:
+        ending = ending_of(error, is_settled=self.is_finished or self.is_lost)
+        if self._end_otherwise is not None and not self.is_finished:
+            ending = self._end_otherwise
+        try:
+            match ending:
+                case Failed(text):
+                    _log.error("Job %s failed: %s", self.id, text, exc_info=error)
+                    await self._fail(text)
+                case Stopped(reason):
+                    await self.give_back(reason)
+        except HeadgateError as trouble:
+            _log.error("Job %s: the server was not told how it ended: %s", self.id, trouble.message)
+        self._heart.leases.drop(self._lease.lease_id)
+        self._heart.wake()
+
+    # Inside.
+
+    def _stop(self, reason: str, *, keep_lease: bool = False) -> None:
+        if not self.is_lost and not self.is_finished:
+            self._note_loss(reason, keep_lease=keep_lease)
+            self._interrupt()
+
+    def _note_loss(self, reason: str, *, keep_lease: bool = False) -> None:
+        if self.is_lost:
+            return
+        self.loss = reason
+        self.lost.set()
+        if not keep_lease:
+            self._heart.leases.drop(self._lease.lease_id)
+        _log.warning("Job %s (epoch %d) must stop: %s", self.id, self.epoch, reason)
+
+    def _interrupt(self) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            self._was_interrupted = True
+            interrupt()
+
+    def _plain_lease(self) -> dict[str, Any]:
+        return {"lease_id": self._lease.lease_id, "epoch": self._lease.epoch}
+
+    def _completion(self, result: Mapping[str, Any], result_ref: str, checksum: str) -> wire.CompleteIn:
+        try:
+            return wire.CompleteIn(
+                **self._plain_lease(), result=dict(result), result_ref=result_ref, checksum=checksum
+            )  # fmt: skip
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise InvalidInputError(
+                f"the result of job {self.id!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}"[:500],
+                next_step="Put what is large into a file and hand that in as `artifact`.",
+            ) from None
+
+    def _set_ending(self, is_ending: bool) -> None:
+        """While the server is told of the end, its answer counts, and no renewal that crosses it on the way."""
+        tenure = self._heart.leases.get(self._lease.lease_id)
+        if tenure is not None:
+            tenure.is_ending = is_ending
+            self._heart.wake()
+
+    async def _fail(self, text: str, *, retry: bool = True) -> None:
+        body = wire.FailIn(**self._plain_lease(), error=text, retry=retry)
+        await self._tell(self._client.fail(self.id, body, _ENDING), "has failed")
+
+    async def _tell(self, telling: Awaitable[object], how: str) -> None:
+        self._set_ending(True)
+        try:
+            await telling
+        except StaleLeaseError as error:
+            # Perhaps the answer to an earlier sending was lost; either way the job is not this worker's any more.
+            _log.info("Job %s was over already: %s", self.id, error.message)
+        finally:
+            self._set_ending(False)
+        self._finish(how)
+
+    def _finish(self, how: str) -> None:
+        self.is_finished = True
+        self.server = None
+        self._heart.leases.drop(self._lease.lease_id)
+        self._heart.wake()
+        _log.info("Job %s (epoch %d) %s", self.id, self.epoch, how)

@@ -1,0 +1,192 @@
+"""Files of results: whole or not there, with where they came from, and never an old claim's over a newer one's."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.worker.errors import ResultRefusedError
+
+PROVENANCE: Final = "provenance"
+"""The key under which a result says where it came from."""
+
+_INSTANCE_SUFFIX: Final = "_template-tro_state.json"
+_NUMBER: Final = re.compile(r"_([0-9]{1,18})$", re.ASCII)
+_NAME_BYTES: Final = 180
+_PLAIN: Final = " !#$&'()+,-=@[]^_`{}~"
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that is handed in.
+
+    Attributes:
+        path: absolute.
+        checksum: `sha256:` and 64 hexadecimal digits.
+    """
+
+    path: Path
+    checksum: str
+
+
+def artifact_of(path: Path) -> Artifact:
+    """Return a file with its checksum, read piece by piece.
+
+    Raises:
+        InvalidInputError: if it cannot be read or is empty.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+            size = file.tell()
+    except OSError as error:
+        raise InvalidInputError(f"the result {path} cannot be read: {error.strerror or error}") from None
+    if not size:
+        raise InvalidInputError(f"the result {path} is empty")
+    return Artifact(path.absolute(), f"sha256:{digest.hexdigest()}")
+
+
+def result_path(folder: Path, team: str, task: str, instance: str) -> Path:
+    """Return where the result of an instance lies: `<folder>/<team>/metrics/<task>_<number>.json`, as in seed 003.
+
+    The number is that at the end of the instance's name, without it the whole name. Characters that no file name
+    should have are written as `%2F`.
+    """
+    matched = _NUMBER.search(instance.removesuffix(_INSTANCE_SUFFIX))
+    return folder / file_name(team) / "metrics" / f"{file_name(f'{task}_{matched[1] if matched else instance}')}.json"
+
+
+def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> Artifact:
+    """Write a result durably under a temporary name, and only then give it its own.
+
+    Args:
+        path: where it belongs; the folder is made.
+        result: the JSON object.
+        provenance: kept with it as `provenance`; has the `job_id` and `epoch` of the claim.
+
+    Raises:
+        ResultRefusedError: a claim of the job with the same or a higher epoch, or another job, wrote that file.
+        InvalidInputError: if it cannot be written, or is no JSON.
+    """
+    text = _text({**result, PROVENANCE: dict(provenance)})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _written(path, text)
+        try:
+            with _one_at_a_time(path.parent):
+                _put(temporary, path, provenance)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise InvalidInputError(
+            f"the result {path} cannot be written: {error.strerror or error}",
+            next_step="Check the folder's rights and free space; the job is tried again.",
+        ) from None
+    return Artifact(path.absolute(), f"sha256:{hashlib.sha256(text).hexdigest()}")
+
+
+def _put(temporary: Path, path: Path, provenance: Mapping[str, Any]) -> None:
+    if _is_linked(temporary, path):
+        return
+    there = _provenance_in(path)
+    if there is None or there.get("job_id") != provenance["job_id"]:
+        raise ResultRefusedError(
+            f"{path} is another job's result, or none of a worker of this queue",
+            next_step="Move it away, or let results go to another folder.",
+        )
+    if not isinstance(there.get("epoch"), int) or there["epoch"] >= provenance["epoch"]:
+        raise ResultRefusedError(
+            f"{path} was written by epoch {there.get('epoch')} of the job, this one is {provenance['epoch']}"
+        )
+    temporary.replace(path)
+
+
+def _is_linked(temporary: Path, path: Path) -> bool:
+    """Give a file its name if no other one has it."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if path.exists():
+            return False
+        temporary.rename(path)
+    return True
+
+
+def _provenance_in(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    found = document.get(PROVENANCE) if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Keep other writers out between the look at a file and its replacement, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # Network file systems may not lock folders; a worker confirms its lease right before, which leaves a moment.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _written(path: Path, text: bytes) -> Path:
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _text(document: dict[str, Any]) -> bytes:
+    try:
+        return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"the result is no JSON: {error}"[:300]) from None
+
+
+def file_name(name: str) -> str:
+    """Return a name as a part of a path: an ordinary one stays as it is, other characters are written as `%2F`."""
+    safe = quote(name, safe=_PLAIN)
+    if safe.strip(".") == "":
+        safe = safe.replace(".", "%2E") or "_"
+    if len(safe) <= _NAME_BYTES:
+        return safe
+    return f"{safe[:_NAME_BYTES]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -1,0 +1,222 @@
+"""The worker: claims jobs, keeps their leases, and runs what it is given on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from headgate.core import Clock, SystemClock
+from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn
+from headgate.jobqueue.worker import calls
+from headgate.jobqueue.worker.client import JobQueueClient
+from headgate.jobqueue.worker.heart import Heart
+from headgate.jobqueue.worker.held_job import FOR_EVER, POLL_S, HeldJob
+from headgate.jobqueue.worker.naming import worker_name
+
+_log = logging.getLogger("headgate.jobqueue.worker")
+
+TERMINATED: Final = 128 + signal.SIGTERM
+"""Exit status of a process that SIGTERM ends, as shells see it."""
+
+Work = Callable[[HeldJob], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Quota:
+    """How many jobs a run may still take."""
+
+    left: float
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+class Worker:
+    """Claims jobs and holds them while they are worked on; an async context manager of one task.
+
+    One heartbeat renews everything that it holds, every third of `lease_s`. When the server cannot be reached, work
+    goes on until five seconds before the server may give the job away. SIGTERM, in the main thread and where nobody
+    else handles it, gives every job back and ends the process with status 143.
+
+    Args:
+        client: of the queue; it must outlive the worker.
+        name: as the queue shows it, unique among workers.
+        lease_s: a worker that dies loses its jobs after so long; 10 to 3600.
+        count: jobs that `run` works on at a time.
+        teams: only jobs of these; None for all.
+        tasks: only jobs of these tasks; None for all.
+        pools: only jobs of these pools; None for all.
+        stall_after_s: a job that makes no `progress()` for so long is failed; None leaves that open.
+        clock: gives the time.
+    """
+
+    def __init__(
+        self,
+        client: JobQueueClient,
+        *,
+        name: str | None = None,
+        lease_s: float = DEFAULT_LEASE_S,
+        count: int = 1,
+        teams: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
+        pools: Sequence[str] | None = None,
+        stall_after_s: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"count must be >= 1 (got {count})")
+        self.name = name or worker_name()
+        self.held: dict[str, HeldJob] = {}
+        self._client = client
+        self._count = count
+        self._stall_after_s = stall_after_s
+        self._clock = clock or SystemClock()
+        self._wish = ClaimIn(
+            worker=self.name, lease_s=float(lease_s), teams=_listed(teams), tasks=_listed(tasks), pools=_listed(pools)
+        )
+        self._heart = Heart(client, self._clock, self.held)
+        self._group = asyncio.TaskGroup()
+        self._beats: list[asyncio.Task[None]] = []
+        self._is_terminated = False
+        self._unhandle: Callable[[], object] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._beats = [
+            self._group.create_task(self._heart.renew_for_ever(), name="renewals"),
+            self._group.create_task(self._heart.watch_for_ever(), name="deadlines"),
+        ]
+        self._handle_termination()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for job in list(self.held.values()):
+                await job.end(error)
+        finally:
+            if self._unhandle is not None:
+                self._unhandle()
+            for beat in self._beats:
+                beat.cancel()
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            # Anything but a cancellation passes as it is; the group would wrap it.
+            await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
+        if self._is_terminated and is_cancelled:
+            raise SystemExit(TERMINATED)
+
+    async def jobs(
+        self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
+    ) -> AsyncIterator[HeldJob]:
+        """Yield one job after the other; work on each inside `async with job:`.
+
+        Args:
+            stop_when_empty: end when there is nothing to do at the moment.
+            idle_s: end when there was nothing to do for so long; None waits for ever.
+            max_jobs: end after so many.
+        """
+        quota = _Quota(float("inf") if max_jobs is None else max_jobs)
+        async for job in self._jobs(0.0 if stop_when_empty else idle_s, quota):
+            yield job
+
+    async def run(
+        self, work: Work, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
+    ) -> None:
+        """Work on jobs, `count` at a time; arguments as of `jobs`.
+
+        Args:
+            work: awaited with each job, inside its context; what it raises ends that job alone.
+            stop_when_empty: as of `jobs`.
+            idle_s: as of `jobs`.
+            max_jobs: as of `jobs`, for all together.
+        """
+        quota = _Quota(float("inf") if max_jobs is None else max_jobs)
+        longest_idle_s = 0.0 if stop_when_empty else idle_s
+        async with asyncio.TaskGroup() as lanes:
+            for number in range(self._count):
+                lanes.create_task(self._run_lane(work, longest_idle_s, quota), name=f"lane {number}")
+
+    async def claim(self, idle_s: float | None = None) -> HeldJob | None:
+        """Return the next job, or None when there was none for `idle_s` seconds."""
+        until = None if idle_s is None else self._clock.monotonic() + idle_s
+        while True:
+            left_s = POLL_S if until is None else min(POLL_S, max(0.0, until - self._clock.monotonic()))
+            job = await self._claim(left_s)
+            if job is not None or (until is not None and self._clock.monotonic() >= until):
+                return job
+
+    async def put_away(self, job: HeldJob) -> None:
+        """Have done with a job: one whose end the server was not told of has failed."""
+        await job.end(None)
+        del self.held[job.lease_id]
+
+    # Inside.
+
+    async def _run_lane(self, work: Work, idle_s: float | None, quota: _Quota) -> None:
+        async for job in self._jobs(idle_s, quota):
+            async with job:
+                await work(job)
+
+    async def _jobs(self, idle_s: float | None, quota: _Quota) -> AsyncIterator[HeldJob]:
+        while quota.take():
+            job = await self.claim(idle_s)
+            if job is None:
+                return
+            yield job
+            await self.put_away(job)
+
+    async def _claim(self, wait_s: float) -> HeldJob | None:
+        """Claim one job in a task of its own: a claim that is answered while this is cancelled is not forgotten."""
+        asking = asyncio.create_task(self._ask(wait_s), name="claim")
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError as error:
+            asking.cancel()
+            await asyncio.wait([asking])
+            job = None if asking.cancelled() or asking.exception() is not None else asking.result()
+            if job is not None:
+                await job.end(error)
+            raise
+
+    async def _ask(self, wait_s: float) -> HeldJob | None:
+        asked_at = self._clock.monotonic()
+        answer = await self._client.send(calls.claim(self._wish.model_copy(update={"wait_s": wait_s})), FOR_EVER)
+        now = self._clock.monotonic()
+        for claimed in answer.jobs:
+            job = self.held[claimed.lease.lease_id] = HeldJob(claimed, self._client, self._heart, self._clock)
+            ref = JobLeaseIn(job_id=job.id, lease_id=claimed.lease.lease_id, epoch=claimed.lease.epoch)
+            tenure = self._heart.leases.add(ref, claimed.lease.lease_s, asked_at=asked_at, now=now)
+            tenure.stall_after_s = self._stall_after_s
+            self._heart.wake()
+            _log.info("Job %s claimed (attempt %d, epoch %d)", job.id, job.attempt, job.epoch)
+            return job
+        return None
+
+    def _handle_termination(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            if not self._is_terminated:
+                _log.info("SIGTERM: %d jobs are given back", len(self.held))
+                self._is_terminated = True
+                task.cancel()
+
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        self._unhandle = lambda: loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _listed(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(names)

@@ -1,0 +1,252 @@
+"""Commands as workers: what each end of a command means for its job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.worker import (
+    CommandJobs,
+    CommandRules,
+    NotInAJobError,
+    ReserveMode,
+    Worker,
+    reserve_from_environment,
+)
+from tests.jobqueue.worker.queue_site import QueueSite
+
+RESULT = 'printf \'{"q_score": {"final": 0.5}}\' > $HEADGATE_RESULT_FILE'
+
+
+def shell(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+def python(script: str) -> list[str]:
+    return [sys.executable, "-c", script]
+
+
+async def work(site: QueueSite, command: list[str], *, count: int = 1, **rules: Any) -> None:
+    async with asyncio.timeout(60), site.async_client() as client, Worker(client, name="w", count=count) as worker:
+        jobs = CommandJobs(CommandRules(command, grace_s=1, **rules))
+        await worker.run(jobs, stop_when_empty=True)
+
+
+async def failed(site: QueueSite, command: list[str], **rules: Any) -> str:
+    site.submit("1", max_attempts=1)
+    await work(site, command, **rules)
+    job = await asyncio.to_thread(site.job, "1")
+    assert job.state == "dead"
+    return str(job.last_error)
+
+
+async def test_a_command_completes_its_job_with_what_it_writes(site: QueueSite, tmp_path: Path) -> None:
+    site.submit("1", payload='{"seed":7}', instance="turning_3_template-tro_state.json")
+    said = tmp_path / "said.json"
+    await work(site, shell(f"cp $HEADGATE_JOB_FILE {said}; {RESULT}"))
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, job.result, job.result_ref) == ("done", {"q_score": {"final": 0.5}}, "")
+    document = json.loads(said.read_text())
+    assert (document["id"], document["task"], document["payload"]) == ("1", "t", {"seed": 7})
+
+
+async def test_results_become_files_with_provenance_and_checksum(site: QueueSite, tmp_path: Path) -> None:
+    site.submit("1", instance="turning_3_template-tro_state.json")
+    await work(site, shell(RESULT), results_dir=tmp_path / "results")
+    path = tmp_path / "results/a/metrics/t_3.json"
+    document = json.loads(path.read_text())
+    job = await asyncio.to_thread(site.job, "1")
+    assert document["q_score"] == {"final": 0.5}
+    assert document["provenance"]["job_id"] == "1"
+    assert document["provenance"]["epoch"] == 1
+    assert document["provenance"]["worker"] == "w"
+    assert job.result_ref == str(path)
+    assert job.checksum.startswith("sha256:")
+
+
+async def test_a_result_of_another_job_is_never_overwritten(site: QueueSite, tmp_path: Path) -> None:
+    path = tmp_path / "a/metrics/t_1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"q_score": 1}')
+    assert "another job's result" in await failed(site, shell(RESULT), results_dir=tmp_path)
+    assert path.read_text() == '{"q_score": 1}'
+
+
+async def test_a_crash_fails_the_attempt_with_the_end_of_the_output(site: QueueSite) -> None:
+    error = await failed(site, shell("echo before; echo 'no GPU' >&2; exit 3"))
+    assert error == "the command ended with exit status 3; the end of its output:\nbefore\nno GPU"
+
+
+async def test_a_signal_is_named(site: QueueSite) -> None:
+    assert "was ended by SIGSEGV; it printed nothing" in await failed(site, shell("kill -SEGV $$"))
+
+
+async def test_a_program_that_is_not_there_fails_the_attempt(site: QueueSite) -> None:
+    assert "no-such-program: No such file or directory" in await failed(site, ["no-such-program"])
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 0", "wrote no result"),
+        ("echo '{' > $HEADGATE_RESULT_FILE", "is no JSON"),
+        ("echo '[1]' > $HEADGATE_RESULT_FILE", "must be a JSON object (got list)"),
+        ("echo '{\"x\": NaN}' > $HEADGATE_RESULT_FILE", "NaN"),
+        ("mkdir $HEADGATE_RESULT_FILE", "cannot be read"),
+    ],
+)
+async def test_success_without_a_result_is_a_failure(site: QueueSite, script: str, said: str) -> None:
+    assert said in await failed(site, shell(script))
+
+
+async def test_a_result_that_is_too_large_for_the_queue_is_no_result(site: QueueSite) -> None:
+    script = "import json,os; json.dump({'x': 'y'*300_000}, open(os.environ['HEADGATE_RESULT_FILE'], 'w'))"
+    assert "must be at most 262144 bytes" in await failed(site, python(script))
+
+
+async def test_a_command_that_hangs_is_stopped(site: QueueSite) -> None:
+    assert "did not end within 0.5 s" in await failed(site, shell("sleep 100"), timeout_s=0.5)
+
+
+async def test_a_command_that_ignores_sigterm_is_killed(site: QueueSite) -> None:
+    script = (
+        "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
+    )
+    began = time.monotonic()
+    assert "did not end within 1 s" in await failed(site, python(script), timeout_s=1)
+    assert time.monotonic() - began < 30
+
+
+async def test_much_output_is_kept_in_the_log_and_only_its_end_in_the_error(site: QueueSite, tmp_path: Path) -> None:
+    script = "import sys\nfor _ in range(100): sys.stdout.write('x' * 2**20)\nprint('\\nthe end'); sys.exit(1)"
+    error = await failed(site, python(script), log_dir=tmp_path / "logs")
+    assert error.endswith("\nthe end")
+    assert len(error) <= 4_000
+    assert (tmp_path / "logs/1.1.log").stat().st_size > 100 * 2**20
+
+
+async def test_output_that_is_no_text_is_shown_as_far_as_it_is(site: QueueSite) -> None:
+    error = await failed(site, shell(r"printf 'a\377b\000c\033[31mred\033[0m\n10%%\r 90%%\n'; exit 1"))
+    assert error.partition("output:\n")[2] == "a\ufffdbcred\n 90%"
+
+
+async def test_secrets_in_the_output_are_masked(site: QueueSite) -> None:
+    error = await failed(site, shell("echo api_key=sk-abcdefgh12345678; exit 1"))
+    assert "abcdefgh" not in error
+
+
+async def test_processes_that_a_command_leaves_behind_end_with_it(site: QueueSite, tmp_path: Path) -> None:
+    site.submit("1")
+    pid_file = tmp_path / "pid"
+    await work(site, shell(f"sleep 300 & echo $! > {pid_file}; {RESULT}"))
+    await asyncio.to_thread(site.until, lambda: not _is_alive(int(pid_file.read_text())))
+    assert (await asyncio.to_thread(site.job, "1")).state == "done"
+
+
+async def test_a_poison_job_is_dead_after_its_attempts_with_its_last_error(site: QueueSite) -> None:
+    site.submit("1", max_attempts=3)
+    await work(site, shell("echo attempt $HEADGATE_JOB_ATTEMPT; exit 1"))
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, job.epoch, job.failures) == ("dead", 3, 3)
+    assert job.last_error.endswith("attempt 3")
+
+
+async def test_a_command_gets_no_token_of_the_queue(site: QueueSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_JOBQUEUE_TOKEN", "hgq_token")
+    monkeypatch.setenv("JOB_QUEUE_URL", "http://user:pass@nowhere")
+    monkeypatch.setenv("HEADGATE_RESOURCE_HOST", "left over")
+    assert "QUEUE=[] TOKEN=[] HOST=[]" in await failed(
+        site,
+        shell("echo QUEUE=[$JOB_QUEUE_URL] TOKEN=[$HEADGATE_JOBQUEUE_TOKEN] HOST=[$HEADGATE_RESOURCE_HOST]; exit 1"),
+    )
+
+
+async def test_with_before_a_command_starts_with_its_server(site: QueueSite) -> None:
+    site.register()
+    site.submit("1", pool="p", max_attempts=1)
+    script = "echo $HEADGATE_RESOURCE_HOST:$HEADGATE_RESOURCE_PORT $HEADGATE_RESOURCE_INDEX $HEADGATE_RESOURCE_EPOCH"
+    await work(site, shell(f"{script}; exit 1"), reserve=ReserveMode.BEFORE)
+    job = await asyncio.to_thread(site.job, "1")
+    assert job.last_error.endswith("127.0.0.1:9000 0 1")
+
+
+async def test_a_server_is_asked_for_only_when_the_simulator_is_loaded(site: QueueSite, tmp_path: Path) -> None:
+    """Two jobs, one server: both load at once, and the second gets the server when the first is done."""
+    site.register()
+    site.submit("1", "2", pool="p")
+    events = tmp_path / "events"
+    script = f"""
+import json, os, time
+from headgate.jobqueue.worker import reserve_from_environment
+def note(what): open({str(events)!r}, "a").write(what + "\\n")
+note("loaded")
+while open({str(events)!r}).read().count("loaded") < 2: time.sleep(0.02)
+server = reserve_from_environment()
+assert server == reserve_from_environment()
+note(f"got {{server.index}} epoch {{server.epoch}}")
+json.dump({{"index": server.index}}, open(os.environ["HEADGATE_RESULT_FILE"], "w"))
+"""
+    await work(site, python(script), count=2)
+    assert events.read_text().split("\n") == ["loaded", "loaded", "got 0 epoch 1", "got 0 epoch 2", ""]
+    assert {(await asyncio.to_thread(site.job, job_id)).state for job_id in "12"} == {"done"}
+
+
+async def test_a_command_may_wait_for_a_server_for_a_time(site: QueueSite, tmp_path: Path) -> None:
+    site.register()
+    site.submit("1", "2", pool="p", max_attempts=1)
+    script = """
+from headgate.jobqueue.worker import reserve_from_environment
+print(reserve_from_environment(timeout_s=0.2))
+import sys, time; sys.stdout.flush(); time.sleep(1); sys.exit(1)
+"""
+    await work(site, python(script), count=2)
+    errors = [(await asyncio.to_thread(site.job, job_id)).last_error for job_id in "12"]
+    assert sum("NoServerError" in error or "got no policy server within 0.2 s" in error for error in errors) == 1
+
+
+def test_outside_of_a_job_nothing_can_be_reserved() -> None:
+    with pytest.raises(NotInAJobError, match="HEADGATE_WORKER_SOCKET"):
+        reserve_from_environment(environ={})
+
+
+@pytest.mark.parametrize("rules", [{"command": []}, {"command": ["x"], "timeout_s": 0.0}])
+def test_rules_that_cannot_be_kept_are_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        CommandRules(**rules)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+GUARD = [sys.executable, "-I", "-S", "lib/headgate/jobqueue/worker/guard.py"]
+
+
+def test_a_guard_ends_its_command_when_the_lease_runs_out_although_the_worker_stands_still() -> None:
+    guard = subprocess.Popen([*GUARD, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
+    assert guard.stdin is not None
+    guard.stdin.write(b"0.2\n")
+    guard.stdin.flush()
+    assert guard.wait(20) == -15
+    guard.stdin.close()
+
+
+def test_a_guard_ends_its_command_when_the_worker_is_gone() -> None:
+    guard = subprocess.Popen([*GUARD, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
+    assert guard.stdin is not None
+    guard.stdin.close()
+    assert guard.wait(20) == -15
