@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from jobqueue_reference import jobqueue_page
+
 from headgate.cli import build_app
 from headgate.config import setting_fields, variables_of
 from headgate.core import events
@@ -166,6 +168,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "environments.md": environments_page,
     "cli.md": cli_page,
+    "jobqueue.md": jobqueue_page,
 }
 
 

@@ -126,7 +126,7 @@ within() { # within SECONDS COMMAND…: whether it holds before they are over
   done
 }
 
-show_logs() { tail -n 8 "$folder"/log/* >&2; }
+show_logs() { tail -n 12 "$folder"/log/*.out >&2; }
 
 # By the mark, or by an open file of the folder: slurmstepd writes over its environment. The look's own programs have neither.
 ours() (

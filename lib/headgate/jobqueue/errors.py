@@ -9,6 +9,8 @@ class JobQueueError(HeadgateError):
     """Anything that the job queue refuses."""
 
     code = "jobqueue_error"
+    exit_code = 3
+    next_step = "Look at the log of the job queue's server."
 
 
 class InvalidJobError(InvalidInputError):
@@ -41,6 +43,7 @@ class JobConflictError(JobQueueError):
 
     code = "job_conflict"
     http_status = 409
+    exit_code = 2
     next_step = "Choose another id; a job is never overwritten."
 
 
@@ -49,6 +52,7 @@ class StaleLeaseError(JobQueueError):
 
     code = "stale_lease"
     http_status = 409
+    exit_code = 4
     next_step = "Stop the work on this job and claim another one."
 
 
@@ -57,6 +61,7 @@ class WrongStateError(JobQueueError):
 
     code = "wrong_state"
     http_status = 409
+    exit_code = 2
     next_step = "Read its state first; nothing was changed."
 
 
@@ -65,6 +70,7 @@ class ReplyConflictError(JobQueueError):
 
     code = "idempotency_conflict"
     http_status = 422
+    exit_code = 2
     next_step = "Use a new key for a new request."
 
 

@@ -10,6 +10,7 @@ class PolicyError(JobQueueError):
 
     code = "policy_error"
     http_status = 502
+    next_step = "Look at the log of the policy server."
 
 
 class PolicyUnreachableError(PolicyError):

@@ -1,0 +1,112 @@
+"""The reference page of the job queue: its routes, settings, metrics and errors, as the code has them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+
+import headgate.jobqueue
+from headgate.core import SystemClock
+from headgate.core.errors import HeadgateError
+from headgate.jobqueue.desk import Desk
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.server import ServerSettings
+from headgate.jobqueue.server.metrics import Metrics, tally
+from headgate.jobqueue.server.settings import PREFIX
+from headgate.jobqueue.server.v1 import ROUTES
+from headgate.jobqueue.stores import MemoryStore
+
+_SEED_ROUTES = (
+    ("GET /job?worker=", "claim", '`{"job": {id, payload, resource_type}}` or `{"job": null}`'),
+    ("POST /job/{job_id}/heartbeat?worker=", "claim", "404 `Job not assigned to worker`"),
+    ("POST /done/{job_id}?worker=", "complete", "400 `Job not assigned to worker`, also when done before"),
+    (
+        "POST /resource/{type}/acquire?worker=&job_id=",
+        "claim",
+        "`{index, resource}`; 404; 429",
+    ),
+    ("POST /resource/{type}/heartbeat?worker=&job_id=&resource_idx=", "claim", "404 `Resource lease not found`"),
+    ("POST /resource/{type}/release?worker=&job_id=&resource_idx=", "claim", "404 `… not found or mismatch`"),
+    ("POST /heartbeat?worker=", "claim", "renews everything that the worker holds, and counts it"),
+)
+
+
+def jobqueue_page() -> str:
+    """Return the page."""
+    return "\n".join([*_head(), *_routes(), *_settings(), *_metrics(), *_errors()]) + "\n"
+
+
+def jobqueue_errors() -> list[type[HeadgateError]]:
+    """Return every class of error that the room of the job queue defines, by code."""
+    for module in pkgutil.walk_packages(headgate.jobqueue.__path__, "headgate.jobqueue."):
+        importlib.import_module(module.name)
+    found = {cls for cls in _descendants(HeadgateError) if cls.__module__.startswith("headgate.jobqueue")}
+    return sorted(found, key=lambda cls: (cls.code, cls.__name__))
+
+
+def _descendants(cls: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
+    for inner in cls.__subclasses__():
+        yield inner
+        yield from _descendants(inner)
+
+
+def _head() -> list[str]:
+    return [
+        "# Job queue",
+        "",
+        "What `headgate jobqueue serve` answers, reads, counts and refuses. [How it works](../design/jobqueue.md),",
+        "how to [serve](../how-to/jobqueue-server.md) and [work](../how-to/jobqueue-workers.md).",
+        "`/openapi.json` has every body with examples.",
+    ]
+
+
+def _routes() -> list[str]:
+    lines = ["", "## Routes", "", "Every error is a problem document (RFC 9457) with `code` and `next_step`.", ""]
+    lines += ["| route | scope of the token | |", "|---|---|---|"]
+    for route in ROUTES:
+        scope = f"`{route.scope}`" if route.scope else "none needed"
+        lines.append(f"| `{route.method} {route.pattern}` | {scope} | {route.summary} |")
+    lines += ["", "## Routes of seed 003", "", 'Parameters are query parameters; errors are `{"detail": …}`.', ""]
+    lines += ["| route | scope of the token | |", "|---|---|---|"]
+    return lines + [f"| `{route}` | `{scope}` | {text} |" for route, scope, text in _SEED_ROUTES]
+
+
+def _settings() -> list[str]:
+    lines = [
+        "",
+        "## Settings",
+        "",
+        "A flag of `headgate jobqueue serve` wins over the variable. Durations are in seconds.",
+    ]
+    for name, field in ServerSettings.model_fields.items():
+        lines += ["", f"### `{name}`", "", str(field.description), ""]
+        lines += [f"- Default: `{field.default}`", f"- Variable: `{PREFIX}{name.upper()}`"]
+    return lines
+
+
+def _metrics() -> list[str]:
+    store = MemoryStore()
+    desk = Desk(store, SystemClock(), "reference")
+    ledger = Ledger(store.own("reference"), 0.0)
+    text = Metrics(desk).text(tally(ledger), 0).decode()
+    lines = ["", "## Metrics", "", "`GET /metrics`, in the text form of Prometheus."]
+    for name, sentence in re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE):
+        if not name.endswith("_created"):
+            lines += ["", f"### `{name}`", "", sentence]
+    return lines
+
+
+def _errors() -> list[str]:
+    lines = ["", "## Errors"]
+    described: set[str] = set()
+    for cls in jobqueue_errors():
+        if cls.code in described:
+            continue
+        described.add(cls.code)
+        sentence = re.sub(r"\s+", " ", (inspect.getdoc(cls) or "").split("\n\n")[0]).strip()
+        lines += ["", f"### `{cls.code}`", "", f"{sentence} Exit status {cls.exit_code}, HTTP {cls.http_status}."]
+        lines += ["", f"*Next:* {cls.next_step}"]
+    return lines
