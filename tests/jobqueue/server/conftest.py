@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,9 @@ def desk(store: MemoryStore) -> Iterator[Desk]:
 @pytest.fixture
 async def queue(desk: Desk, store: MemoryStore) -> AsyncIterator[Queue]:
     tokens = MemoryTokens()
-    authority = Authority(tokens, needs_no_tokens=True, rate=None)
+    # Its time passes with every look at it: a token is known as soon as the test has made it.
+    passing = itertools.count(0.0, 1.0)
+    authority = Authority(tokens, needs_no_tokens=True, rate=None, monotonic=lambda: next(passing))
     service = new_service(desk, store.reader, authority)
     app = build_app(service)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

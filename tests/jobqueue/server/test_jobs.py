@@ -113,9 +113,7 @@ async def test_dead_jobs_are_listed_and_tried_again(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(("named", "status", "code"), [("2", 409, "wrong_state"), ("3", 404, "unknown_job")])
-async def test_jobs_named_one_by_one_are_all_requeued_or_none(
-    queue: Queue, named: str, status: int, code: str
-) -> None:
+async def test_jobs_named_one_by_one_are_all_requeued_or_none(queue: Queue, named: str, status: int, code: str) -> None:
     await queue.submit({"id": "1", "team": "a", "task": "t"}, {"id": "2", "team": "a", "task": "t"})
     await queue.post("/v1/jobs/1/withdraw", {"reason": "mistake"})
     answer = await queue.post("/v1/dead-jobs/requeue", {"job_ids": ["1", named]})

@@ -19,6 +19,7 @@ PROBLEM: Final = b"application/problem+json"
 CHALLENGE: Final = 'Bearer, Basic realm="headgate job queue"'
 """Programs send a bearer token; browsers ask for a password, which is the token."""
 
+_HELPED_BY_WAITING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MOST_FLAWS: Final = 100
 _VALUE_CHARS: Final = 100
 _NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -83,7 +84,8 @@ def problem(
 
 def problem_of(error: HeadgateError) -> Answer:
     """Return the problem document of one of Headgate's own errors."""
-    return problem(error.http_status, error.message, code=error.code, next_step=error.next_step)
+    headers = {"Retry-After": "1"} if error.http_status in _HELPED_BY_WAITING else _NO_HEADERS
+    return problem(error.http_status, error.message, code=error.code, next_step=error.next_step, headers=headers)
 
 
 def problem_of_flaws(error: ValidationError, *, place: str) -> Answer:

@@ -20,7 +20,7 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Caller, Refused
 from headgate.jobqueue.server.answers import CHALLENGE, Answer, problem, problem_of, problem_of_flaws
 from headgate.jobqueue.server.bodies import read_body
-from headgate.jobqueue.server.errors import ForbiddenError, HungUp, TooManyOpenError
+from headgate.jobqueue.server.errors import ForbiddenError, HungUp
 from headgate.jobqueue.server.idempotency import key_of
 from headgate.jobqueue.server.route import AUDIT, Call, Route
 from headgate.jobqueue.server.service import Service
@@ -64,8 +64,6 @@ class Endpoint:
             answer = error.answer
         except HeadgateError as error:
             answer = problem_of(error)
-            if isinstance(error, TooManyOpenError):
-                answer = Answer(answer.status, answer.body, {"Retry-After": "1"})
         except Exception:  # noqa: BLE001 - the boundary of a request: reported, and answered without details
             _log.exception("%s failed", self.route.name)
             answer = problem(

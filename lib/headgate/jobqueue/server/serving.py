@@ -12,10 +12,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
@@ -111,20 +111,31 @@ async def _listening(service: Service, listener: socket.socket) -> AsyncIterator
         backlog=4096,
     )
     server = _Server(config)
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(server.serve(sockets=[listener]), name="jobqueue-http")
-        background = [
-            tasks.create_task(HealthChecks(service).run(), name="jobqueue-health-checks"),
-            tasks.create_task(periodic_statistics(service), name="jobqueue-statistics"),
-        ]
-        try:
-            yield
-        finally:
-            for task in background:
-                task.cancel()
-            service.long_polls.close()
-            server.should_exit = True
-            await asyncio.shield(serving)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="jobqueue-http")
+    background = [
+        _watched(HealthChecks(service).run(), "jobqueue-health-checks"),
+        _watched(periodic_statistics(service), "jobqueue-statistics"),
+    ]
+    try:
+        yield
+    finally:
+        for task in background:
+            task.cancel()
+        service.long_polls.close()
+        server.should_exit = True
+        await asyncio.gather(serving, *background, return_exceptions=True)
+
+
+def _watched(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start what runs beside the server; if it ends by itself, the log says why."""
+    task = asyncio.create_task(running, name=name)
+    task.add_done_callback(_report)
+    return task
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("%s has ended", task.get_name(), exc_info=error)
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,245 @@
+"""Who may call what: every route with every kind of token, taken from the application itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Route as MountedRoute
+
+from headgate.jobqueue.server import seed_routes, v1
+from headgate.jobqueue.server.endpoint import Endpoint
+from headgate.jobqueue.tokens import Scope
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+
+SCOPES: dict[tuple[str, str], Scope | None] = {
+    ("POST", "/v1/jobs"): Scope.SUBMIT,
+    ("GET", "/v1/jobs"): Scope.READ,
+    ("GET", "/v1/jobs/{job_id}"): Scope.READ,
+    ("GET", "/v1/jobs/{job_id}/history"): Scope.READ,
+    ("POST", "/v1/claims"): Scope.CLAIM,
+    ("POST", "/v1/leases/renew"): Scope.CLAIM,
+    ("POST", "/v1/jobs/{job_id}/complete"): Scope.COMPLETE,
+    ("POST", "/v1/completions"): Scope.COMPLETE,
+    ("POST", "/v1/jobs/{job_id}/fail"): Scope.COMPLETE,
+    ("POST", "/v1/jobs/{job_id}/give-back"): Scope.CLAIM,
+    ("POST", "/v1/reservations"): Scope.CLAIM,
+    ("POST", "/v1/reservations/release"): Scope.CLAIM,
+    ("GET", "/v1/dead-jobs"): Scope.READ,
+    ("POST", "/v1/dead-jobs/requeue"): Scope.SUBMIT,
+    ("POST", "/v1/jobs/{job_id}/withdraw"): Scope.SUBMIT,
+    ("GET", "/v1/results"): Scope.READ,
+    ("GET", "/v1/history"): Scope.READ,
+    ("GET", "/v1/statistics"): Scope.READ,
+    ("GET", "/v1/resources"): Scope.READ,
+    ("POST", "/v1/resources"): Scope.ADMIN,
+    ("POST", "/v1/resources/{pool:path}/{index}/drain"): Scope.ADMIN,
+    ("POST", "/v1/resources/{pool:path}/{index}/open"): Scope.ADMIN,
+    ("DELETE", "/v1/resources/{pool:path}/{index}"): Scope.ADMIN,
+    ("GET", "/"): Scope.READ,
+    ("GET", "/health"): None,
+    ("GET", "/metrics"): Scope.READ,
+    ("GET", "/openapi.json"): Scope.READ,
+    ("GET", "/job"): Scope.CLAIM,
+    ("POST", "/job/{job_id}/heartbeat"): Scope.CLAIM,
+    ("POST", "/done/{job_id}"): Scope.COMPLETE,
+    ("POST", "/resource/{resource_type}/acquire"): Scope.CLAIM,
+    ("POST", "/resource/{resource_type}/heartbeat"): Scope.CLAIM,
+    ("POST", "/resource/{resource_type}/release"): Scope.CLAIM,
+    ("POST", "/heartbeat"): Scope.CLAIM,
+}
+"""What each route needs, said a second time: a route that is not here fails the first test."""
+
+GUARDED = [(key, scope) for key, scope in SCOPES.items() if scope is not None]
+
+
+def _mounted(routes: list[Any]) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        inner = getattr(route, "original_router", None) or getattr(route, "router", None)
+        if isinstance(route, MountedRoute | APIRoute):
+            methods = (route.methods or set()) - {"HEAD"}
+            yield from ((method, route.path) for method in methods)
+        elif inner is not None:
+            yield from _mounted(inner.routes)
+        else:
+            raise TypeError(f"a route of a kind that this test does not know: {route!r}")
+
+
+def _request(method: str, pattern: str) -> dict[str, Any]:
+    filled = {"job_id": "17", "pool:path": "team_a", "index": "0", "resource_type": "team_a"}
+    url = pattern
+    for name, value in filled.items():
+        url = url.replace("{" + name + "}", value)
+    route = next((one for one in v1.ROUTES if (one.method, one.pattern) == (method, pattern)), None)
+    if route is None:
+        url += "?worker=w&job_id=17&resource_idx=0"
+    body = None if route is None or route.takes is None else dict(route.example)
+    return {"method": method, "url": url, "json": body}
+
+
+async def _ask(queue: Queue, key: tuple[str, str], headers: dict[str, str] | None = None) -> httpx.Response:
+    return await queue.http.request(**_request(*key), headers=headers)
+
+
+async def test_every_route_is_in_this_matrix(queue: Queue) -> None:
+    assert set(_mounted(queue.app.router.routes)) == set(SCOPES)
+    declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES} | seed_routes.SCOPES
+    assert declared == SCOPES
+
+
+async def test_every_route_of_v1_goes_through_an_endpoint_that_asks_for_its_scope(queue: Queue) -> None:
+    for route in queue.app.router.routes:
+        if isinstance(route, MountedRoute) and not isinstance(route, APIRoute):
+            assert isinstance(route.app, Endpoint)
+
+
+@pytest.mark.parametrize(("key", "scope"), GUARDED, ids=lambda value: str(value))
+async def test_without_a_good_token_nothing_is_answered(queue: Queue, key: tuple[str, str], scope: Scope) -> None:
+    queue.token(Scope.ADMIN)  # from now on, tokens are needed
+    for headers in ({}, {"Authorization": "Bearer nonsense"}, {"Authorization": f"Bearer hgq_{'0' * 12}.{'x' * 43}"}):
+        answer = await _ask(queue, key, headers)
+        assert answer.status_code == 401, (key, answer.text)
+        assert "Bearer" in answer.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize(("key", "scope"), GUARDED, ids=lambda value: str(value))
+async def test_each_route_opens_to_its_own_scope_and_to_no_other(
+    queue: Queue, key: tuple[str, str], scope: Scope
+) -> None:
+    for given in Scope:
+        answer = await _ask(queue, key, queue.token(given))
+        if given in {scope, Scope.ADMIN}:
+            assert answer.status_code not in {401, 403}, (given, answer.text)
+        else:
+            assert answer.status_code == 403, (given, answer.text)
+
+
+async def test_health_is_open_to_everybody(queue: Queue) -> None:
+    queue.token(Scope.ADMIN)
+    assert (await queue.http.get("/health")).json()["status"] == "healthy"
+
+
+_OF_A_JOB = [key for key in SCOPES if "{job_id}" in key[1]] + [
+    ("POST", "/v1/reservations"),
+    ("POST", "/v1/dead-jobs/requeue"),
+    *(key for key in SCOPES if key[1].startswith("/resource/")),
+]
+
+
+@pytest.mark.parametrize("key", _OF_A_JOB, ids=str)
+async def test_another_teams_job_is_not_there(queue: Queue, key: tuple[str, str]) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.register(SERVER, headers=admin)
+    await queue.submit(JOB, headers=admin)
+    before = (await queue.http.get("/v1/jobs/17", headers=admin)).json()
+    answer = await _ask(queue, key, queue.token(*Scope, teams=["team_b"]))
+    expected = 400 if key[1].startswith("/done") else 404
+    assert answer.status_code == expected, answer.text
+    assert (await queue.http.get("/v1/jobs/17", headers=admin)).json() == before
+
+
+_OF_ALL_TEAMS = [
+    ("POST", "/v1/resources"),
+    ("POST", "/v1/resources/{pool:path}/{index}/drain"),
+    ("POST", "/v1/resources/{pool:path}/{index}/open"),
+    ("DELETE", "/v1/resources/{pool:path}/{index}"),
+    ("GET", "/metrics"),
+]
+
+
+@pytest.mark.parametrize("key", _OF_ALL_TEAMS, ids=str)
+async def test_what_concerns_every_team_is_closed_to_tokens_of_some(queue: Queue, key: tuple[str, str]) -> None:
+    assert (await _ask(queue, key, queue.token(Scope.ADMIN, teams=["team_a"]))).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/dead-jobs", "/v1/results", "/v1/history", "/v1/resources", "/"])
+async def test_listings_show_a_token_its_teams_alone(queue: Queue, path: str) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.register(SERVER, {**SERVER, "pool": "team_b", "host": "b.example.com"}, headers=admin)
+    for team in ("team_a", "team_b"):
+        jobs = [{**JOB, "id": f"{team}-{n}", "team": team, "pool": team, "task": f"task_of_{team}"} for n in range(2)]
+        await queue.submit(*jobs, headers=admin)
+        await queue.post(f"/v1/jobs/{team}-1/withdraw", {"reason": f"by {team}"}, headers=admin)
+    answer = await queue.http.get(path, headers=queue.token(Scope.READ, teams=["team_b"]))
+    assert answer.status_code == 200
+    assert "team_a" not in answer.text
+    if path != "/v1/results":
+        assert "team_b" in answer.text
+
+
+async def test_statistics_show_a_token_its_teams_alone(queue: Queue) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.register(SERVER, headers=admin)
+    await queue.submit(JOB, {"id": "b", "team": "team_b", "task": "t"}, headers=admin)
+    told = (await queue.http.get("/v1/statistics", headers=queue.token(Scope.READ, teams=["team_b"]))).json()
+    assert (told["jobs"]["pending"], [lane["team"] for lane in told["lanes"]], told["pools"]) == (1, ["team_b"], [])
+
+
+async def test_a_claim_gets_jobs_of_the_tokens_teams_alone(queue: Queue) -> None:
+    admin, bound = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM, teams=["team_b"])
+    await queue.submit({"id": "a", "team": "team_a", "task": "t"}, headers=admin)
+    for body in ({"worker": "w"}, {"worker": "w", "teams": ["team_a"]}):
+        assert (await queue.post("/v1/claims", body, headers=bound)).json() == {"jobs": []}
+    await queue.submit({"id": "b", "team": "team_b", "task": "t"}, headers=admin)
+    (one,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=bound)).json()["jobs"]
+    assert one["job"]["id"] == "b"
+
+
+async def test_another_teams_claim_can_be_neither_kept_nor_ended(queue: Queue) -> None:
+    admin, bound = queue.token(Scope.ADMIN), queue.token(*Scope, teams=["team_b"])
+    await queue.register(SERVER, headers=admin)
+    await queue.submit(JOB, headers=admin)
+    (one,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=admin)).json()["jobs"]
+    lease = {"lease_id": one["lease"]["lease_id"], "epoch": 1}
+    named = {"job_id": "17", **lease}
+    renewed = await queue.post("/v1/leases/renew", {"leases": [named]}, headers=bound)
+    assert renewed.json()["renewals"][0]["status"] == "unknown"
+    many = await queue.post("/v1/completions", {"completions": [named]}, headers=bound)
+    assert many.json()["completions"][0]["status"] == "unknown"
+    for how, more in (("complete", {}), ("fail", {"error": "x"}), ("give-back", {})):
+        answer = await queue.post(f"/v1/jobs/17/{how}", {**lease, **more}, headers=bound)
+        assert answer.status_code == 404
+    assert (await queue.http.get("/v1/jobs/17", headers=admin)).json()["state"] == "in_progress"
+
+
+async def test_jobs_of_another_team_cannot_be_submitted(queue: Queue) -> None:
+    answer = await queue.post("/v1/jobs", {"jobs": [JOB]}, headers=queue.token(Scope.SUBMIT, teams=["team_b"]))
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+async def test_a_workers_token_speaks_for_that_worker_alone(queue: Queue) -> None:
+    own = queue.token(Scope.CLAIM, Scope.COMPLETE, worker="alice-1")
+    assert (await queue.post("/v1/claims", {"worker": "alice-1"}, headers=own)).status_code == 200
+    for answer in (
+        await queue.post("/v1/claims", {"worker": "bob-1"}, headers=own),
+        *[await _ask(queue, key, own) for key in seed_routes.SCOPES],
+    ):
+        assert answer.status_code == 403
+    assert (await queue.http.get("/job", params={"worker": "alice-1"}, headers=own)).json() == {"job": None}
+
+
+async def test_the_password_of_a_url_is_a_token(queue: Queue) -> None:
+    text = queue.token(Scope.CLAIM)["Authorization"].removeprefix("Bearer ")
+    answer = await queue.http.get("/job", params={"worker": "w"}, auth=("anything", text))
+    assert answer.json() == {"job": None}
+
+
+async def test_changes_are_recorded_with_the_token(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="headgate.jobqueue.audit")
+    header = queue.token(Scope.ADMIN)
+    token_id = header["Authorization"].removeprefix("Bearer hgq_").partition(".")[0]
+    await queue.submit({"id": "1", "team": "a", "task": "t"}, headers=header)
+    await queue.http.get("/v1/jobs", headers=header)
+    (one,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=header)).json()["jobs"]
+    await queue.post("/v1/jobs/1/complete", {"lease_id": one["lease"]["lease_id"], "epoch": 1}, headers=header)
+    lines = [record.getMessage() for record in caplog.records if record.name == "headgate.jobqueue.audit"]
+    assert lines == [
+        f"token {token_id}: submitted 1 jobs, job '1'",
+        f"token {token_id}: claimed job '1' as worker 'w'",
+        f"token {token_id}: completed job '1' epoch 1: done",
+    ]
+    secret = header["Authorization"].partition(".")[2]
+    assert secret not in caplog.text

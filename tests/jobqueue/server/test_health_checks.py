@@ -1,0 +1,123 @@
+"""Servers that do not answer are taken out, and come back when they do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headgate.jobqueue.server.addresses import is_refused
+from headgate.jobqueue.server.health_checks import HealthChecks, trouble_of
+from tests.jobqueue.server.conftest import Queue
+
+
+@asynccontextmanager
+async def _answering(answer: bytes, port: int = 0) -> AsyncIterator[int]:
+    """Listen, and answer everything with `answer`; empty: never answer."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if answer:
+            writer.write(answer)
+        else:
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", port)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def _http(status: int) -> bytes:
+    return b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status
+
+
+@pytest.fixture
+async def state(queue: Queue) -> Callable[[], object]:
+    async def read() -> tuple[str, str]:
+        (one,) = (await queue.http.get("/v1/resources")).json()["resources"]
+        return one["state"], one["note"]
+
+    return read
+
+
+@pytest.mark.parametrize("status", [200, 204, 401, 404])
+async def test_whoever_speaks_http_is_alive(status: int) -> None:
+    async with _answering(_http(status)) as port:
+        assert await trouble_of("127.0.0.1", port, 5) == ""
+        assert await trouble_of("localhost", port, 5) == ""
+
+
+async def test_what_is_wrong_is_said_in_a_few_words() -> None:
+    async with _answering(_http(503)) as port:
+        assert await trouble_of("127.0.0.1", port, 5) == "answers /healthz with status 503"
+    async with _answering(b"SSH-2.0\r\n") as port:
+        assert await trouble_of("127.0.0.1", port, 5) == "answers something else than HTTP"
+    async with _answering(b"x" * 10_000) as port:
+        assert await trouble_of("127.0.0.1", port, 5) == "answers something else than HTTP"
+    async with _answering(b"") as port:
+        assert await trouble_of("127.0.0.1", port, 0.05) == "no answer within 0.05 s"
+    assert (await trouble_of("127.0.0.1", port, 5)).startswith("cannot be reached (")
+    assert "link-local" in await trouble_of("169.254.169.254", 80, 5)
+
+
+async def test_three_failures_take_a_server_out_and_one_answer_brings_it_back(queue: Queue, state) -> None:
+    async with _answering(_http(200)) as port:
+        pass
+    await queue.register({"pool": "p", "host": "127.0.0.1", "port": port})
+    checks = HealthChecks(queue.app.state.service)
+    for _ in range(2):
+        await checks.check_all()
+    assert await state() == ("open", "")
+    await checks.check_all()
+    assert (await state())[0] == "down"
+    assert (await state())[1].startswith("health check: cannot be reached")
+    async with _answering(_http(200), port):
+        await checks.check_all()
+    assert await state() == ("open", "")
+
+
+async def test_an_answer_between_failures_begins_the_count_anew(queue: Queue, state) -> None:
+    async with _answering(_http(200)) as port:
+        pass
+    await queue.register({"pool": "p", "host": "127.0.0.1", "port": port})
+    checks = HealthChecks(queue.app.state.service)
+    for _ in range(2):
+        await checks.check_all()
+        await checks.check_all()
+        async with _answering(_http(200), port):
+            await checks.check_all()
+    assert await state() == ("open", "")
+
+
+async def test_what_an_operator_has_drained_stays_so(queue: Queue, state) -> None:
+    async with _answering(_http(200)) as port:
+        await queue.register({"pool": "p", "host": "127.0.0.1", "port": port})
+        await queue.post("/v1/resources/p/0/drain", {"reason": "by hand"})
+        await HealthChecks(queue.app.state.service).check_all()
+    checks = HealthChecks(queue.app.state.service)
+    for _ in range(4):
+        await checks.check_all()
+    assert await state() == ("draining", "by hand")
+
+
+@pytest.mark.parametrize(
+    ("host", "refused"),
+    [
+        ("169.254.1.1", True),
+        ("[fe80::1]", True),
+        ("[::ffff:169.254.169.254]", True),
+        ("0xa9fea9fe", True),
+        ("100.100.100.200", True),
+        ("Metadata.Google.Internal.", True),
+        ("224.0.0.1", True),
+        ("::", True),
+        ("10.0.0.7", False),
+        ("127.0.0.1", False),
+        ("server1.example.com", False),
+    ],
+)
+def test_addresses_are_told_apart_in_every_form(host: str, refused: bool) -> None:
+    assert is_refused(host) is refused

@@ -1,0 +1,122 @@
+"""What one client, or one token, can take of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.core import SystemClock
+from headgate.jobqueue.authority import Authority
+from headgate.jobqueue.server import RunningServer
+from headgate.jobqueue.server import protocol_httptools as protocol
+from headgate.jobqueue.token_rate import Rate
+from headgate.jobqueue.tokens import Scope
+from tests.jobqueue.server.conftest import JOB, Queue
+
+
+async def _opened(server: RunningServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = server.url.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def test_a_token_that_asks_too_often_is_told_when_to_ask_again(queue: Queue) -> None:
+    service = queue.app.state.service
+    service.authority = Authority(queue.tokens, rate=Rate(per_s=0.01, burst=2), monotonic=SystemClock().monotonic)
+    header = queue.token(Scope.CLAIM)
+    for _ in range(2):
+        assert (await queue.post("/v1/claims", {"worker": "w"}, headers=header)).status_code == 200
+    refused = await queue.post("/v1/claims", {"worker": "w"}, headers=header)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+    assert 90 <= int(refused.headers["retry-after"]) <= 100
+    seeds = await queue.http.get("/job", params={"worker": "w"}, headers=header)
+    assert (seeds.status_code, list(seeds.json())) == (429, ["detail"])
+    assert "retry-after" in seeds.headers
+    other = queue.token(Scope.CLAIM)
+    service.authority = Authority(queue.tokens, rate=Rate(per_s=0.01, burst=2))
+    assert (await queue.post("/v1/claims", {"worker": "w"}, headers=other)).status_code == 200
+
+
+async def test_a_token_may_hold_so_many_requests_open(queue: Queue) -> None:
+    queue.set(most_open_per_token=3)
+    header, other = queue.token(Scope.CLAIM), queue.token(Scope.CLAIM)
+    body = {"worker": "w", "wait_s": 60}
+    waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers=header)) for _ in range(3)]
+    while await queue.desk.do(lambda ledger, _: ledger.waiting_claims) < 3:
+        await asyncio.sleep(0)
+    refused = await queue.post("/v1/claims", body, headers=header)
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (429, "too_many_open", "1")
+    assert (await queue.post("/v1/claims", {"worker": "w"}, headers=other)).status_code == 200
+    assert (await queue.http.get("/job", params={"worker": "w"}, headers=header)).status_code == 429
+    queue.app.state.service.long_polls.close()
+    assert [answer.json() for answer in await asyncio.gather(*waiting)] == [{"jobs": []}] * 3
+    assert (await queue.post("/v1/claims", {"worker": "w"}, headers=header)).status_code == 200
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    yield
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nhost: x\r\nslow: "])
+async def test_a_head_that_does_not_come_ends_the_connection(impatient: None, live: RunningServer, sent: bytes) -> None:
+    reader, writer = await _opened(live)
+    writer.write(sent)
+    assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_a_slow_head_behind_a_good_request_ends_the_connection(impatient: None, live: RunningServer) -> None:
+    reader, writer = await _opened(live)
+    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"GET /health HT")
+    assert b"HTTP/1.1 408 " in await reader.read()
+    writer.close()
+
+
+async def test_a_long_poll_is_no_slow_head(impatient: None, live: RunningServer) -> None:
+    reader, writer = await _opened(live)
+    body = b'{"worker": "w", "wait_s": 0.4}'
+    head = b"POST /v1/claims HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def test_a_head_that_is_too_large_ends_the_connection(live: RunningServer) -> None:
+    reader, writer = await _opened(live)
+    writer.write(
+        b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 2000) for n in range(20))
+    )
+    assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+    writer.close()
+
+
+@pytest.mark.slow
+async def test_many_workers_can_wait_at_once(live: RunningServer) -> None:
+    wanted = 500
+    connections = [await _opened(live) for _ in range(wanted)]
+    for number, (_, writer) in enumerate(connections):
+        body = b'{"worker": "w%d", "wait_s": 100}' % number
+        head = b"POST /v1/claims HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+    desk = live.service.desk
+    while await desk.do(lambda ledger, _: ledger.waiting_claims) < wanted:
+        await asyncio.sleep(0.01)
+    specs = [{**JOB, "id": str(number), "pool": ""} for number in range(wanted)]
+    reader, writer = await _opened(live)
+    import json
+
+    body = json.dumps({"jobs": specs}).encode()
+    writer.write(
+        b"POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    )
+    writer.write(body)
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    heads = await asyncio.gather(*(one.readuntil(b'"state":"in_progress"') for one, _ in connections))
+    assert len(heads) == wanted
+    for _, one in [*connections, (reader, writer)]:
+        one.close()

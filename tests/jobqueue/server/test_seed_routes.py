@@ -1,0 +1,192 @@
+"""The seed's routes answer as the seed's server does, byte for byte where its workers look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from headgate.jobqueue.server.background import statistics_line
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+
+_TYPED = {**JOB, "resource_type": "team_a_1", "payload": {"team": "Team A", "task": "radio"}}
+
+
+@pytest.fixture
+async def seeded(queue: Queue) -> Queue:
+    queue.set(seed_acquire_wait_s=0.0)
+    await queue.register({**SERVER, "compatible_task": ["radio"], "gpu": "a100"})
+    await queue.submit(_TYPED)
+    return queue
+
+
+async def _get(queue: Queue, path: str) -> tuple[int, str]:
+    answer = await queue.http.get(path)
+    return answer.status_code, answer.text
+
+
+async def _post(queue: Queue, path: str) -> tuple[int, str]:
+    answer = await queue.http.post(path)
+    return answer.status_code, answer.text
+
+
+_OK = (200, '{"status":"ok"}')
+_TOOK = (
+    200,
+    '{"job":{"id":"17","payload":{"team":"Team A","task":"radio"},"resource_type":"team_a_1"}}',
+)
+_ACQUIRED = (
+    200,
+    '{"index":0,"resource":{"host":"server1.example.com","port":8080,"compatible_task":["radio"],"gpu":"a100"}}',
+)
+_NOT_ASSIGNED = '{"detail":"Job not assigned to worker"}'
+_SERVER = "/resource/team_a_1"
+
+
+async def test_a_whole_job_is_answered_as_by_the_seed(seeded: Queue) -> None:
+    assert await _get(seeded, "/job?worker=w") == _TOOK
+    assert await _get(seeded, "/job?worker=w") == (200, '{"job":null}')
+    assert await _post(seeded, "/job/17/heartbeat?worker=w") == _OK
+    assert await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17") == _ACQUIRED
+    assert await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17") == _ACQUIRED
+    assert await _post(seeded, f"{_SERVER}/heartbeat?worker=w&job_id=17&resource_idx=0") == _OK
+    assert await _post(seeded, "/heartbeat?worker=w") == (
+        200,
+        '{"status":"ok","jobs_heartbeated":1,"resources_heartbeated":{"team_a_1":1},"total_resources_heartbeated":1}',
+    )
+    assert await _post(seeded, "/done/17?worker=w") == _OK
+    assert await _post(seeded, "/done/17?worker=w") == (400, _NOT_ASSIGNED)
+    assert await _post(seeded, f"{_SERVER}/release?worker=w&job_id=17&resource_idx=0") == _OK
+    assert (await seeded.http.get("/v1/jobs/17")).json()["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/job/17/heartbeat?worker=stranger", (404, _NOT_ASSIGNED)),
+        ("/job/nix/heartbeat?worker=w", (404, _NOT_ASSIGNED)),
+        ("/done/17?worker=stranger", (400, _NOT_ASSIGNED)),
+        ("/done/nix?worker=w", (400, _NOT_ASSIGNED)),
+        ("/resource/nix/acquire?worker=w&job_id=17", (404, '{"detail":"Unknown resource type"}')),
+        (f"{_SERVER}/acquire?worker=stranger&job_id=17", (404, _NOT_ASSIGNED)),
+        (f"{_SERVER}/heartbeat?worker=w&job_id=17&resource_idx=0", (404, '{"detail":"Resource lease not found"}')),
+        (
+            f"{_SERVER}/release?worker=w&job_id=17&resource_idx=0",
+            (404, '{"detail":"Resource lease not found or mismatch"}'),
+        ),
+        (
+            "/heartbeat?worker=stranger",
+            (
+                200,
+                '{"status":"ok","jobs_heartbeated":0,"resources_heartbeated":{},"total_resources_heartbeated":0}',
+            ),
+        ),
+    ],
+)
+async def test_what_is_refused_is_refused_as_by_the_seed(seeded: Queue, path: str, expected: tuple[int, str]) -> None:
+    await _get(seeded, "/job?worker=w")
+    assert await _post(seeded, path) == expected
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{_SERVER}/release?worker=other&job_id=17&resource_idx=0",
+        f"{_SERVER}/release?worker=w&job_id=17&resource_idx=1",
+        f"{_SERVER}/release?worker=w&job_id=18&resource_idx=0",
+        "/resource/team_b_1/release?worker=w&job_id=17&resource_idx=0",
+    ],
+)
+async def test_a_release_must_name_worker_job_and_server(seeded: Queue, path: str) -> None:
+    await _get(seeded, "/job?worker=w")
+    await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17")
+    assert await _post(seeded, path) == (404, '{"detail":"Resource lease not found or mismatch"}')
+
+
+async def test_a_missing_parameter_is_told_in_the_form_of_fastapi(queue: Queue) -> None:
+    assert await _get(queue, "/job") == (
+        422,
+        '{"detail":[{"type":"missing","loc":["query","worker"],"msg":"Field required","input":null}]}',
+    )
+    assert await _post(queue, f"{_SERVER}/release?worker=w&job_id=17&resource_idx=x") == (
+        422,
+        '{"detail":[{"type":"int_parsing","loc":["query","resource_idx"],'
+        '"msg":"Input should be a valid integer, unable to parse string as an integer","input":"x"}]}',
+    )
+
+
+async def test_a_path_of_the_seed_that_is_none_has_errors_in_its_form(queue: Queue) -> None:
+    assert await _get(queue, "/job/17") == (404, '{"detail":"Not Found"}')
+    assert await _get(queue, "/done/17") == (405, '{"detail":"Method Not Allowed"}')
+
+
+async def test_without_a_free_server_acquire_is_429(seeded: Queue) -> None:
+    await seeded.submit({**_TYPED, "id": "18"})
+    for worker, job_id in (("one", 17), ("two", 18)):
+        await _get(seeded, f"/job?worker={worker}")
+        answer = await _post(seeded, f"{_SERVER}/acquire?worker={worker}&job_id={job_id}")
+    assert answer == (429, '{"detail":"No resources available"}')
+
+
+async def test_an_acquire_that_is_held_open_gets_the_server_when_it_is_free(seeded: Queue) -> None:
+    seeded.set(seed_acquire_wait_s=60.0)
+    await seeded.submit({**_TYPED, "id": "18"})
+    for worker in ("one", "two"):
+        await _get(seeded, f"/job?worker={worker}")
+    await _post(seeded, f"{_SERVER}/acquire?worker=one&job_id=17")
+    waiting = asyncio.create_task(_post(seeded, f"{_SERVER}/acquire?worker=two&job_id=18"))
+    while not await seeded.desk.do(lambda ledger, _: len(ledger.servers.lines)):
+        await asyncio.sleep(0)
+    await _post(seeded, "/done/17?worker=one")
+    assert not waiting.done()
+    await _post(seeded, f"{_SERVER}/release?worker=one&job_id=17&resource_idx=0")
+    assert await waiting == _ACQUIRED
+
+
+async def test_leases_of_the_seeds_workers_are_as_long_as_the_settings_say(seeded: Queue) -> None:
+    seeded.set(job_heartbeat_timeout_s=1234.0, resource_heartbeat_timeout_s=567.0)
+    await _get(seeded, "/job?worker=w")
+    await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17")
+
+    def leases(ledger: object, _: object) -> tuple[float, float]:
+        (job,) = ledger.running()  # type: ignore[attr-defined]
+        return job.lease_s, ledger.resources()["team_a/0"].lease_s  # type: ignore[attr-defined]
+
+    assert await seeded.desk.do(leases) == (1234.0, 567.0)
+
+
+async def test_jobs_that_need_no_server_are_not_for_the_seeds_workers(queue: Queue) -> None:
+    await queue.submit({"id": "1", "team": "a", "task": "t"})
+    assert await _get(queue, "/job?worker=w") == (200, '{"job":null}')
+
+
+async def test_the_log_says_what_the_seeds_log_says(seeded: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="headgate.jobqueue")
+    for method, path in (
+        ("GET", "/job?worker=w"),
+        ("POST", f"{_SERVER}/acquire?worker=w&job_id=17"),
+        ("POST", f"{_SERVER}/heartbeat?worker=w&job_id=17&resource_idx=0"),
+        ("POST", "/done/17?worker=w"),
+        ("POST", f"{_SERVER}/release?worker=w&job_id=17&resource_idx=0"),
+    ):
+        await seeded.http.request(method, path)
+    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "headgate.jobqueue"]
+    assert lines == [
+        ("INFO", "Job 17 assigned to w (attempt 1)"),
+        ("INFO", "Resource team_a_1[0] allocated to w for job 17"),
+        ("INFO", "Resource team_a_1[0] heartbeat to w for job 17"),
+        ("INFO", "Job 17 finished by w"),
+        ("WARNING", "Resource team_a_1[0] freed (released by worker)"),
+    ]
+
+
+async def test_the_line_of_statistics_has_the_seeds_fields(seeded: Queue) -> None:
+    await _get(seeded, "/job?worker=w")
+    await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17")
+    assert await seeded.desk.do(lambda ledger, _: statistics_line(ledger)) == (
+        "Jobs: 1 | Pending jobs: 0 | In progress: 1 | Finished jobs: 0 | Dead jobs: 0 | Resource pools: 1 | "
+        "Resource counts: {'team_a': 1} | "
+        "Resource utilization by resource type: {'team_a': '1/1 (100.0%)'} | "
+        "In-progress jobs per resource type: Counter({'team_a_1': 1})"
+    )
