@@ -100,6 +100,10 @@ class QueueSite:
         with self.client as client:
             client.register([ResourceSpec(pool, "127.0.0.1", 9_000 + n, **fields) for n in range(servers)])
 
+    def withdraw(self, job_id: str) -> None:
+        with self.client as client:
+            client.withdraw(job_id)
+
     def job(self, job_id: str) -> Any:
         with self.client as client:
             return client.job(job_id)

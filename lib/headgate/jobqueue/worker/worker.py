@@ -107,11 +107,7 @@ class Worker:
                 self._unhandle()
             for beat in self._beats:
                 beat.cancel()
-            is_cancelled = isinstance(error, asyncio.CancelledError)
-            # Anything but a cancellation passes as it is; the group would wrap it.
-            await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
-        if self._is_terminated and is_cancelled:
-            raise SystemExit(TERMINATED)
+            await self._left(kind, error, trace)
 
     async def jobs(
         self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
@@ -199,6 +195,19 @@ class Worker:
             _log.info("Job %s claimed (attempt %d, epoch %d)", job.id, job.attempt, job.epoch)
             return job
         return None
+
+    async def _left(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the group of the heart's tasks; a cancellation by SIGTERM becomes the end of the process."""
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        try:
+            # Anything but a cancellation passes as it is; the group would wrap it.
+            await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
+        except asyncio.CancelledError:
+            if self._is_terminated:
+                raise SystemExit(TERMINATED) from None
+            raise
 
     def _handle_termination(self) -> None:
         if threading.current_thread() is not threading.main_thread():
