@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -69,6 +70,15 @@ class Queue:
         """Claim one job and return its lease, as bodies name it."""
         (one,) = await self.claim(worker, **more)
         return {"lease_id": one["lease"]["lease_id"], "epoch": one["lease"]["epoch"]}
+
+
+async def in_line(desk: Desk, *, claims: int = 0, servers: int = 0) -> None:
+    """Return once exactly so many claims and reservations stand in line; the desk tells nobody when that changes."""
+    while True:
+        now = await desk.do(lambda ledger, _: (ledger.waiting_claims, len(ledger.servers.lines)))
+        if now == (claims, servers):
+            return
+        await asyncio.sleep(0)
 
 
 def bearer(text: Secret) -> dict[str, str]:

@@ -96,7 +96,7 @@ async def test_every_route_of_v1_goes_through_an_endpoint_that_asks_for_its_scop
             assert isinstance(route.app, Endpoint)
 
 
-@pytest.mark.parametrize(("key", "scope"), GUARDED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("key", "scope"), GUARDED, ids=str)
 async def test_without_a_good_token_nothing_is_answered(queue: Queue, key: tuple[str, str], scope: Scope) -> None:
     queue.token(Scope.ADMIN)  # from now on, tokens are needed
     for headers in ({}, {"Authorization": "Bearer nonsense"}, {"Authorization": f"Bearer hgq_{'0' * 12}.{'x' * 43}"}):
@@ -105,7 +105,7 @@ async def test_without_a_good_token_nothing_is_answered(queue: Queue, key: tuple
         assert "Bearer" in answer.headers["www-authenticate"]
 
 
-@pytest.mark.parametrize(("key", "scope"), GUARDED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("key", "scope"), GUARDED, ids=str)
 async def test_each_route_opens_to_its_own_scope_and_to_no_other(
     queue: Queue, key: tuple[str, str], scope: Scope
 ) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from headgate.jobqueue.server import RunningServer
-from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _A = {"id": "1", "team": "a", "task": "t"}
 _STRANGER = {"lease_id": "ab" * 16, "epoch": 1}
@@ -99,8 +99,7 @@ async def test_giving_back_blames_nobody(queue: Queue) -> None:
 
 async def test_a_waiting_claim_is_served_when_a_job_comes(queue: Queue) -> None:
     waiting = asyncio.create_task(queue.claim("patient", wait_s=60))
-    while not await queue.desk.do(lambda ledger, _: ledger.waiting_claims):
-        await asyncio.sleep(0)
+    await in_line(queue.desk, claims=1)
     await queue.submit(_A)
     assert [one["job"]["id"] for one in await waiting] == ["1"]
 
@@ -114,12 +113,10 @@ async def test_a_worker_that_hangs_up_leaves_the_line(live: RunningServer) -> No
     desk = live.service.desk
     async with httpx.AsyncClient(base_url=live.url) as http:
         waiting = asyncio.create_task(http.post("/v1/claims", json={"worker": "w", "wait_s": 300}))
-        while not await desk.do(lambda ledger, _: ledger.waiting_claims):
-            await asyncio.sleep(0.01)
+        await in_line(desk, claims=1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-    while await desk.do(lambda ledger, _: ledger.waiting_claims):
-        await asyncio.sleep(0.01)
+    await in_line(desk)
     async with httpx.AsyncClient(base_url=live.url) as http:
         await http.post("/v1/jobs", json={"jobs": [_A]})
         assert (await http.get("/v1/jobs/1")).json()["state"] == "pending"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.jobqueue.tokens import Scope
-from tests.jobqueue.server.conftest import JOB, Queue
+from tests.jobqueue.server.conftest import JOB, Queue, in_line
 
 _KEY = {"Idempotency-Key": "7c9e6679"}
 _A = {"id": "1", "team": "a", "task": "t"}
@@ -33,8 +33,7 @@ async def test_a_claim_sent_again_hands_out_nothing_more(queue: Queue) -> None:
 async def test_a_claim_that_waited_is_answered_again_too(queue: Queue) -> None:
     body = {"worker": "w", "wait_s": 60}
     waiting = asyncio.create_task(queue.post("/v1/claims", body, headers=_KEY))
-    while not await queue.desk.do(lambda ledger, _: ledger.waiting_claims):
-        await asyncio.sleep(0)
+    await in_line(queue.desk, claims=1)
     await queue.submit(_A, {**_A, "id": "2"})
     first = await waiting
     again = await queue.post("/v1/claims", body, headers=_KEY)
@@ -44,8 +43,7 @@ async def test_a_claim_that_waited_is_answered_again_too(queue: Queue) -> None:
 async def test_the_same_claim_twice_in_line_is_served_once(queue: Queue) -> None:
     body = {"worker": "w", "wait_s": 60}
     waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers=_KEY)) for _ in range(2)]
-    while await queue.desk.do(lambda ledger, _: ledger.waiting_claims) < 2:
-        await asyncio.sleep(0)
+    await in_line(queue.desk, claims=2)
     await queue.submit(_A, {**_A, "id": "2"})
     first, second = await asyncio.gather(*waiting)
     assert first.content == second.content

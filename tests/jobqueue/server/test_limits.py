@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import json
 
 import pytest
 
@@ -13,7 +13,7 @@ from headgate.jobqueue.server import RunningServer
 from headgate.jobqueue.server import protocol_httptools as protocol
 from headgate.jobqueue.token_rate import Rate
 from headgate.jobqueue.tokens import Scope
-from tests.jobqueue.server.conftest import JOB, Queue
+from tests.jobqueue.server.conftest import JOB, Queue, in_line
 
 
 async def _opened(server: RunningServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -43,8 +43,7 @@ async def test_a_token_may_hold_so_many_requests_open(queue: Queue) -> None:
     header, other = queue.token(Scope.CLAIM), queue.token(Scope.CLAIM)
     body = {"worker": "w", "wait_s": 60}
     waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers=header)) for _ in range(3)]
-    while await queue.desk.do(lambda ledger, _: ledger.waiting_claims) < 3:
-        await asyncio.sleep(0)
+    await in_line(queue.desk, claims=3)
     refused = await queue.post("/v1/claims", body, headers=header)
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (429, "too_many_open", "1")
     assert (await queue.post("/v1/claims", {"worker": "w"}, headers=other)).status_code == 200
@@ -55,9 +54,8 @@ async def test_a_token_may_hold_so_many_requests_open(queue: Queue) -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_S", 0.1)
-    yield
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nhost: x\r\nslow: "])
@@ -79,9 +77,7 @@ async def test_a_slow_head_behind_a_good_request_ends_the_connection(impatient: 
 
 async def test_a_long_poll_is_no_slow_head(impatient: None, live: RunningServer) -> None:
     reader, writer = await _opened(live)
-    body = b'{"worker": "w", "wait_s": 0.4}'
-    head = b"POST /v1/claims HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    writer.write(head % len(body) + body)
+    writer.write(_message(b"/v1/claims", {"worker": "w", "wait_s": 0.4}))
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
     writer.close()
 
@@ -95,28 +91,22 @@ async def test_a_head_that_is_too_large_ends_the_connection(live: RunningServer)
     writer.close()
 
 
+def _message(path: bytes, body: object) -> bytes:
+    text = json.dumps(body).encode()
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % (path, len(text)) + text
+
+
 @pytest.mark.slow
 async def test_many_workers_can_wait_at_once(live: RunningServer) -> None:
     wanted = 500
-    connections = [await _opened(live) for _ in range(wanted)]
-    for number, (_, writer) in enumerate(connections):
-        body = b'{"worker": "w%d", "wait_s": 100}' % number
-        head = b"POST /v1/claims HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        writer.write(head % len(body) + body)
-    desk = live.service.desk
-    while await desk.do(lambda ledger, _: ledger.waiting_claims) < wanted:
-        await asyncio.sleep(0.01)
-    specs = [{**JOB, "id": str(number), "pool": ""} for number in range(wanted)]
-    reader, writer = await _opened(live)
-    import json
-
-    body = json.dumps({"jobs": specs}).encode()
-    writer.write(
-        b"POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-    )
-    writer.write(body)
+    connections = [await _opened(live) for _ in range(wanted + 1)]
+    (reader, writer), *waiting = connections
+    for number, (_, one) in enumerate(waiting):
+        one.write(_message(b"/v1/claims", {"worker": f"w{number}", "wait_s": 100}))
+    await in_line(live.service.desk, claims=wanted)
+    writer.write(_message(b"/v1/jobs", {"jobs": [{**JOB, "id": str(number), "pool": ""} for number in range(wanted)]}))
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
-    heads = await asyncio.gather(*(one.readuntil(b'"state":"in_progress"') for one, _ in connections))
-    assert len(heads) == wanted
-    for _, one in [*connections, (reader, writer)]:
+    await asyncio.gather(*(one.readuntil(b'"state":"in_progress"') for one, _ in waiting))
+    for _, one in connections:
         one.close()

@@ -13,7 +13,7 @@ import pytest
 from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
 from headgate.jobqueue.token_stores import open_tokens
 from headgate.jobqueue.tokens import Scope, new_token
-from tests.jobqueue.server.conftest import JOB, SERVER, bearer
+from tests.jobqueue.server.conftest import JOB, SERVER, bearer, in_line
 from tests.jobqueue.server.old_worker import OldWorker
 
 _JOBS = 12
@@ -102,9 +102,7 @@ async def test_an_old_worker_that_hangs_up_while_it_waits_leaves_the_line(live: 
         for named in held[:2]:
             assert (await http.post("/resource/team_a_1/acquire", params=named)).status_code == 200
         waiting = asyncio.create_task(http.post("/resource/team_a_1/acquire", params=held[2]))
-        while not await desk.do(lambda ledger, _: len(ledger.servers.lines)):
-            await asyncio.sleep(0.01)
+        await in_line(desk, servers=1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        while await desk.do(lambda ledger, _: len(ledger.servers.lines)):
-            await asyncio.sleep(0.01)
+        await in_line(desk)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 
 async def _two_claims(queue: Queue) -> tuple[dict[str, object], dict[str, object]]:
@@ -35,8 +35,7 @@ async def test_a_released_server_goes_to_whoever_waits(queue: Queue) -> None:
     first, second = await _two_claims(queue)
     held = (await queue.post("/v1/reservations", first)).json()["reservation"]
     waiting = asyncio.create_task(queue.post("/v1/reservations", {**second, "wait_s": 60}))
-    while not await queue.desk.do(lambda ledger, _: len(ledger.servers.lines)):
-        await asyncio.sleep(0)
+    await in_line(queue.desk, servers=1)
     named = {key: held[key] for key in ("resource_id", "lease_id", "epoch")}
     assert (await queue.post("/v1/reservations/release", named)).json() == {"released": True}
     assert (await waiting).json()["reservation"]["epoch"] == 2

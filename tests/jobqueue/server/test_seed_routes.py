@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from headgate.jobqueue.server.background import statistics_line
-from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _TYPED = {**JOB, "resource_type": "team_a_1", "payload": {"team": "Team A", "task": "radio"}}
 
@@ -111,8 +111,10 @@ async def test_a_missing_parameter_is_told_in_the_form_of_fastapi(queue: Queue) 
     )
     assert await _post(queue, f"{_SERVER}/release?worker=w&job_id=17&resource_idx=x") == (
         422,
-        '{"detail":[{"type":"int_parsing","loc":["query","resource_idx"],'
-        '"msg":"Input should be a valid integer, unable to parse string as an integer","input":"x"}]}',
+        (
+            '{"detail":[{"type":"int_parsing","loc":["query","resource_idx"],'
+            '"msg":"Input should be a valid integer, unable to parse string as an integer","input":"x"}]}'
+        ),
     )
 
 
@@ -136,8 +138,7 @@ async def test_an_acquire_that_is_held_open_gets_the_server_when_it_is_free(seed
         await _get(seeded, f"/job?worker={worker}")
     await _post(seeded, f"{_SERVER}/acquire?worker=one&job_id=17")
     waiting = asyncio.create_task(_post(seeded, f"{_SERVER}/acquire?worker=two&job_id=18"))
-    while not await seeded.desk.do(lambda ledger, _: len(ledger.servers.lines)):
-        await asyncio.sleep(0)
+    await in_line(seeded.desk, servers=1)
     await _post(seeded, "/done/17?worker=one")
     assert not waiting.done()
     await _post(seeded, f"{_SERVER}/release?worker=one&job_id=17&resource_idx=0")

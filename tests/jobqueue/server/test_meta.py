@@ -1,0 +1,85 @@
+"""Health, figures, the description and the page."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+
+
+async def _figures(queue: Queue) -> dict[tuple[str, ...], float]:
+    text = (await queue.http.get("/metrics")).text
+    return {
+        (sample.name.removeprefix("headgate_jobqueue_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_health_counts_jobs(queue: Queue) -> None:
+    await queue.submit(JOB)
+    told = (await queue.http.get("/health")).json()
+    assert (told["status"], told["database"]) == ("healthy", "open")
+    assert told["jobs"] == {"pending": 1, "in_progress": 0, "done": 0, "dead": 0}
+    assert told["uptime_s"] >= 0
+
+
+async def test_figures_say_what_was_done(queue: Queue) -> None:
+    await queue.register(SERVER, {**SERVER, "port": 8081})
+    await queue.submit(JOB, {**JOB, "id": "18"})
+    lease = await queue.claimed()
+    await queue.post("/v1/reservations", {"job_id": "17", **lease})
+    await queue.post("/v1/jobs/17/complete", {**lease, "epoch": 5})
+    busy = await _figures(queue)
+    assert busy["jobs", "in_progress"] == busy["jobs", "pending"] == 1
+    assert (busy["servers", "team_a", "busy"], busy["servers", "team_a", "free"]) == (1, 1)
+    await queue.post("/v1/jobs/17/complete", lease)
+    figures = await _figures(queue)
+    assert figures["claims_total",] == 1
+    assert (figures["ended_claims_total", "done"], figures["ended_claims_total", "stale"]) == (1, 1)
+    assert figures["reservations_total",] == 1
+    assert figures["reservation_wait_seconds_count",] == 1
+    assert figures["request_seconds_count", "POST /v1/claims", "200"] == 1
+    assert figures["request_seconds_count", "POST /v1/jobs/{job_id}/complete", "409"] == 1
+    assert figures["commits_total",] >= 5
+    assert figures["desk_depth",] == 0
+
+
+async def test_the_description_says_what_each_route_takes_and_answers(queue: Queue) -> None:
+    document = (await queue.http.get("/openapi.json")).json()
+    claim = document["paths"]["/v1/claims"]["post"]
+    assert claim["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ClaimIn"}
+    assert claim["responses"]["200"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/ClaimOut"
+    }
+    assert {"401", "403", "408", "413", "415", "422", "429", "500", "503"} <= set(claim["responses"])
+    assert claim["operationId"] == "post_claim"
+    assert "/resource/{resource_type}/acquire" in document["paths"]
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    ids = [one["operationId"] for one in operations]
+    assert len(ids) == len(set(ids)) == 34
+    assert all(one["tags"] and one["summary"] for one in operations)
+
+
+async def test_the_examples_of_the_description_are_taken(queue: Queue) -> None:
+    document = (await queue.http.get("/openapi.json")).json()
+    for path, methods in document["paths"].items():
+        content = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        if content:
+            url = path.replace("{job_id}", "17").replace("{pool}", "team_a").replace("{index}", "0")
+            answer = await queue.post(
+                url, {**content["example"], **({"wait_s": 0} if "wait_s" in content["example"] else {})}
+            )
+            assert answer.status_code in {200, 404, 409}, (path, answer.text)
+
+
+async def test_the_page_shows_the_queue_and_needs_nothing_else(queue: Queue) -> None:
+    await queue.register(SERVER)
+    await queue.submit({**JOB, "team": "<script>alert(1)</script>"})
+    await queue.post("/v1/jobs/17/withdraw", {"reason": "a <b>mistake</b>"})
+    answer = await queue.http.get("/")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "server1.example.com" in answer.text
+    assert "&lt;script&gt;" in answer.text
+    assert "<script" not in answer.text
