@@ -42,7 +42,8 @@ class MemoryStore:
     def load(self) -> Snapshot:
         """Return what a ledger starts from."""
         self._check_owned()
-        return self._rows.snapshot()
+        with self._rows.lock:
+            return self._rows.snapshot()
 
     def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
         """Return those of the jobs that exist, by id."""
