@@ -4,6 +4,7 @@
 """
 
 from blocks.admission_limits import AdmissionLimits, EndpointLimit
+from blocks.jobqueue_server import JobQueueServer
 from blocks.model_endpoint import ModelEndpoint
 from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
 from blocks.report_store import PublishedReport, ReportStore
@@ -13,6 +14,7 @@ __all__ = [
     "AdmissionLimits",
     "BlockRoster",
     "EndpointLimit",
+    "JobQueueServer",
     "ModelEndpoint",
     "ModelRoster",
     "PublishedReport",

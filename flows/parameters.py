@@ -39,3 +39,15 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 Settings = dict[str, Any]
 """Any setting of `headgate.config.Settings` by its name."""
+
+Path = Annotated[str, Field(min_length=1)]
+"""A file or folder on the worker."""
+
+Top = Annotated[int, Field(ge=1, le=10_000)]
+"""Submissions of each track."""
+
+LocalWorkers = Annotated[int, Field(ge=0, le=10_000)]
+"""Jobs of a queue that a flow run works on itself at a time."""
+
+Reserve = Literal["ask", "before", "never"]
+"""When a job's command gets its policy server."""

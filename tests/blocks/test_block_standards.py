@@ -23,7 +23,7 @@ MODELS = [
 
 
 def test_all_blocks_are_found() -> None:
-    names = ["AdmissionLimits", "ModelEndpoint", "ModelRoster", "ReportStore", "SampleStore"]
+    names = ["AdmissionLimits", "JobQueueServer", "ModelEndpoint", "ModelRoster", "ReportStore", "SampleStore"]
     assert [block.__name__ for block in BLOCKS] == names
 
 
@@ -69,7 +69,7 @@ def test_no_field_hides_a_secret_where_the_api_would_show_it(block: type[Block])
         # Prefect masks a SecretStr of its own, and returns those inside of a dict or of blocks in a list as they are.
         assert "dict[str, pydantic.types.SecretStr]" not in annotation, name
         assert not re.search(
-            r"(list|dict|tuple)\[.*blocks\.\w+\.(ModelEndpoint|SampleStore|ReportStore)", annotation
+            r"(list|dict|tuple)\[.*blocks\.\w+\.(ModelEndpoint|SampleStore|ReportStore|JobQueueServer)", annotation
         ), name
         if re.search(r"key|secret|token|password", name):
             assert field.annotation is SecretStr, name

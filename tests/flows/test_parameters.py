@@ -7,10 +7,21 @@ from prefect import Flow
 
 from flows.benchmark import benchmark
 from flows.evaluation import evaluate
+from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
 from flows.sampling import keep_sampling, sample_environment
 from flows.upkeep import compact_samples, report
 
-FLOWS = [sample_environment, keep_sampling, evaluate, report, compact_samples, benchmark]
+FLOWS = [
+    sample_environment,
+    keep_sampling,
+    evaluate,
+    generate_jobs,
+    drain_jobqueue,
+    requeue_dead_jobs,
+    report,
+    compact_samples,
+    benchmark,
+]
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
@@ -36,6 +47,9 @@ def test_flows_have_the_names_of_the_documentation() -> None:
         "sample-environment",
         "keep-sampling",
         "evaluate",
+        "generate-jobs",
+        "drain-jobqueue",
+        "requeue-dead-jobs",
         "report",
         "compact-samples",
         "benchmark",

@@ -40,7 +40,6 @@ class DrainRules:
         batch_size: samples that are stored at once without waiting so long.
         duration_s: end after so long even if jobs remain; None for as long as it takes.
         store_patience_s: at the end, how long a store that fails is tried again.
-        is_endless: go on when no job is left: more may be submitted.
     """
 
     poll_s: float = 5.0
@@ -48,7 +47,6 @@ class DrainRules:
     batch_size: int = 300
     duration_s: float | None = None
     store_patience_s: float = 120.0
-    is_endless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ class _Drain:
         began = self._clock.monotonic()
         while True:
             looked = await _unless(self._stop, self._look())
-            if looked and self.is_drained and not self._rules.is_endless:
+            if looked and self.is_drained:
                 return "no job is left"
             if self._stop.is_set():
                 return "stopped by request"

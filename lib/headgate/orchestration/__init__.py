@@ -24,6 +24,9 @@ if TYPE_CHECKING:
         read_deployment_file,
     )
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
+    from headgate.orchestration.jobqueue_draining import DrainOrder, run_drain
+    from headgate.orchestration.jobqueue_generating import GenerationOrder, run_generation
+    from headgate.orchestration.jobqueue_requeueing import RequeueOrder, run_requeueing
     from headgate.orchestration.judging import JudgingOrder, run_judging
     from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.limit_choices import FILE_SUFFIXES, limits_of, require_api, shared_slots
@@ -48,10 +51,13 @@ __all__ = [
     "DemoChoices",
     "Deployment",
     "DeploymentFile",
+    "DrainOrder",
+    "GenerationOrder",
     "JudgingOrder",
     "LimitReport",
     "PrivateServer",
     "RequestCost",
+    "RequeueOrder",
     "SamplingOrder",
     "Schedule",
     "SlotBroker",
@@ -80,9 +86,12 @@ __all__ = [
     "run_benchmark",
     "run_compaction",
     "run_demo",
+    "run_drain",
     "run_evaluation",
+    "run_generation",
     "run_judging",
     "run_report",
+    "run_requeueing",
     "run_sampling",
     "settings_of",
     "shared_slots",
@@ -101,6 +110,9 @@ _WHERE: Final = {
     "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
+    "jobqueue_draining": ("DrainOrder", "run_drain"),
+    "jobqueue_generating": ("GenerationOrder", "run_generation"),
+    "jobqueue_requeueing": ("RequeueOrder", "run_requeueing"),
     "judging": ("JudgingOrder", "run_judging"),
     "leftovers": ("clear_leftovers",),
     "limit_choices": ("FILE_SUFFIXES", "limits_of", "require_api", "shared_slots"),

@@ -135,10 +135,11 @@ class CampaignArtifacts:
             created = acreate_table_artifact(rows, key=self._scores_key, description=sentence)
             self._scores = await self._outage.guarded(created)
         else:
-            await self._outage.guarded(_update(self._scores, rows, sentence))
+            await self._outage.guarded(update_table(self._scores, rows, sentence))
 
 
-async def _update(artifact: UUID, rows: list[dict[str, str]], description: str) -> None:
+async def update_table(artifact: UUID, rows: list[dict[str, str]], description: str) -> None:
+    """Replace the rows and the description of a table that was published."""
     async with get_client() as client:
         await client.update_artifact(artifact, ArtifactUpdate(data=json.dumps(rows), description=description))
 

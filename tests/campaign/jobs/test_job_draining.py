@@ -147,12 +147,6 @@ async def test_a_drain_ends_when_its_time_is_over(store: SampleStore) -> None:
     assert (result.is_drained, result.stopped_by, clock.now) == (False, "its time is over", 12.0)
 
 
-async def test_an_endless_drain_waits_for_more_jobs(store: SampleStore) -> None:
-    queue, clock = Queue(), Clock()
-    result = await _drain(queue, store, clock, is_endless=True, duration_s=20.0)
-    assert (result.is_drained, clock.now) == (True, 20.0)
-
-
 async def test_a_store_that_is_away_for_a_while_costs_nothing(
     store: SampleStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,134 @@
+"""The job queue: jobs generated, results collected until none is left, dead jobs tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate import orchestration
+from headgate.jobqueue.generator import Rules
+
+
+@flow(name="generate-jobs", flow_run_name="generate jobs from {submissions_dir}")
+async def generate_jobs(
+    submissions_dir: p.Path = "challenge_submissions",
+    test_instances_dir: p.Path = "test_instances",
+    resources_raw_file: p.Path = "resources-raw.json",
+    results_dir: str = "",
+    top: p.Top = 5,
+    all_tasks_teams: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
+    unserved_too: bool = False,
+    seed_groups: bool = False,
+    jobqueue: p.Block = "",
+    send: bool = True,
+    output_dir: str = "",
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Generate a job for each team, task and test instance that has no result, and send them to a job queue.
+
+    What is in the queue already is left alone, so a run can be repeated.
+
+    Args:
+        submissions_dir: Folder of submissions, on the worker.
+        test_instances_dir: Folder of test instances, one folder per task.
+        resources_raw_file: Policy servers of each team, by its slug.
+        results_dir: Folder of results; instances that have one are left out. Empty: none are.
+        top: Submissions of each track that are evaluated.
+        all_tasks_teams: Teams, by slug, that are evaluated on tasks without a score, too.
+        unserved_too: Also jobs that none of the team's policy servers takes yet.
+        seed_groups: Bind each job to a group of equal servers, as files for a server of seed 003 have it.
+        jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        send: Send jobs and policy servers to the job queue.
+        output_dir: Folder for jobs.json and resources.json. Empty: no files are written.
+        dry_run: Say what would be generated, and send and write nothing.
+
+    Returns:
+        Counts of jobs generated, left out, new in the queue, and waiting for a policy server.
+    """
+    order = orchestration.GenerationOrder(
+        submissions_dir=submissions_dir,
+        instances_dir=test_instances_dir,
+        resources_file=resources_raw_file,
+        results_dir=results_dir,
+        rules=Rules(top, frozenset(all_tasks_teams), seed_groups=seed_groups, unserved_too=unserved_too),
+        jobqueue=jobqueue,
+        is_sent=send,
+        output_dir=output_dir,
+        is_dry=dry_run,
+    )
+    return await orchestration.run_generation(order)
+
+
+@flow(name="drain-jobqueue", flow_run_name="drain job queue, campaign {campaign}")
+async def drain_jobqueue(
+    jobqueue: p.Block = "",
+    store: p.Block = "",
+    campaign: p.Name = "jobqueue",
+    score_field: p.Name = "q_score",
+    hours: p.Hours | None = None,
+    poll_s: p.Seconds = 5.0,
+    workers: p.LocalWorkers = 0,
+    command: list[str] = [],  # noqa: B006 - the form shows it; never changed
+    reserve: p.Reserve = "ask",
+    fail_on_dead: bool = True,
+    settings: p.Settings = {},  # noqa: B006
+) -> dict[str, Any]:
+    """Collect the results of a job queue as samples until no job is pending or in progress.
+
+    Each result is stored once, whatever ends a run: the next one goes on where it was. A cancelled run stores what it
+    has, and its own workers give their jobs back.
+
+    Args:
+        jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        campaign: What the samples are counted under; another name stores everything anew.
+        score_field: Field of a result that is its score, in [0, 1]; dots lead into objects.
+        hours: End after so long even if jobs remain. Empty: when no job is pending or in progress.
+        poll_s: Seconds between two looks at the queue.
+        workers: Jobs that this run works on itself at a time. 0: others do, such as a SLURM array.
+        command: What its workers run for each job, e.g. ["headgate", "jobqueue", "evaluate"].
+        reserve: When such a command gets its policy server, where a job needs one.
+        fail_on_dead: Dead jobs make the run Failed.
+        settings: Any further setting by its name, e.g. {"batch_size": 100}.
+
+    Returns:
+        Counts of jobs done, dead and left, and of samples stored.
+    """
+    order = orchestration.DrainOrder(
+        jobqueue=jobqueue,
+        store=store,
+        campaign=campaign,
+        score_field=score_field,
+        duration_s=None if hours is None else hours * 3_600.0,
+        poll_s=poll_s,
+        workers=workers,
+        command=tuple(command),
+        reserve=reserve,
+        fail_on_dead=fail_on_dead,
+        settings=settings,
+    )
+    return await orchestration.run_drain(order)
+
+
+@flow(name="requeue-dead-jobs", flow_run_name="requeue dead jobs")
+async def requeue_dead_jobs(
+    jobqueue: p.Block = "", team: str = "", task: str = "", error_contains: str = "", dry_run: bool = False
+) -> dict[str, Any]:
+    """Give dead jobs all their attempts again: all of them, or those of a team, a task or an error.
+
+    Args:
+        jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        team: Only jobs of this team. Empty: of all teams.
+        task: Only jobs of this task. Empty: of all tasks.
+        error_contains: Only jobs whose last error has this in it. Empty: whatever it was.
+        dry_run: Say which they are, and leave them dead.
+
+    Returns:
+        How many match, and the ids of those that wait again.
+    """
+    order = orchestration.RequeueOrder(
+        jobqueue=jobqueue, team=team, task=task, error_contains=error_contains, is_dry=dry_run
+    )
+    return await orchestration.run_requeueing(order)
