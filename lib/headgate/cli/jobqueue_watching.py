@@ -1,0 +1,288 @@
+"""`headgate jobqueue status|jobs|show|dead|requeue|withdraw|resources|drain|open|remove`: looking and steering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+from pydantic import BaseModel, ValidationError
+
+from headgate.cli.jobqueue_status import show_status, watch_status
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut
+from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
+from headgate.telemetry import safe_text
+
+_PATIENCE: Final = RetryPolicy(patience_s=5.0)
+"""Whoever types a command would rather be told soon that the server is not there."""
+
+_ERROR_CHARS: Final = 120
+
+Url = Annotated[
+    str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
+]
+_Jobs = Annotated[tuple[str, ...], Parameter(help="Ids of jobs.")]
+_Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `headgate jobqueue resources` shows it.")]
+_Reason = Annotated[str, Parameter(help="Why, for the record.")]
+_Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
+_Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
+_Limit = Annotated[int, Parameter(help="At most so many; 0 for all.")]
+
+
+def status(
+    *,
+    url: Url = None,
+    watch: Annotated[bool, Parameter(negative="", help="Show it anew every two seconds, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show jobs by state, teams by tasks, and pools of policy servers."""
+    if watch and as_json:
+        raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
+    with _client(url) as client:
+        if watch:
+            watch_status(client)
+        else:
+            show_status(client.statistics(), as_json=as_json)
+    return 0
+
+
+def jobs(
+    *,
+    state: Annotated[JobState | None, Parameter(help="Only jobs in this state.")] = None,
+    team: _Team = None,
+    task: _Task = None,
+    pool: Annotated[str | None, Parameter(help="Only jobs of this pool.")] = None,
+    limit: _Limit = 100,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """List jobs, in the order of their submission."""
+    with _client(url) as client:
+        found = _first(client.all_jobs(state=state, team=team, task=task, pool=pool), limit)
+    if as_json:
+        print_json([_document(job) for job in found])
+        return 0
+    columns = ("job", "state", "team", "task", "instance", "pool", "attempts", "failures", "worker", "since")
+    rows = [
+        (j.id, j.state, j.team, j.task, j.instance, j.pool, j.epoch, j.failures, j.worker or None, _since(j))
+        for j in found
+    ]
+    print_table(f"{len(found)} jobs{_perhaps_more(found, limit)}", columns, rows, right=(6, 7))
+    return 0
+
+
+def show(
+    job: Annotated[str, Parameter(help="Id of the job.")], *, url: Url = None, as_json: AsJson = False
+) -> int:  # fmt: skip
+    """Show one job: what was submitted, where it stands, and everything that happened to it."""
+    with _client(url) as client:
+        found, happened = client.job(job), client.job_history(job).entries
+    if as_json:
+        print_json({**_document(found), "history": [_document(entry) for entry in happened]})
+        return 0
+    print_table(f"job {found.id}", ("field", "value"), [(k, v) for k, v in _fields(found) if v not in ("", None)])
+    columns = ("when", "what", "claim", "worker", "server", "note")
+    print_table(f"{len(happened)} entries", columns, [_entry_row(entry) for entry in happened], right=(2,))
+    return 0
+
+
+def dead(
+    *, team: _Team = None, task: _Task = None, limit: _Limit = 100, url: Url = None, as_json: AsJson = False
+) -> int:  # fmt: skip
+    """List dead jobs with their last error; `requeue` gives them all their attempts again."""
+    with _client(url) as client:
+        found = _first(client.all_jobs(dead=True, team=team, task=task), limit)
+    if as_json:
+        print_json([_document(job) for job in found])
+        return 0
+    rows = [(j.id, j.team, j.task, j.instance, j.failures, _when(j.finished_at), _short(j.last_error)) for j in found]
+    columns = ("job", "team", "task", "instance", "failures", "died", "last error")
+    print_table(f"{len(found)} dead jobs{_perhaps_more(found, limit)}", columns, rows, right=(4,))
+    return 0
+
+
+def requeue(
+    *job_ids: Annotated[str, Parameter(help="Ids of dead jobs.")],
+    team: _Team = None,
+    task: _Task = None,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="All dead jobs.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Give dead jobs all their attempts again: those named, or those of a team or task, or all."""
+    if not (job_ids or team or task or every):
+        raise InvalidInputError("no job is named", next_step="Name jobs, --team, --task, or --all.")
+    try:
+        request = RequeueIn(job_ids=list(job_ids) or None, team=team, task=task)
+    except ValidationError as error:
+        raise InvalidInputError(f"a name cannot be one of the queue's: {error.errors()[0]['msg']}") from None
+    with _client(url) as client:
+        answer = client.requeue(request)
+    if as_json:
+        print_json(_document(answer))
+    else:
+        _say(f"{len(answer.requeued)} jobs wait again")
+    return 0
+
+
+def withdraw(
+    *job_ids: Annotated[str, Parameter(help="Ids of jobs that wait or run.")],
+    reason: _Reason = "",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take jobs out of the queue: they are dead, and workers that run them stop at their next heartbeat."""
+    if not job_ids:
+        raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
+    with _client(url) as client:
+        ended = [client.withdraw(job_id, reason) for job_id in job_ids]
+    if as_json:
+        print_json([_document(one) for one in ended])
+    else:
+        _say(f"{len(ended)} jobs are withdrawn")
+    return 0
+
+
+def resources(
+    *,
+    pool: Annotated[str | None, Parameter(help="Only servers of this pool.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the policy servers, with the job that uses each."""
+    with _client(url) as client:
+        found = [one for one in client.resources() if pool is None or one.pool == pool]
+    if as_json:
+        print_json([_document(one) for one in found])
+        return 0
+    rows = [
+        (r.resource_id, f"{r.host}:{r.port}", r.state, _rules(r), r.job_id, r.worker, _when(r.reserved_at), r.note)
+        for r in found
+    ]
+    columns = ("server", "address", "state", "tasks", "job", "worker", "since", "note")
+    print_table(f"{len(found)} policy servers", columns, rows)
+    return 0
+
+
+def drain(server: _Server, *, reason: _Reason = "", url: Url = None, as_json: AsJson = False) -> int:
+    """Hand a policy server out no more; the job that uses it keeps it to its end."""
+    pool, index = _place(server)
+    with _client(url) as client:
+        return _shown(client.drain(pool, index, reason), as_json=as_json)
+
+
+def open_(server: _Server, *, reason: _Reason = "", url: Url = None, as_json: AsJson = False) -> int:
+    """Hand a policy server out again; whoever waits longest for it gets it at once."""
+    pool, index = _place(server)
+    with _client(url) as client:
+        return _shown(client.open(pool, index, reason), as_json=as_json)
+
+
+def remove(
+    server: _Server,
+    *,
+    force: Annotated[bool, Parameter(negative="", help="Also while a job uses it, which is then stopped.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take a policy server out for good."""
+    pool, index = _place(server)
+    with _client(url) as client:
+        client.remove(pool, index, force=force)
+    if as_json:
+        print_json({"removed": server})
+    else:
+        _say(f"{server} is removed")
+    return 0
+
+
+def _client(url: str | None) -> AbstractContextManager[SyncJobQueueClient]:
+    return SyncJobQueueClient(url, retry=_PATIENCE)
+
+
+def _first(found: Iterable[JobOut], limit: int) -> list[JobOut]:
+    if limit < 0:
+        raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
+    jobs: list[JobOut] = []
+    for job in found:
+        jobs.append(job)
+        if len(jobs) == limit:
+            break
+    return jobs
+
+
+def _perhaps_more(found: list[JobOut], limit: int) -> str:
+    return ", the first ones: --limit 0 lists all" if len(found) == limit else ""
+
+
+def _place(server: str) -> tuple[str, int]:
+    pool, _, index = server.rpartition("/")
+    if not pool or not (index.isascii() and index.isdecimal()) or len(index) > 9:
+        raise InvalidInputError(
+            f"a policy server is named POOL/INDEX (got {server!r})",
+            next_step="`headgate jobqueue resources` lists them.",
+        )
+    return pool, int(index)
+
+
+def _shown(resource: ResourceOut, *, as_json: bool) -> int:
+    if as_json:
+        print_json(_document(resource))
+    else:
+        used = f"; job {resource.job_id} uses it" if resource.job_id else ""
+        _say(f"{resource.resource_id} is {resource.state}{used}")
+    return 0
+
+
+def _document(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json")
+
+
+def _fields(job: JobOut) -> list[tuple[str, object]]:
+    document = _document(job)
+    for name in ("submitted_at", "claimed_at", "finished_at"):
+        document[name] = _when(document[name])
+    return list(document.items())
+
+
+def _entry_row(entry: EntryOut) -> tuple[object, ...]:
+    claim = entry.epoch or None
+    return _when(entry.at), entry.what, claim, entry.worker or None, entry.resource_id or None, _short(entry.note)
+
+
+def _rules(resource: ResourceOut) -> str:
+    """Return which tasks a server serves, as it was registered."""
+    only, never = (_names(resource.resource.get(key)) for key in ("compatible_task", "not_compatible_task"))
+    return "; ".join(part for part in (only or "all", f"not {never}" if never else "") if part)
+
+
+def _names(value: object) -> str:
+    match value:
+        case str():
+            return value
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return ""
+
+
+def _since(job: JobOut) -> str | None:
+    return _when(job.finished_at or job.claimed_at or job.submitted_at)
+
+
+def _when(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _ERROR_CHARS else f"{line[:_ERROR_CHARS]}…"
+
+
+def _say(line: str) -> None:
+    console().print(safe_text(line), highlight=False, markup=False)
