@@ -228,6 +228,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert isinstance(outcome, Repeated)
         else:
             assert isinstance(outcome, Stale)
+            late = self.ledger.changes.history[-1]
+            assert (late.what, late.epoch, late.note) == (Happening.LATE_RESULT, ref.epoch, completion.result)
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), retry=st.booleans())
@@ -389,6 +391,11 @@ class LedgerMachine(RuleBasedStateMachine):
         ended = self.ledger.expire(self.at)
         assert sorted(job.job_id for job in ended) == sorted(self.model.expire(self.at.now))
 
+    @precondition(lambda self: (self.model.next_deadline() or 0.0) > self.at.now)
+    @rule(by=st.sampled_from((0.0, 0.0, 0.5)))
+    def clock_reaches_a_deadline(self, by: float) -> None:
+        self.clock_goes_on((self.model.next_deadline() or 0.0) + by - self.at.now)
+
     @rule(hours=st.sampled_from((-1, 1)))
     def wall_clock_is_set(self, hours: int) -> None:
         self.at = self.at._replace(wall=self.at.wall + 3600 * hours)
@@ -423,12 +430,18 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(server.job for server in self.model.servers.values()))
     @rule(data=st.data(), more=st.integers(1, 3))
     def jobs_wait_for_a_server(self, data: st.DataObject, more: int) -> None:
+        in_some_order = data.draw(st.permutations(self._without_server()))
+        for ref in in_some_order[:more]:
+            self._reserve(ref, None, wait=data.draw(st.booleans()))
+            self.at = self.at._replace(now=self.at.now + 1.0)
         for ref in self._without_server()[:more]:
             self._reserve(ref, None, wait=True)
         held = [server for server in self.model.servers.values() if server.job]
         if held:
             server = data.draw(st.sampled_from(held))
             self._release(ReservationRef(server.name, server.lease or "", server.epoch))
+        for ref in self._without_server()[:1]:
+            self._reserve(ref, None, wait=False)
         self.settle()
 
     def _follow_settled(self, one: Settled) -> None:

@@ -26,6 +26,12 @@ def test_jobs_go_to_the_server_with_the_fewest_jobs_ahead(queue: Queue) -> None:
     assert queue.ids(count=6) == ["a0", "b0", "b1", "a1", "b2", "b3"]
 
 
+def test_tasks_that_share_a_server_share_its_load(queue: Queue) -> None:
+    queue.add(server(1), server(2, pool="other"))
+    queue.submit(spec("r", task="radio", pool=POOL), spec("m", task="mugs", pool=POOL), spec("o", pool="other"))
+    assert queue.ids(count=3) == ["r", "o", "m"]
+
+
 def test_teams_without_servers_take_turns(queue: Queue) -> None:
     queue.submit(*(spec(f"a{n}", "a") for n in range(3)), *(spec(f"b{n}", "b") for n in range(3)))
     assert queue.ids(count=6) == ["a0", "b0", "a1", "b1", "a2", "b2"]

@@ -16,7 +16,7 @@ STEPS = st.one_of(
 )
 
 
-@given(st.lists(STEPS, max_size=60))
+@given(st.lists(STEPS, min_size=20, max_size=80))  # without the lower bound, lists of five are usual
 def test_deadlines_are_those_of_a_plain_table(steps: list[tuple[str, str, int]]) -> None:
     deadlines: Deadlines[str] = Deadlines()
     table: dict[str, int] = {}

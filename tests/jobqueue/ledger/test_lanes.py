@@ -16,7 +16,7 @@ from tests.jobqueue.ledger.queue import Queue, ref, spec
 
 LANE = Lane("team", "", "task")
 STEPS = st.one_of(
-    st.tuples(st.just("submit"), st.lists(st.integers(0, 2), min_size=1, max_size=12)),
+    st.tuples(st.just("submit"), st.lists(st.integers(0, 2), min_size=4, max_size=12)),
     st.tuples(st.just("claim"), st.integers(1, 6)),
     st.tuples(st.sampled_from(("fail", "give_back", "withdraw", "requeue")), st.integers(0, 50)),
     st.tuples(st.sampled_from(("commit", "restart")), st.just(0)),
@@ -33,7 +33,7 @@ def small_readings() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_readings")
-@given(st.lists(STEPS, max_size=40))
+@given(st.lists(STEPS, min_size=15, max_size=60))  # without the lower bound, lists of five are usual
 def test_the_next_job_is_the_first_of_all_that_wait(steps: list[tuple[str, object]]) -> None:  # noqa: C901, PLR0912 - one branch a step
     queue = Queue()
     submitted = 0
@@ -94,7 +94,19 @@ def test_a_large_submission_is_let_go_once_the_store_has_it() -> None:
     assert len(view.heads) == 30
     queue.commit()
     assert len(view.heads) == 4
-    assert queue.ids(count=30) == [f"{n}" for n in range(1, 31)]
+    queue.submit(spec("urgent", priority=1))
+    assert queue.ids(count=31) == ["urgent", *(f"{n}" for n in range(1, 31))]
+
+
+@pytest.mark.usefixtures("small_readings")
+def test_the_last_job_that_was_read_comes_back_to_its_place() -> None:
+    queue = Queue()
+    queue.submit(*(spec(f"{n}") for n in range(6)))
+    queue.commit()
+    queue.restart()
+    *_, last = queue.claim(count=3)
+    queue.ledger.claims.give_back(ref(last), queue.at)
+    assert queue.ids(count=9) == ["2", "3", "4", "5"]
 
 
 def test_more_jobs_than_are_read_at_once_come_in_order() -> None:
