@@ -6,7 +6,7 @@ import json
 import math
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 NAME_CHARS: Final = 200
 """Names stand in paths, file names, tables and metrics: longer ones are mistakes."""
@@ -83,13 +83,32 @@ def _check_depth(value: Any, left: int) -> None:
         raise ValueError("must have no NUL characters in its texts")
 
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS), AfterValidator(checked_text)]
+_TEXT: Final = r"[^\u0000-\u001f\u007f-\u009f]"
+_ID: Final = r"^(?!\.{1,2}$)[^/\\\u0000-\u001f\u007f-\u009f]+$"
+"""The rules once more as patterns, for whoever reads the schema."""
+
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=NAME_CHARS),
+    AfterValidator(checked_text),
+    Field(json_schema_extra={"pattern": f"^{_TEXT}+$"}),
+]
 """A name of a team, task, pool, instance or worker."""
 
-NameOrEmpty = Annotated[str, StringConstraints(max_length=NAME_CHARS), AfterValidator(checked_text)]
+NameOrEmpty = Annotated[
+    str,
+    StringConstraints(max_length=NAME_CHARS),
+    AfterValidator(checked_text),
+    Field(json_schema_extra={"pattern": f"^{_TEXT}*$"}),
+]
 """The same, where none is legal."""
 
-JobId = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS), AfterValidator(checked_id)]
+JobId = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=NAME_CHARS),
+    AfterValidator(checked_id),
+    Field(json_schema_extra={"pattern": _ID}),
+]
 """A job's id."""
 
 JsonObject = Annotated[dict[str, Any], AfterValidator(checked_object)]
