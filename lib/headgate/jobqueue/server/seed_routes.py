@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Request
+from pydantic import BaseModel
 from starlette.types import Receive
 
 from headgate.core.errors import HeadgateError
@@ -26,6 +27,8 @@ from headgate.jobqueue.tokens import Scope, token_of
 
 _log = logging.getLogger("headgate.jobqueue")
 
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
 router: Final = APIRouter(tags=["seed 003"])
 
 SCOPES: Final = {
@@ -38,6 +41,17 @@ SCOPES: Final = {
     ("POST", "/heartbeat"): Scope.CLAIM,
 }
 """What a token needs."""
+
+
+class SeedProblem(BaseModel):
+    """An error, as the seed's server answers it."""
+
+    detail: str
+
+
+def _answering(*statuses: int) -> Responses:
+    """Return the errors of a route for the documentation."""
+    return {status: {"model": SeedProblem} for status in (*statuses, 401, 403, 429, 500, 503)}
 
 
 def is_seed_path(path: str) -> bool:
@@ -74,7 +88,7 @@ Claimer = Annotated[Caller, _with(Scope.CLAIM)]
 Completer = Annotated[Caller, _with(Scope.COMPLETE)]
 
 
-@router.get("/job")
+@router.get("/job", responses=_answering())
 async def get_job(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
     """Take the next job; it changes the queue, although its method is GET."""
     check_worker(caller, worker)
@@ -89,7 +103,7 @@ async def get_job(service: Serving, caller: Claimer, worker: Name) -> dict[str, 
     return {"job": {"id": job.job_id, "payload": payload, "resource_type": seed_ledger.type_of(job)}}
 
 
-@router.post("/job/{job_id}/heartbeat")
+@router.post("/job/{job_id}/heartbeat", responses=_answering(404))
 async def job_heartbeat(service: Serving, caller: Claimer, job_id: JobId, worker: Name) -> dict[str, str]:
     """Keep one job."""
     check_worker(caller, worker)
@@ -98,7 +112,7 @@ async def job_heartbeat(service: Serving, caller: Claimer, job_id: JobId, worker
     return {"status": "ok"}
 
 
-@router.post("/done/{job_id}")
+@router.post("/done/{job_id}", responses=_answering(400))
 async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name) -> dict[str, str]:
     """Complete a job; its server stays the worker's until it is released."""
     check_worker(caller, worker)
@@ -110,7 +124,7 @@ async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name)
     return {"status": "ok"}
 
 
-@router.post("/resource/{resource_type}/acquire")
+@router.post("/resource/{resource_type}/acquire", responses=_answering(404))
 async def acquire(
     request: Request, service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId
 ) -> dict[str, Any]:
@@ -137,7 +151,7 @@ async def acquire(
             raise HTTPException(429, "No resources available")
 
 
-@router.post("/resource/{resource_type}/heartbeat")
+@router.post("/resource/{resource_type}/heartbeat", responses=_answering(404))
 async def resource_heartbeat(
     service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
 ) -> dict[str, str]:
@@ -150,7 +164,7 @@ async def resource_heartbeat(
     return {"status": "ok"}
 
 
-@router.post("/resource/{resource_type}/release")
+@router.post("/resource/{resource_type}/release", responses=_answering(404))
 async def release(
     service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
 ) -> dict[str, str]:
@@ -164,7 +178,7 @@ async def release(
     return {"status": "ok"}
 
 
-@router.post("/heartbeat")
+@router.post("/heartbeat", responses=_answering())
 async def heartbeat(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
     """Keep everything that a worker has."""
     check_worker(caller, worker)
