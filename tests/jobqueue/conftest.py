@@ -18,6 +18,6 @@ def postgres_server() -> Iterator[PrivatePostgres]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PrivatePostgres) -> Iterator[str]:
-    """The address of an empty database; it is dropped after the test."""
+    """The address of an empty database; nobody is connected to it after the test."""
     with postgres_server.fresh_database() as url:
         yield url

@@ -64,26 +64,56 @@ def test_nobody_gets_in_without_the_password(server: PrivatePostgres) -> None:
         psycopg.connect(guessed)
 
 
-def test_each_database_is_empty_and_gone_afterwards(server: PrivatePostgres) -> None:
+def _run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def test_databases_given_at_the_same_time_are_apart(server: PrivatePostgres) -> None:
     with server.fresh_database() as one, server.fresh_database() as other:
-        assert one != other
-        psycopg.connect(one, autocommit=True).execute("CREATE TABLE taken ()").connection.close()
+        _run(one, "CREATE TABLE taken ()")
         assert _one(other, "SELECT to_regclass('taken')") is None
-    with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        psycopg.connect(one)
 
 
-def test_a_database_may_start_as_a_copy_of_another_one(server: PrivatePostgres) -> None:
+def test_a_database_is_given_again_with_nothing_in_it_and_nobody_connected(server: PrivatePostgres) -> None:
+    with server.fresh_database() as one:
+        name = one.rsplit("/", 1)[1]
+        _run(one, "CREATE TABLE taken ()", 'CREATE SCHEMA "Else where"', 'CREATE TABLE "Else where".taken ()')
+        _run(one, f"ALTER DATABASE {name} SET work_mem = '1MB'")
+        left_open = psycopg.connect(one)
+        left_open.execute("SELECT 1 FROM taken")
+    with server.fresh_database() as again:
+        assert again == one
+        counted = "SELECT count(*) FROM pg_class WHERE relname = 'taken'"
+        assert _one(again, counted) == 0
+        assert _one(again, "SHOW work_mem") != "1MB"
+        assert _one(again, "SELECT count(*) FROM pg_namespace WHERE nspname = 'Else where'") == 0
+        with pytest.raises(psycopg.OperationalError):
+            left_open.execute("SELECT 1")
+        left_open.close()
+
+
+def test_a_database_that_is_gone_by_then_is_not_given_again(server: PrivatePostgres) -> None:
+    with server.fresh_database() as one:
+        _run(server.url(), f"DROP DATABASE {one.rsplit('/', 1)[1]}")
+    with server.fresh_database() as other:
+        assert other != one
+
+
+def test_a_database_may_start_as_a_copy_of_another_one_and_is_dropped(server: PrivatePostgres) -> None:
     with server.fresh_database() as original:
-        psycopg.connect(original, autocommit=True).execute("CREATE TABLE copied AS SELECT 7 AS n").connection.close()
+        _run(original, "CREATE TABLE copied AS SELECT 7 AS n")
         with server.fresh_database(template=original.rsplit("/", 1)[1]) as copy:
             assert _one(copy, "SELECT n FROM copied") == 7
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(copy)
 
 
 @pytest.mark.parametrize("immediately", [False, True])
 def test_what_was_committed_is_there_after_a_stop_of_any_kind(server: PrivatePostgres, immediately: bool) -> None:
     with server.fresh_database() as url:
-        psycopg.connect(url, autocommit=True).execute("CREATE TABLE kept AS SELECT 7 AS n").connection.close()
+        _run(url, "CREATE TABLE kept AS SELECT 7 AS n")
         server.stop(immediately=immediately)
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(url)

@@ -32,6 +32,25 @@ _LOOK_EVERY_S: Final = 0.02
 _STARTS: Final = 3
 """A port that was free may be taken before the server binds it."""
 
+_DISCONNECT: Final = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid();
+ALTER DATABASE {name} RESET ALL;
+"""
+
+_EMPTY: Final = """
+SET lock_timeout = '5s';
+DO $$
+DECLARE name text;
+BEGIN
+  FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+    EXECUTE format('DROP SCHEMA %I CASCADE', name);
+  END LOOP;
+END
+$$;
+CREATE SCHEMA public;
+GRANT USAGE ON SCHEMA public TO PUBLIC;
+"""
+
 _GUARD: Final = Path(__file__).with_name("postgres_guard.sh")
 
 
@@ -55,6 +74,7 @@ class PrivatePostgres:
         self._guard: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._made = 0
+        self._empty: list[str] = []
 
     @property
     def folder(self) -> Path:
@@ -77,15 +97,22 @@ class PrivatePostgres:
         return f"postgresql:///{quote(database)}?user={_USER}&password={self._password}&{place}"
 
     @contextmanager
-    def fresh_database(self, template: str = "template1") -> Iterator[str]:
-        """Give the address of a new database; it is dropped afterwards, whoever is still connected to it."""
-        self._made += 1
-        name = f"fresh_{self._made}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    def fresh_database(self, template: str | None = None) -> Iterator[str]:
+        """Give the address of a database with nothing in it; afterwards nobody is connected to it any more.
+
+        It is emptied and given again, because making and dropping one writes to the disk much longer than that.
+
+        Args:
+            template: give a copy of this database in place of an empty one; nobody may be connected to it.
+        """
+        name = self._empty.pop() if self._empty and template is None else self._made_database(template or "template1")
         try:
             yield self.url(name)
         finally:
-            self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            if template is None and self._is_emptied(name):
+                self._empty.append(name)
+            else:
+                self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def stop(self, *, immediately: bool = False) -> None:
         """Stop the server and keep its data; `start` goes on. Legal when it does not run.
@@ -148,7 +175,7 @@ class PrivatePostgres:
     def close(self) -> None:
         """Stop it and remove its folder; legal twice."""
         self.stop(immediately=True)  # nothing of it is kept, so that a checkpoint would be for nothing
-        folder, self._folder = self._folder, None
+        folder, self._folder, self._empty = self._folder, None, []
         if folder is not None:
             shutil.rmtree(folder)
 
@@ -218,12 +245,29 @@ class PrivatePostgres:
         text = (self.folder / "server.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-count:])
 
-    def _execute(self, statement: str) -> None:
+    def _made_database(self, template: str) -> str:
+        self._made += 1
+        name = f"fresh_{self._made}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def _is_emptied(self, name: str) -> bool:
+        """Empty a database, or return that this has failed: it is gone, or a prepared transaction locks its tables."""
+        import psycopg  # noqa: PLC0415 - an optional extra
+
+        try:
+            self._execute(_DISCONNECT.format(name=name))
+            self._execute(_EMPTY, name)
+        except psycopg.Error:
+            return False
+        return True
+
+    def _execute(self, statement: str, database: str = "postgres") -> None:
         try:
             import psycopg  # noqa: PLC0415 - an optional extra
         except ModuleNotFoundError as error:
             raise MissingExtraError("A PostgreSQL database", "postgres") from error
-        with psycopg.connect(self.url(), autocommit=True) as connection:
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
             connection.execute(statement.encode())
 
 
