@@ -101,12 +101,12 @@ def test_a_large_submission_is_let_go_once_the_store_has_it() -> None:
 @pytest.mark.usefixtures("small_readings")
 def test_the_last_job_that_was_read_comes_back_to_its_place() -> None:
     queue = Queue()
-    queue.submit(*(spec(f"{n}") for n in range(6)))
+    queue.submit(*(spec(f"{n}") for n in range(3)))
     queue.commit()
     queue.restart()
     *_, last = queue.claim(count=3)
     queue.ledger.claims.give_back(ref(last), queue.at)
-    assert queue.ids(count=9) == ["2", "3", "4", "5"]
+    assert queue.ids(count=9) == ["2"]
 
 
 def test_more_jobs_than_are_read_at_once_come_in_order() -> None:
