@@ -85,6 +85,7 @@ def work(
                 name=name,
                 lease_s=lease,
                 count=count,
+                stop_s=grace,
                 teams=teams or None,
                 tasks=tasks or None,
                 pools=pools or None,

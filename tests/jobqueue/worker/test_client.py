@@ -74,10 +74,11 @@ EMPTY = {"jobs": []}
 
 
 def test_a_claim_is_repeated_with_the_same_key_and_body() -> None:
-    script = Script(down(), httpx.ReadTimeout("slow"), httpx.Response(503), httpx.Response(200, json=EMPTY))
+    troubles = [down(), httpx.ReadTimeout("slow"), httpx.Response(500), httpx.Response(503)]
+    script = Script(*troubles, httpx.Response(200, json=EMPTY))
     with client(script) as queue:
         assert queue.claim(ClaimIn(worker="w")).jobs == []
-    assert len(script.requests) == 4
+    assert len(script.requests) == 5
     assert len({request.headers["Idempotency-Key"] for request in script.requests}) == 1
     assert {request.content for request in script.requests} == {b'{"worker":"w"}'}
 
@@ -164,7 +165,7 @@ def test_patience_ends() -> None:
         (problem(403, "forbidden"), ForbiddenError),
         (problem(418, "a_new_word"), JobQueueError),
         (httpx.Response(401, text="no"), UnauthorizedError),
-        (httpx.Response(500, text="<html>oh</html>"), QueueUnreachableError),
+        (httpx.Response(501, text="<html>oh</html>"), QueueUnreachableError),
         (httpx.Response(200, text="<html>log in</html>"), QueueUnreachableError),
         (httpx.Response(302, headers={"Location": "/"}), QueueUnreachableError),
     ],
@@ -183,7 +184,7 @@ def test_an_error_says_what_the_server_said() -> None:
 
 
 def test_the_token_goes_along_and_stays_out_of_messages() -> None:
-    script = Script(httpx.Response(500, text="you sent tokentokentoken"))
+    script = Script(httpx.Response(501, text="you sent tokentokentoken"))
     queue = client(script, "http://worker:tokentokentoken@queue:8000/base/")
     with queue, pytest.raises(QueueUnreachableError) as caught:
         queue.job("a b?c#d")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.worker import (
     CommandJobs,
     CommandRules,
@@ -80,6 +81,26 @@ async def test_a_result_of_another_job_is_never_overwritten(site: QueueSite, tmp
     path.write_text('{"q_score": 1}')
     assert "another job's result" in await failed(site, shell(RESULT), results_dir=tmp_path)
     assert path.read_text() == '{"q_score": 1}'
+
+
+async def test_a_result_that_is_refused_leaves_no_file(site: QueueSite, tmp_path: Path) -> None:
+    site.submit("1")
+    path = tmp_path / "a/metrics/t_1.json"
+    jobs = CommandJobs(CommandRules(shell(RESULT), results_dir=tmp_path))
+    async with site.async_client() as client, Worker(client) as worker:
+        job = await worker.claim()
+        assert job is not None
+        complete = job.complete
+
+        async def withdrawn_first(*args: Any, **more: Any) -> None:
+            assert path.exists()
+            await client.withdraw("1")
+            await complete(*args, **more)
+
+        job.complete = withdrawn_first  # type: ignore[method-assign]
+        with pytest.raises(StaleLeaseError):
+            await jobs(job)
+    assert not path.exists()
 
 
 async def test_a_crash_fails_the_attempt_with_the_end_of_the_output(site: QueueSite) -> None:

@@ -51,6 +51,15 @@ def test_a_lease_is_fenced_before_the_server_can_give_the_job_away(leases: Lease
     assert [tenure.ref for tenure in leases.fenced(deadline)] == [ref(1)]
 
 
+def test_work_that_takes_long_to_stop_is_stopped_earlier_but_not_before_half_of_its_lease(leases: Leases) -> None:
+    tenure = leases.get(ref(1).lease_id)
+    assert tenure is not None
+    tenure.stop_s = 10.0
+    assert leases.next_deadline() == 190.0 - FENCE_MARGIN_S - 10.0
+    tenure.stop_s = 1_000.0
+    assert leases.next_deadline() == 145.0
+
+
 def test_a_renewal_counts_from_when_it_was_sent_and_never_backwards(leases: Leases) -> None:
     leases.confirmed(ref(1).lease_id, sent_at=130.0)
     leases.confirmed(ref(1).lease_id, sent_at=120.0)

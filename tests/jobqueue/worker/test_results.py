@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.worker import ResultRefusedError, artifact_of, publish_result, result_path, worker_name
+from headgate.jobqueue.worker import (
+    ResultRefusedError,
+    artifact_of,
+    publish_result,
+    result_path,
+    retract_result,
+    worker_name,
+)
 
 
 def by(epoch: int, job_id: str = "1") -> dict[str, Any]:
@@ -53,6 +60,17 @@ def test_what_this_job_has_not_written_stays(tmp_path: Path, there: str) -> None
     with pytest.raises(ResultRefusedError):
         publish_result(path, {}, by(5))
     assert path.read_text() == there
+
+
+def test_a_result_that_was_not_accepted_is_removed_by_its_own_claim_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    assert not retract_result(path, by(1))
+    publish_result(path, {}, by(2))
+    assert not retract_result(path, by(1))
+    assert not retract_result(path, by(2, job_id="7"))
+    assert path.exists()
+    assert retract_result(path, by(2))
+    assert not path.exists()
 
 
 def test_of_claims_that_write_at_once_the_latest_stays(tmp_path: Path) -> None:

@@ -97,20 +97,21 @@ def test_an_address_that_is_none_is_said_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_gives_the_job_back_and_ends_the_program_with_143(site: QueueSite) -> None:
+def test_sigterm_gives_the_job_back_and_ends_the_program_with_143(site: QueueSite, tmp_path: Path) -> None:
     site.submit("1")
+    working = tmp_path / "working"
     script = f"""
 import time
 from headgate.jobqueue.worker import SyncWorker
 with SyncWorker({site.url!r}) as worker:
     for job in worker.jobs():
         with job:
+            open({str(working)!r}, "w").close()
             time.sleep(300)
 """
     process = subprocess.Popen([sys.executable, "-c", script])
     try:
-        site.until_state("1", "in_progress", 30)
-        time.sleep(0.3)
+        site.until(working.exists, 30)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
     finally:

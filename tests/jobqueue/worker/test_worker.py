@@ -159,6 +159,21 @@ async def test_a_worker_that_cannot_be_heard_stops_its_work_before_the_server_gi
     assert took_s < 30
 
 
+async def test_a_job_that_its_worker_gave_up_is_given_back_as_soon_as_the_server_is_there(site: QueueSite) -> None:
+    site.submit("1")
+    async with site.async_client() as client, Worker(client, clock=FastClock(20), lease_s=30) as worker:
+        async for job in worker.jobs(max_jobs=1):
+            async with job:
+                await asyncio.to_thread(site.stop)
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    await asyncio.to_thread(site.start)
+                    raise
+    job_now = await asyncio.to_thread(site.job, "1")
+    assert (job_now.state, job_now.failures) == ("pending", 0)
+
+
 async def test_a_server_that_was_away_is_found_again(site: QueueSite) -> None:
     site.submit("1")
     async with site.async_client() as client, Worker(client, lease_s=30) as worker:

@@ -108,13 +108,13 @@ def test_a_frozen_worker_s_command_ends_before_its_job_goes_on_elsewhere(site: Q
 
 def test_a_worker_goes_on_over_a_restart_of_the_server(site: QueueSite, tmp_path: Path) -> None:
     site.submit("1", "2")
-    go = tmp_path / "go"
-    command = f"sh -c 'while [ ! -e {go} ]; do sleep 0.05; done; echo {{}} > $HEADGATE_RESULT_FILE'"
+    go, ended = tmp_path / "go", tmp_path / "ended"
+    command = f"sh -c 'while [ ! -e {go} ]; do sleep 0.05; done; echo {{}} > $HEADGATE_RESULT_FILE; touch {ended}'"
     with worker(site, command, "--stop-when-empty") as process:
         site.until_state("1", "in_progress", 30)
         site.stop()
         go.touch()
-        time.sleep(1)  # the command has ended, and its result waits for a server
+        site.until(ended.exists)
         site.start()
         assert process.wait(60) == 0
     assert [site.job(job_id).state for job_id in "12"] == ["done", "done"]

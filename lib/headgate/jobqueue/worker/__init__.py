@@ -19,7 +19,7 @@ from headgate.jobqueue.worker.naming import worker_name
 from headgate.jobqueue.worker.publishing import provenance, publish
 from headgate.jobqueue.worker.reserved import ReservedServer
 from headgate.jobqueue.worker.reserving import release_from_environment, reserve_from_environment
-from headgate.jobqueue.worker.results import Artifact, artifact_of, publish_result, result_path
+from headgate.jobqueue.worker.results import Artifact, artifact_of, publish_result, result_path, retract_result
 from headgate.jobqueue.worker.retrying import RetryPolicy
 from headgate.jobqueue.worker.sync_client import SyncJobQueueClient
 from headgate.jobqueue.worker.sync_job import SyncHeldJob
@@ -55,5 +55,6 @@ __all__ = [
     "release_from_environment",
     "reserve_from_environment",
     "result_path",
+    "retract_result",
     "worker_name",
 ]

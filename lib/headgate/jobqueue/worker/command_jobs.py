@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.worker.command import Ended, Outcome, run_command
 from headgate.jobqueue.worker.environment import command_environment
 from headgate.jobqueue.worker.errors import ResultRefusedError
@@ -22,7 +24,7 @@ from headgate.jobqueue.worker.held_job import HeldJob
 from headgate.jobqueue.worker.output import tail_of
 from headgate.jobqueue.worker.publishing import publish
 from headgate.jobqueue.worker.reservation_socket import reservation_socket
-from headgate.jobqueue.worker.results import file_name
+from headgate.jobqueue.worker.results import file_name, retract_result
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
@@ -107,7 +109,7 @@ class CommandJobs:
                 self._rules.command,
                 environ,
                 log,
-                lambda: job.lease_left_s,
+                lambda: job.lease.left_s,
                 timeout_s=self._rules.timeout_s,
                 grace_s=self._rules.grace_s,
                 clock=self._clock,
@@ -142,7 +144,13 @@ class CommandJobs:
         except ResultRefusedError as error:
             await job.fail(error, retry=False)
             return
-        await job.complete(result, artifact=artifact)
+        try:
+            await job.complete(result, artifact=artifact)
+        except StaleLeaseError:
+            if artifact is not None:
+                claim = {"job_id": job.id, "epoch": job.epoch}
+                await asyncio.to_thread(retract_result, artifact.path, claim)
+            raise
 
     def _log_file(self, job: HeldJob, folder: Path) -> Path:
         kept = self._rules.log_dir

@@ -11,7 +11,7 @@ from headgate.core import Clock
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.wire import JobLeaseIn, RenewalOut, ReservationOut
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.leases import Leases, Tenure
+from headgate.jobqueue.worker.leases import Leases
 from headgate.jobqueue.worker.retrying import RetryPolicy
 
 _log = logging.getLogger("headgate.jobqueue.worker")
@@ -32,6 +32,10 @@ class Patient(Protocol):
 
     def lose(self, reason: str) -> None:
         """Stop the work: the job is somebody else's."""
+        ...
+
+    def fence(self, reason: str) -> None:
+        """Stop the work: the job may be somebody else's soon."""
         ...
 
     def lose_server(self, reason: str) -> None:
@@ -77,7 +81,9 @@ class Heart:
         while True:
             now = self._clock.monotonic()
             for tenure in self.leases.fenced(now):
-                self._lose(tenure, f"it could not be renewed for {now - tenure.confirmed_at:.0f} s")
+                self.leases.drop(tenure.ref.lease_id)
+                silence_s = now - tenure.confirmed_at
+                self._patients[tenure.ref.lease_id].fence(f"it could not be renewed for {silence_s:.0f} s")
             for tenure in self.leases.stalled(now):
                 self.leases.drop(tenure.ref.lease_id)
                 self._patients[tenure.ref.lease_id].stall(tenure.stall_after_s or 0.0)
@@ -93,6 +99,8 @@ class Heart:
             _log.warning("The leases of %d jobs could not be renewed: %s", len(refs), error.message)
             self.leases.unconfirmed(refs, self._clock.monotonic())
             return
+        # What is not granted below is asked for again after a while, not at once.
+        self.leases.unconfirmed(refs, self._clock.monotonic())
         for ref, renewal in zip(refs, answer.renewals, strict=False):
             tenure = self.leases.get(ref.lease_id)
             if tenure is None:
@@ -101,16 +109,13 @@ class Heart:
                 self.leases.confirmed(ref.lease_id, sent_at)
                 self._check_server(self._patients[ref.lease_id], used[ref.lease_id], renewal)
             elif not tenure.is_ending:
-                self._lose(tenure, renewal.reason or f"the server answers {renewal.status!r}")
+                self.leases.drop(ref.lease_id)
+                self._patients[ref.lease_id].lose(renewal.reason or f"the server answers {renewal.status!r}")
 
     def _check_server(self, patient: Patient, used: tuple[str, int] | None, renewal: RenewalOut) -> None:
         """Stop a job whose policy server was taken away; one that came or went meanwhile says nothing."""
         if used is not None and patient.reservation_key == used and _key(renewal.reservation) != used:
             patient.lose_server("its policy server was taken away")
-
-    def _lose(self, tenure: Tenure, reason: str) -> None:
-        self.leases.drop(tenure.ref.lease_id)
-        self._patients[tenure.ref.lease_id].lose(reason)
 
     async def _until(self, at: float | None, changed: asyncio.Event) -> None:
         """Return at a time, or as soon as the leases change."""

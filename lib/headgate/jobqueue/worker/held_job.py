@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +17,10 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue import wire
 from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.endings import Failed, Stopped, ending_of, error_text, may_pass, plain
+from headgate.jobqueue.worker.endings import Failed, Said, Stopped, ending_of, error_text, may_pass, plain
 from headgate.jobqueue.worker.errors import NoServerError
 from headgate.jobqueue.worker.heart import Heart
+from headgate.jobqueue.worker.job_lease import JobLease
 from headgate.jobqueue.worker.reserved import ReservedServer
 from headgate.jobqueue.worker.results import Artifact, artifact_of
 from headgate.jobqueue.worker.retrying import RetryPolicy
@@ -48,32 +49,21 @@ class HeldJob:
 
     Attributes:
         spec: the job as the server has it.
-        epoch: number of this claim; every write that is not its claim's is refused.
-        lost: set when the work must stop: the lease is over, the policy server is gone, or the work has stalled.
-        loss: why, in a sentence.
+        lease: the right to work on it.
         server: the policy server that it has now, or None.
-        is_finished: whether the server has been told how it ends.
+        last_server: the one that it had last, or None.
     """
 
     def __init__(self, claimed: wire.ClaimedJob, client: JobQueueClient, heart: Heart, clock: Clock) -> None:
         self.spec = claimed.job
-        self.epoch = claimed.lease.epoch
-        self.lease_s = claimed.lease.lease_s
-        self.lost = asyncio.Event()
-        self.loss = ""
+        self.lease = JobLease(claimed, heart, clock)
         self.server: ReservedServer | None = None
-        self.is_finished = False
-        self.interrupt: Callable[[], object] | None = None
         self.last_server: ReservedServer | None = None
-        self.started_at = clock.wall()
-        self._lease = wire.JobLeaseIn(job_id=self.spec.id, lease_id=claimed.lease.lease_id, epoch=self.epoch)
         self._client = client
-        self._heart = heart
         self._clock = clock
         self._end_otherwise: Failed | Stopped | None = None
         self._end_task: asyncio.Task[None] | None = None
         self._cancels_before = 0
-        self._was_interrupted = False
 
     @property
     def id(self) -> str:
@@ -81,9 +71,9 @@ class HeldJob:
         return self.spec.id
 
     @property
-    def lease_id(self) -> str:
-        """The lease, which nobody else knows."""
-        return self._lease.lease_id
+    def epoch(self) -> int:
+        """Number of this claim; every write that is not its claim's is refused."""
+        return self.lease.ref.epoch
 
     @property
     def payload(self) -> Mapping[str, Any]:
@@ -102,14 +92,18 @@ class HeldJob:
 
     @property
     def is_lost(self) -> bool:
-        """True when the work must stop."""
-        return self.lost.is_set()
+        """True when the work must stop: the lease is over, the policy server is gone, or the work has stalled."""
+        return self.lease.is_lost
 
     @property
-    def lease_left_s(self) -> float:
-        """Seconds for which the lease certainly runs, as far as this worker knows; 0 when the work must stop."""
-        tenure = None if self.is_lost else self._heart.leases.get(self._lease.lease_id)
-        return 0.0 if tenure is None else max(0.0, tenure.fenced_at - self._clock.monotonic())
+    def loss(self) -> str:
+        """Why the work must stop, in a sentence."""
+        return self.lease.loss
+
+    @property
+    def is_finished(self) -> bool:
+        """True when the server has been told how it ends."""
+        return self.lease.is_over
 
     @property
     def reservation_key(self) -> tuple[str, int] | None:
@@ -140,11 +134,11 @@ class HeldJob:
         until = None if timeout_s is None else self._clock.monotonic() + timeout_s
         while True:
             left_s = POLL_S if until is None else min(POLL_S, max(0.0, until - self._clock.monotonic()))
-            request = wire.ReserveIn(**dict(self._lease), wait_s=left_s)
+            request = wire.ReserveIn(**dict(self.lease.ref), wait_s=left_s)
             try:
                 answer = await self._client.reserve(request, FOR_EVER)
             except StaleLeaseError as error:
-                self._note_loss(error.message)
+                self.lease.note_loss(error.message)
                 raise
             if answer.reservation is not None:
                 self.server = self.last_server = ReservedServer.of(answer.reservation)
@@ -169,9 +163,7 @@ class HeldJob:
 
     def progress(self) -> None:
         """Say that the work goes on; a worker with `stall_after_s` stops a job that does not say so."""
-        tenure = self._heart.leases.get(self._lease.lease_id)
-        if tenure is not None:
-            tenure.moved_at = self._clock.monotonic()
+        self.lease.moved()
 
     async def confirm(self) -> None:
         """Return when the server has confirmed that the lease still runs.
@@ -179,9 +171,9 @@ class HeldJob:
         Raises:
             StaleLeaseError: it is over.
         """
-        answer = await self._client.renew([self._lease], FOR_EVER)
+        answer = await self._client.renew([self.lease.ref], FOR_EVER)
         if answer.renewals[0].status != "renewed":
-            self._note_loss(answer.renewals[0].reason)
+            self.lease.note_loss(answer.renewals[0].reason)
             raise StaleLeaseError(f"the lease on job {self.id!r} is over: {self.loss}")
 
     async def complete(
@@ -208,14 +200,14 @@ class HeldJob:
             found = artifact if isinstance(artifact, Artifact) else await asyncio.to_thread(artifact_of, Path(artifact))
             result_ref, checksum = str(found.path), found.checksum
         body = self._completion(result or {}, result_ref, checksum)
-        self._set_ending(True)
+        self.lease.set_ending(True)
         try:
             await self._client.complete(self.id, body, _COMPLETION)
         except StaleLeaseError as error:
-            self._note_loss(error.message)
+            self.lease.note_loss(error.message)
             raise
         finally:
-            self._set_ending(False)
+            self.lease.set_ending(False)
         self._finish("is done")
 
     def check_result(self, result: Mapping[str, Any]) -> None:
@@ -233,29 +225,32 @@ class HeldJob:
 
     async def give_back(self, reason: str = "") -> None:
         """Give the job back without blame: somebody else gets it at once."""
-        body = wire.GiveBackIn(**self._plain_lease(), reason=plain(redacted(reason, limit_chars=2_000)))
+        body = wire.GiveBackIn(**self.lease.fields, reason=plain(redacted(reason, limit_chars=2_000)))
         await self._tell(self._client.give_back(self.id, body, _RELEASING), "is given back")
 
     # What its heart does.
 
     def lose(self, reason: str) -> None:
         """Stop the work: the job is somebody else's."""
-        self._stop(f"the lease is lost: {reason}")
+        self.lease.stop(f"the lease is lost: {reason}")
+
+    def fence(self, reason: str) -> None:
+        """Stop the work: the job may be somebody else's soon. If it is not, it is given back."""
+        if self.lease.stop(f"the lease is lost: {reason}"):
+            self._end_otherwise = Stopped(reason)
 
     def lose_server(self, reason: str) -> None:
         """Stop the work, and give the job back: its policy server is somebody else's."""
-        if not self.is_lost:
+        if self.lease.stop(reason, renew_on=True):
             self._end_otherwise = Stopped(reason)
-            self._stop(reason, keep_lease=True)
 
     def stall(self, seconds: float) -> None:
         """Stop the work: it has not gone on for so long. The lease is not renewed any more."""
-        if self.is_lost or self.is_finished:
-            return
-        self._end_otherwise = Failed(f"the work stalled: no progress for {seconds:g} s")
-        self._stop(self._end_otherwise.error)
-        # At once: what does not go on may not react to being stopped either.
-        self._begin_end(None)
+        error = f"the work stalled: no progress for {seconds:g} s"
+        if self.lease.stop(error):
+            self._end_otherwise = Failed(error)
+            # At once: what does not go on may not react to being stopped either.
+            self._begin_end(None)
 
     # The context.
 
@@ -263,9 +258,9 @@ class HeldJob:
         task = asyncio.current_task()
         assert task is not None
         self._cancels_before = task.cancelling()
-        self.interrupt = task.cancel
+        self.lease.interrupt = task.cancel
         if self.is_lost:
-            self._interrupt()
+            self.lease.interrupt_now()
         return self
 
     async def __aexit__(
@@ -273,9 +268,9 @@ class HeldJob:
     ) -> bool:
         task = asyncio.current_task()
         assert task is not None
-        self.interrupt = None
+        self.lease.interrupt = None
         # As with asyncio.timeout: the cancellation is ours only when nobody else has asked for one.
-        is_ours = self._was_interrupted and task.uncancel() <= self._cancels_before
+        is_ours = self.lease.was_interrupted and task.uncancel() <= self._cancels_before
         is_swallowed = may_pass(error) or (is_ours and isinstance(error, asyncio.CancelledError))
         await self.end(error)
         return is_swallowed
@@ -295,6 +290,9 @@ class HeldJob:
             ending = self._end_otherwise
         try:
             match ending:
+                case Said():
+                    if isinstance(error, Exception) and not isinstance(error, StaleLeaseError):
+                        _log.warning("Job %s was over when its work raised this:", self.id, exc_info=error)
                 case Failed(text):
                     _log.error("Job %s failed: %s", self.id, text, exc_info=error)
                     await self._fail(text)
@@ -302,38 +300,14 @@ class HeldJob:
                     await self.give_back(reason)
         except HeadgateError as trouble:
             _log.error("Job %s: the server was not told how it ended: %s", self.id, trouble.message)
-        self._heart.leases.drop(self._lease.lease_id)
-        self._heart.wake()
+        self.lease.drop()
 
     # Inside.
-
-    def _stop(self, reason: str, *, keep_lease: bool = False) -> None:
-        if not self.is_lost and not self.is_finished:
-            self._note_loss(reason, keep_lease=keep_lease)
-            self._interrupt()
-
-    def _note_loss(self, reason: str, *, keep_lease: bool = False) -> None:
-        if self.is_lost:
-            return
-        self.loss = reason
-        self.lost.set()
-        if not keep_lease:
-            self._heart.leases.drop(self._lease.lease_id)
-        _log.warning("Job %s (epoch %d) must stop: %s", self.id, self.epoch, reason)
-
-    def _interrupt(self) -> None:
-        interrupt, self.interrupt = self.interrupt, None
-        if interrupt is not None:
-            self._was_interrupted = True
-            interrupt()
-
-    def _plain_lease(self) -> dict[str, Any]:
-        return {"lease_id": self._lease.lease_id, "epoch": self._lease.epoch}
 
     def _completion(self, result: Mapping[str, Any], result_ref: str, checksum: str) -> wire.CompleteIn:
         try:
             return wire.CompleteIn(
-                **self._plain_lease(), result=dict(result), result_ref=result_ref, checksum=checksum
+                **self.lease.fields, result=dict(result), result_ref=result_ref, checksum=checksum
             )  # fmt: skip
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
@@ -342,31 +316,23 @@ class HeldJob:
                 next_step="Put what is large into a file and hand that in as `artifact`.",
             ) from None
 
-    def _set_ending(self, is_ending: bool) -> None:
-        """While the server is told of the end, its answer counts, and no renewal that crosses it on the way."""
-        tenure = self._heart.leases.get(self._lease.lease_id)
-        if tenure is not None:
-            tenure.is_ending = is_ending
-            self._heart.wake()
-
     async def _fail(self, text: str, *, retry: bool = True) -> None:
-        body = wire.FailIn(**self._plain_lease(), error=text, retry=retry)
+        body = wire.FailIn(**self.lease.fields, error=text, retry=retry)
         await self._tell(self._client.fail(self.id, body, _ENDING), "has failed")
 
     async def _tell(self, telling: Awaitable[object], how: str) -> None:
-        self._set_ending(True)
+        self.lease.set_ending(True)
         try:
             await telling
         except StaleLeaseError as error:
             # Perhaps the answer to an earlier sending was lost; either way the job is not this worker's any more.
             _log.info("Job %s was over already: %s", self.id, error.message)
         finally:
-            self._set_ending(False)
+            self.lease.set_ending(False)
         self._finish(how)
 
     def _finish(self, how: str) -> None:
-        self.is_finished = True
+        self.lease.is_over = True
         self.server = None
-        self._heart.leases.drop(self._lease.lease_id)
-        self._heart.wake()
+        self.lease.drop()
         _log.info("Job %s (epoch %d) %s", self.id, self.epoch, how)

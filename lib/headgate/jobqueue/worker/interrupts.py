@@ -50,7 +50,7 @@ class Interrupts:
         self._job = job
         if job is None:
             return
-        job.interrupt = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        job.lease.interrupt = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         if job.is_lost:
             self._raise_for(job)
 

@@ -29,6 +29,7 @@ class Tenure:
         renew_at: when to renew it.
         moved_at: when the work went on last.
         stall_after_s: seconds without going on after which it is stalled, or None.
+        stop_s: seconds that stopping the work may take.
         is_ending: whether its holder is telling the server how it ends; then only the answer to that counts.
     """
 
@@ -38,12 +39,13 @@ class Tenure:
     renew_at: float
     moved_at: float
     stall_after_s: float | None = None
+    stop_s: float = 0.0
     is_ending: bool = False
 
     @property
     def fenced_at(self) -> float:
         """When it counts as lost unless it is renewed."""
-        return self.confirmed_at + self.lease_s - FENCE_MARGIN_S
+        return self.confirmed_at + self.lease_s - min(FENCE_MARGIN_S + self.stop_s, self.lease_s / 2)
 
     @property
     def stalled_at(self) -> float:
@@ -127,4 +129,4 @@ class Leases:
         """Assert the invariants."""
         for tenure in self._held.values():
             assert tenure.confirmed_at <= tenure.renew_at, tenure
-            assert tenure.lease_s > FENCE_MARGIN_S, tenure
+            assert tenure.lease_s >= 2 * FENCE_MARGIN_S, tenure

@@ -101,6 +101,20 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
     return Artifact(path.absolute(), f"sha256:{hashlib.sha256(text).hexdigest()}")
 
 
+def retract_result(path: Path, provenance: Mapping[str, Any]) -> bool:
+    """Remove a result that was not accepted, if it is still the one of this claim; return whether it was."""
+    try:
+        with _one_at_a_time(path.parent):
+            there = _provenance_in(path)
+            is_ours = there is not None and all(there.get(key) == provenance[key] for key in ("job_id", "epoch"))
+            if is_ours:
+                path.unlink()
+                _flush_folder(path.parent)
+    except OSError:
+        return False
+    return is_ours
+
+
 def _put(temporary: Path, path: Path, provenance: Mapping[str, Any]) -> None:
     if _is_linked(temporary, path):
         return

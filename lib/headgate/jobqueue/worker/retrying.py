@@ -20,7 +20,7 @@ T = TypeVar("T", bound=BaseModel)
 Heard: TypeAlias = httpx.Response | httpx.TransportError
 """What came of sending a request once."""
 
-_TRY_AGAIN: Final = frozenset({429, 502, 503, 504})
+_TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LONGEST_REQUESTED_S: Final = 120.0
 """A server that asks to wait longer is asked again after so long: workers have nothing better to do."""

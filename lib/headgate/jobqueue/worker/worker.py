@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from headgate.core import Clock, SystemClock
-from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn
+from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn
 from headgate.jobqueue.worker import calls
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.heart import Heart
@@ -54,6 +54,8 @@ class Worker:
         tasks: only jobs of these tasks; None for all.
         pools: only jobs of these pools; None for all.
         stall_after_s: a job that makes no `progress()` for so long is failed; None leaves that open.
+        stop_s: seconds that stopping the work may take: a lease that cannot be renewed is given up earlier by so
+            much.
         clock: gives the time.
     """
 
@@ -68,6 +70,7 @@ class Worker:
         tasks: Sequence[str] | None = None,
         pools: Sequence[str] | None = None,
         stall_after_s: float | None = None,
+        stop_s: float = 0.0,
         clock: Clock | None = None,
     ) -> None:
         if count < 1:
@@ -77,6 +80,7 @@ class Worker:
         self._client = client
         self._count = count
         self._stall_after_s = stall_after_s
+        self._stop_s = stop_s
         self._clock = clock or SystemClock()
         self._wish = ClaimIn(
             worker=self.name, lease_s=float(lease_s), teams=_listed(teams), tasks=_listed(tasks), pools=_listed(pools)
@@ -100,8 +104,7 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for job in list(self.held.values()):
-                await job.end(error)
+            await asyncio.gather(*(job.end(error) for job in self.held.values()))
         finally:
             if self._unhandle is not None:
                 self._unhandle()
@@ -152,7 +155,7 @@ class Worker:
     async def put_away(self, job: HeldJob) -> None:
         """Have done with a job: one whose end the server was not told of has failed."""
         await job.end(None)
-        del self.held[job.lease_id]
+        del self.held[job.lease.ref.lease_id]
 
     # Inside.
 
@@ -188,9 +191,9 @@ class Worker:
         now = self._clock.monotonic()
         for claimed in answer.jobs:
             job = self.held[claimed.lease.lease_id] = HeldJob(claimed, self._client, self._heart, self._clock)
-            ref = JobLeaseIn(job_id=job.id, lease_id=claimed.lease.lease_id, epoch=claimed.lease.epoch)
-            tenure = self._heart.leases.add(ref, claimed.lease.lease_s, asked_at=asked_at, now=now)
+            tenure = self._heart.leases.add(job.lease.ref, claimed.lease.lease_s, asked_at=asked_at, now=now)
             tenure.stall_after_s = self._stall_after_s
+            tenure.stop_s = self._stop_s
             self._heart.wake()
             _log.info("Job %s claimed (attempt %d, epoch %d)", job.id, job.attempt, job.epoch)
             return job
