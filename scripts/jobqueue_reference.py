@@ -44,7 +44,7 @@ def jobqueue_errors() -> list[type[HeadgateError]]:
     for module in pkgutil.walk_packages(headgate.jobqueue.__path__, "headgate.jobqueue."):
         importlib.import_module(module.name)
     found = {cls for cls in _descendants(HeadgateError) if cls.__module__.startswith("headgate.jobqueue")}
-    return sorted(found, key=lambda cls: (cls.code, cls.__name__))
+    return sorted(found, key=lambda cls: (cls.code, cls.__module__, cls.__name__))
 
 
 def _descendants(cls: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
