@@ -21,8 +21,14 @@ OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
 KEY_PREFIX: Final = "HEADGATE_KEY_"
 """Variables of this prefix hold API keys that rosters refer to."""
 
-JOB_QUEUE_PREFIX: Final = "HEADGATE_JOBQUEUE_"
-"""Variables of this prefix are of the job queue, whose server and workers read and check them."""
+JOB_QUEUE_PREFIXES: Final = (
+    "HEADGATE_JOBQUEUE_",
+    "HEADGATE_JOB_",
+    "HEADGATE_RESOURCE_",
+    "HEADGATE_RESULT_",
+    "HEADGATE_WORKER_",
+)
+"""Variables of these prefixes are of the job queue: what its server reads, and what its workers tell their commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
     for name in environ:
-        is_elsewhere = name.startswith((KEY_PREFIX, JOB_QUEUE_PREFIX)) or name in known
+        is_elsewhere = name.startswith((KEY_PREFIX, *JOB_QUEUE_PREFIXES)) or name in known
         if name.startswith("HEADGATE_") and not is_elsewhere:
             raise _unknown(name, "environment", known)
 
