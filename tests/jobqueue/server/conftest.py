@@ -107,7 +107,7 @@ async def queue(desk: Desk, store: MemoryStore) -> AsyncIterator[Queue]:
     service = new_service(desk, store.reader, authority)
     app = build_app(service)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://queue") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         yield Queue(http, app, desk, tokens, store)
     service.listings.close()
 

@@ -76,7 +76,9 @@ def _request(method: str, pattern: str) -> dict[str, Any]:
     route = next((one for one in v1.ROUTES if (one.method, one.pattern) == (method, pattern)), None)
     if route is None:
         url += "?worker=w&job_id=17&resource_idx=0"
-    body = None if route is None or route.takes is None else dict(route.example)
+    body = None if route is None or route.takes is None else {**route.example}
+    if body is not None and "wait_s" in body:
+        body["wait_s"] = 0
     return {"method": method, "url": url, "json": body}
 
 
@@ -243,3 +245,23 @@ async def test_changes_are_recorded_with_the_token(queue: Queue, caplog: pytest.
     ]
     secret = header["Authorization"].partition(".")[2]
     assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *seed_routes.SCOPES], ids=str)
+async def test_a_page_of_another_site_changes_nothing(queue: Queue, key: tuple[str, str]) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403)):
+        assert (await _ask(queue, key, {"Sec-Fetch-Site": site})).status_code == status
+    assert (await _ask(queue, key, {"Sec-Fetch-Site": "same-origin"})).status_code != 403
+
+
+async def test_a_link_from_another_site_opens_the_page(queue: Queue) -> None:
+    assert (await queue.http.get("/", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200
+
+
+@pytest.mark.parametrize("key", [("POST", "/v1/claims"), ("GET", "/job"), ("GET", "/")], ids=str)
+async def test_without_tokens_only_loopback_names_are_answered(queue: Queue, key: tuple[str, str]) -> None:
+    rebound = {"Host": "evil.example.com:8000"}
+    assert (await _ask(queue, key, rebound)).status_code == 421
+    for host in ("127.0.0.1:8000", "[::1]:8000", "localhost"):
+        assert (await _ask(queue, key, {"Host": host})).status_code == 200
+    assert (await _ask(queue, key, rebound | queue.token(Scope.ADMIN))).status_code == 200

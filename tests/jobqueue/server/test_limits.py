@@ -58,7 +58,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_S", 0.1)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nhost: x\r\nslow: "])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nhost: localhost\r\nslow: "]
+)
 async def test_a_head_that_does_not_come_ends_the_connection(impatient: None, live: RunningServer, sent: bytes) -> None:
     reader, writer = await _opened(live)
     writer.write(sent)
@@ -68,7 +70,7 @@ async def test_a_head_that_does_not_come_ends_the_connection(impatient: None, li
 
 async def test_a_slow_head_behind_a_good_request_ends_the_connection(impatient: None, live: RunningServer) -> None:
     reader, writer = await _opened(live)
-    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
     writer.write(b"GET /health HT")
     assert b"HTTP/1.1 408 " in await reader.read()
@@ -85,7 +87,7 @@ async def test_a_long_poll_is_no_slow_head(impatient: None, live: RunningServer)
 async def test_a_head_that_is_too_large_ends_the_connection(live: RunningServer) -> None:
     reader, writer = await _opened(live)
     writer.write(
-        b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 2000) for n in range(20))
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 2000) for n in range(20))
     )
     assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
     writer.close()
@@ -93,7 +95,7 @@ async def test_a_head_that_is_too_large_ends_the_connection(live: RunningServer)
 
 def _message(path: bytes, body: object) -> bytes:
     text = json.dumps(body).encode()
-    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % (path, len(text)) + text
 
 

@@ -124,7 +124,7 @@ async def test_a_body_that_does_not_come_ends_the_request(live: RunningServer) -
     host, port = live.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
-        b"POST /v1/claims HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+        b"POST /v1/claims HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
     )
     head = await reader.readuntil(b"\r\n")
     writer.close()

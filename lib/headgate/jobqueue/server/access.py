@@ -9,6 +9,7 @@ from headgate.jobqueue.errors import UnknownJobError
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.server.errors import ForbiddenError
+from headgate.jobqueue.tokens import Scope
 
 
 def sees(caller: Caller, job: Job | None) -> bool:
@@ -31,6 +32,18 @@ def narrowed(asked: Iterable[str] | None, caller: Caller) -> frozenset[str] | No
     if asked is None:
         return caller.teams
     return frozenset(asked) if caller.teams is None else caller.teams & frozenset(asked)
+
+
+def check_scope(caller: Caller, needed: Scope, *, is_of_all_teams: bool = False) -> None:
+    """Return when a caller may do what needs this scope.
+
+    Raises:
+        ForbiddenError: its token lacks it, or is bound to teams while all are concerned.
+    """
+    if not caller.has(needed):
+        raise ForbiddenError(f"the token lacks the scope {needed.value!r}")
+    if is_of_all_teams and caller.teams is not None:
+        raise ForbiddenError("the token is bound to teams, and this concerns all of them")
 
 
 def check_teams(caller: Caller, specs: Iterable[JobSpec]) -> None:

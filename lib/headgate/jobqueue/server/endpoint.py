@@ -18,13 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Caller, Refused
+from headgate.jobqueue.server.access import check_scope
 from headgate.jobqueue.server.answers import CHALLENGE, Answer, problem, problem_of, problem_of_flaws
 from headgate.jobqueue.server.bodies import read_body
-from headgate.jobqueue.server.errors import ForbiddenError, HungUp
+from headgate.jobqueue.server.browsers import check_host, check_site
+from headgate.jobqueue.server.errors import HungUp
 from headgate.jobqueue.server.idempotency import key_of
 from headgate.jobqueue.server.route import AUDIT, Call, Route
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.tokens import Scope as TokenScope
 from headgate.jobqueue.tokens import token_of
 
 _log = logging.getLogger("headgate.jobqueue")
@@ -82,7 +83,10 @@ class Endpoint:
             if isinstance(verdict, Answer):
                 return verdict
             caller = verdict
-            _check_scope(caller, route.scope, is_of_all_teams=route.is_of_all_teams)
+            check_host(caller, headers)
+            if route.method != "GET":
+                check_site(headers)
+            check_scope(caller, route.scope, is_of_all_teams=route.is_of_all_teams)
         with service.opened(caller):
             raw = b""
             if route.takes is not None:
@@ -137,10 +141,3 @@ def _checked(validate: Callable[[Any], T], value: Any, place: str) -> T:
         return validate(value)
     except ValidationError as error:
         raise _InvalidError(problem_of_flaws(error, place=place)) from None
-
-
-def _check_scope(caller: Caller, needed: TokenScope, *, is_of_all_teams: bool) -> None:
-    if not caller.has(needed):
-        raise ForbiddenError(f"the token lacks the scope {needed.value!r}")
-    if is_of_all_teams and caller.teams is not None:
-        raise ForbiddenError("the token is bound to teams, and this concerns all of them")

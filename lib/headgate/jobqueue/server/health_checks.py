@@ -47,8 +47,8 @@ class HealthChecks:
             await asyncio.sleep(every_s * (1 + _JITTER * (random.random() - 0.5)))
             try:
                 await self.check_all()
-            except StoreFailedError as error:
-                _log.warning("No health checks: %s", error.message)
+            except* StoreFailedError as errors:  # of the listing, or of the checks that wanted to change a server
+                _log.warning("No health checks: %s", errors.exceptions[0])
 
     async def check_all(self) -> None:
         """Check every server once, and take down or open what has changed."""

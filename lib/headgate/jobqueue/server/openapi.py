@@ -15,7 +15,7 @@ from headgate.jobqueue.wire import ProblemOut
 _TEMPLATE: Final = "#/components/schemas/{model}"
 _Use = tuple[type[BaseModel], JsonSchemaMode]
 
-_ALWAYS: Final = (401, 403, 429, 500, 503)
+_ALWAYS: Final = (401, 403, 421, 429, 500, 503)
 _OF_BODIES: Final = (408, 413, 415)
 _KEY: Final = {
     "name": "Idempotency-Key",

@@ -17,7 +17,8 @@ from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import JobId, Name
 from headgate.jobqueue.outcomes import Instant, Reserved, Stale, Unknown
 from headgate.jobqueue.server import seed_ledger
-from headgate.jobqueue.server.access import check_worker, is_hidden
+from headgate.jobqueue.server.access import check_scope, check_worker, is_hidden
+from headgate.jobqueue.server.browsers import check_host, check_site
 from headgate.jobqueue.server.endpoint import headers_of_refusal
 from headgate.jobqueue.server.errors import HungUp
 from headgate.jobqueue.server.route import AUDIT
@@ -51,7 +52,7 @@ class SeedProblem(BaseModel):
 
 def _answering(*statuses: int) -> Responses:
     """Return the errors of a route for the documentation."""
-    return {status: {"model": SeedProblem} for status in (*statuses, 401, 403, 429, 500, 503)}
+    return {status: {"model": SeedProblem} for status in (*statuses, 401, 403, 421, 429, 500, 503)}
 
 
 def is_seed_path(path: str) -> bool:
@@ -72,13 +73,16 @@ def _with(scope: Scope) -> Any:
         )
         if isinstance(verdict, Refused):
             raise HTTPException(verdict.http_status, verdict.message, headers_of_refusal(service, verdict))
-        if not verdict.has(scope):
-            raise HTTPException(403, f"the token lacks the scope {scope.value!r}")
         try:
+            headers = dict(request.scope["headers"])
+            check_host(verdict, headers)
+            check_site(headers)
+            check_scope(verdict, scope)
             with service.opened(verdict):
                 yield verdict
         except HeadgateError as error:
-            raise HTTPException(error.http_status, error.message) from None
+            headers_of = {"Retry-After": "1"} if error.http_status in {429, 503} else None
+            raise HTTPException(error.http_status, error.message, headers_of) from None
 
     return Depends(let_in)
 

@@ -59,6 +59,7 @@ async def claim(call: Call) -> Answer:
         narrowed(body.teams, call.caller),
         None if body.tasks is None else frozenset(body.tasks),
         None if body.pools is None else frozenset(body.pools),
+        "" if call.key is None else f"{call.key.name}\0{call.key.fingerprint}",
     )
     if call.key is not None:
         return await _claim_once(call, request)
@@ -85,9 +86,11 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
         nonlocal claimed
         if (known := key.replay(ledger)) is not None:
             return known
-        claimed = ledger.claims.claim(request, at)
-        if claimed or not call.body.wait_s:
-            return key.remember(ledger, _answer_of(claimed), at)
+        # Whoever stood in line was given jobs in one transaction, and his answer is remembered in the next one.
+        given = ledger.claims.again(request, at)
+        claimed = () if given else ledger.claims.claim(request, at)
+        if given or claimed or not call.body.wait_s:
+            return key.remember(ledger, _answer_of(given or claimed), at)
         return None
 
     def afterwards(ledger: Ledger, at: Instant) -> Answer:
@@ -128,8 +131,7 @@ def named(job_ids: list[str]) -> str:
 
 def _give_back_all(ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> None:
     for job in jobs:
-        ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
-        ledger.claims.give_back(ref, at, "the same request had been answered before")
+        ledger.claims.take_back(job, at, "the same request had been answered before")
 
 
 async def renew(call: Call) -> Answer:
