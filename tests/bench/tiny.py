@@ -33,6 +33,12 @@ TINY = {
         "reading_s=0.05", "sink_batch_size=100",
     ),
     "idle": ("cases=" + ",".join(IDLE_CASES),),
+    "jobqueue": (
+        "parts=postgres,http,pickup,flat,saturation,heartbeats", "jobs=400", "batch=50", "rival_jobs=1", "http_s=0.2",
+        "http_clients=4", "pickup_jobs=20", "pickup_workers=4",
+        "handovers=5", "small=1000", "large=2000", "flat_rounds=2", "saturation_hours=0.2", "saturation_scale=600",
+        "saturation_episodes=2", "heartbeat_workers=20", "heartbeat_lease_s=10", "heartbeat_s=0.3",
+    ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
     "prefect": (
         "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
@@ -52,6 +58,9 @@ EASY = {
     "environments": ("bar_sigmas=100",),
     "scale": ("bar_us=1e9", "bar_request_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),
     "idle": ("bar_cpu_us=1e9",),
+    "jobqueue": (
+        "bar_batch=1", "bar_http=1", "bar_pickup_ms=1e9", "bar_handover_ms=1e9", "bar_flat=1e9", "bar_busy=0.01",
+    ),
     "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),
     "store": ("bar_rows_per_s=1",),
@@ -66,6 +75,7 @@ HARD = {
     "environments": "bar_solver=2",
     "scale": "bar_us=-1e9",
     "idle": "bar_wall=0",
+    "jobqueue": "bar_busy=2",
     "limit": "bar_up_s=0",
     "prefect": "bar_calls=0",
     "store": "bar_rows_per_s=1e15",

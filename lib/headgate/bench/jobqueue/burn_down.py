@@ -1,0 +1,106 @@
+"""A burn-down: jobs claimed and completed in batches until none is left, durably, through the ledger's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core import SystemClock
+from headgate.jobqueue.desk import Desk
+from headgate.jobqueue.job import Job, JobSpec, JobState
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import ClaimRequest, Completion, Ended, Instant, LeaseRef
+from headgate.jobqueue.port import Store
+from headgate.jobqueue.stores import open_store
+
+_SUBMITTED_AT_ONCE: Final = 5_000
+_RESULT: Final = '{"q_score":0.5,"trajectory":"s3://results/team/task/0.json"}'
+_PAYLOAD: Final = '{"instance_basename":"task_0_0_template-tro_state.json","seed":12345}'
+
+
+@dataclass(frozen=True, slots=True)
+class Burned:
+    """What a burn-down took.
+
+    Attributes:
+        jobs: claimed and completed, each counted once.
+        seconds: from the first claim to the last completion.
+        cpu_s: CPU time of the process that claimed.
+        commits: transactions.
+        submitted_per_s: how fast the jobs had been taken in.
+    """
+
+    jobs: int
+    seconds: float
+    cpu_s: float
+    commits: int
+    submitted_per_s: float
+
+    @property
+    def per_s(self) -> float:
+        """Jobs per second."""
+        return self.jobs / self.seconds
+
+
+def specs(count: int, *, lanes: int = 4) -> list[JobSpec]:
+    """Return jobs that need no policy server."""
+    return [
+        JobSpec(f"job-{n:08d}", f"team-{n % lanes}", f"task-{n % lanes}", str(n), payload=_PAYLOAD)
+        for n in range(count)
+    ]
+
+
+def submit(desk: Desk, jobs: list[JobSpec]) -> None:
+    """Take jobs in, some thousand at once."""
+    for first in range(0, len(jobs), _SUBMITTED_AT_ONCE):
+        some = jobs[first : first + _SUBMITTED_AT_ONCE]
+        desk.submit(lambda ledger, at, some=some: ledger.submit(some, at)).result()  # type: ignore[misc]
+
+
+def burn_down(database: str, count: int, *, batch: int, workers: int) -> Burned:
+    """Submit jobs, let callers claim and complete them in batches, and check that the store holds every one as done."""
+    store = open_store(database)
+    desk = Desk(store, SystemClock(), "headgate bench")
+    desk.open()
+    try:
+        begun = time.perf_counter()
+        submit(desk, specs(count))
+        submitted_s = time.perf_counter() - begun
+        commits, cpu = desk.figures.commits, time.process_time()
+        begun = time.perf_counter()
+        asyncio.run(_burn(desk, batch, workers))
+        seconds = time.perf_counter() - begun
+        cpu, commits = time.process_time() - cpu, desk.figures.commits - commits
+    finally:
+        desk.close()
+    return Burned(_done(store, count), seconds, cpu, commits, count / submitted_s)
+
+
+async def _burn(desk: Desk, batch: int, workers: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        for number in range(workers):
+            group.create_task(_work(desk, ClaimRequest(f"worker-{number}", batch)))
+
+
+async def _work(desk: Desk, request: ClaimRequest) -> None:
+    while jobs := await desk.do(lambda ledger, at: ledger.claims.claim(request, at)):
+        completed = await desk.do(lambda ledger, at, jobs=jobs: _complete(ledger, jobs, at))  # type: ignore[misc]
+        assert completed == len(jobs), "every lease is the running one"
+
+
+def _complete(ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> int:
+    completion = Completion(_RESULT)
+    outcomes = [ledger.claims.complete(LeaseRef(job.job_id, job.lease_id, job.epoch), completion, at) for job in jobs]
+    return sum(isinstance(outcome, Ended) for outcome in outcomes)
+
+
+def _done(store: Store, count: int) -> int:
+    store.own("headgate bench")
+    try:
+        done = sum(states.get(JobState.DONE, 0) for states in store.load().counts.values())
+    finally:
+        store.close()
+    assert done == count, f"{done} of {count} jobs are done"
+    return done

@@ -1,0 +1,114 @@
+"""`headgate jobqueue serve` in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import uvloop
+
+from headgate.core.errors import HeadgateError
+
+T = TypeVar("T")
+
+_START_S: Final = 60.0
+_PORT: Final = re.compile(rb"http://127\.0\.0\.1:(\d+)")
+_STAT: Final = "/proc/{}/stat"
+
+
+class QueueFailedError(HeadgateError):
+    """The job queue's server of a benchmark did not start, or is gone."""
+
+    code = "bench_jobqueue_failed"
+    next_step = "Start `headgate jobqueue serve` by itself: it says why."
+
+
+class Server:
+    """A running server; owned by `served` or by whoever has called `start`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has used; not a number where the system does not tell."""
+        return cpu_s(self.process.pid)
+
+    async def stop(self) -> None:
+        """Let it answer what it has begun, and end."""
+        if self.process.returncode is None:
+            self.process.terminate()
+        await self.process.wait()
+
+    async def kill(self) -> None:
+        """End it at once, as a crash would."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
+
+
+async def start(database: str, folder: Path, *, port: int = 0) -> Server:
+    """Start a server.
+
+    Args:
+        database: its address.
+        folder: gets the server's log, which is written as in life.
+        port: to listen on; 0 takes a free one.
+
+    Raises:
+        QueueFailedError: if it does not begin to listen.
+    """
+    log = folder / "server.log"
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "headgate.cli", "jobqueue", "serve", "--port", str(port)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=os.environ | {"HEADGATE_JOBQUEUE_DATABASE": database},
+        )
+    assert process.stdout is not None, "a pipe was asked for"
+    try:
+        async with asyncio.timeout(_START_S):
+            said = await process.stdout.readline()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    found = _PORT.search(said)
+    if found is None:
+        process.kill()
+        await process.wait()
+        end = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise QueueFailedError(f"the job queue's server did not start; its log ends with {end}")
+    return Server(process, int(found[1]))
+
+
+@asynccontextmanager
+async def served(database: str, folder: Path) -> AsyncIterator[Server]:
+    """Give a server for as long as the context is open; arguments and errors as `start`."""
+    server = await start(database, folder)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time that a process has used; not a number where the system does not tell."""
+    try:
+        fields = Path(_STAT.format(pid)).read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:  # not Linux, or it has ended
+        return float("nan")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop that servers use as well."""
+    return uvloop.run(work)

@@ -1,0 +1,200 @@
+"""Workers and policy servers in virtual time on the pure ledger: standing in line beside polling.
+
+A worker claims a job, loads its simulator, gets a policy server, runs the episode, and claims the next one. What
+differs is how it gets the server: it stands in line, or it asks again and again and whoever asks first has it
+(seed 003).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, TypeAlias
+
+from headgate.jobqueue.job import Job, JobSpec
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef, Reserved
+from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue.stores import open_store
+
+LOAD_S: Final = 30.0
+EPISODE_S: Final = 60.0
+SPREAD: Final = 0.2
+"""Loads and episodes take up to so much longer or shorter."""
+
+_WARM_UP_S: Final = 900.0
+_LEASE_S: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class InLine:
+    """Whoever waits longest gets a freed server, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """Whoever asks first gets it.
+
+    Attributes:
+        every_s: time between two askings of a worker.
+    """
+
+    every_s: float
+
+
+Rule: TypeAlias = InLine | Polling
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How policy servers were used in steady state.
+
+    Attributes:
+        busy: share of the time of all servers in which they had a job.
+        by_server: the same for each.
+        gaps_s: from the end of an episode to the beginning of the next one on the same server.
+        episodes: that ended.
+    """
+
+    busy: float
+    by_server: dict[str, float]
+    gaps_s: list[float]
+    episodes: int
+
+
+@dataclass(slots=True)
+class _Watch:
+    since_s: float
+    until_s: float
+    begun: dict[str, float] = field(default_factory=dict)
+    freed: dict[str, float] = field(default_factory=dict)
+    busy_s: dict[str, float] = field(default_factory=dict)
+    gaps_s: list[float] = field(default_factory=list)
+    episodes: int = 0
+
+    def begins(self, server: str, now: float) -> None:
+        self.begun[server] = now
+        if server in self.freed and now >= self.since_s:
+            self.gaps_s.append(now - self.freed[server])
+
+    def ends(self, server: str, now: float) -> None:
+        inside = min(now, self.until_s) - max(self.begun.pop(server), self.since_s)
+        self.busy_s[server] = self.busy_s.get(server, 0.0) + max(0.0, inside)
+        self.freed[server] = now
+        self.episodes += self.since_s <= now <= self.until_s
+
+
+def eight_servers() -> list[ResourceSpec]:
+    """Return eight servers of one pool that serve every task."""
+    return [ResourceSpec("team", "10.0.0.1", 8000 + number) for number in range(8)]
+
+
+def simulated(
+    *,
+    workers: int,
+    hours: float,
+    seed: int,
+    rule: Rule,
+    servers: list[ResourceSpec] | None = None,
+    jobs: list[tuple[str, str]] | None = None,
+) -> Use:
+    """Return how the servers were used.
+
+    Args:
+        workers: that work side by side.
+        hours: of steady state, behind a warm-up.
+        seed: of the times of loads and episodes.
+        rule: how workers get servers.
+        servers: eight that serve every task when None.
+        jobs: pools and tasks that are submitted in turns; one kind when None.
+    """
+    return _Simulation(workers, hours, seed, rule, servers or eight_servers(), jobs or [("team", "count")]).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        workers: int,
+        hours: float,
+        seed: int,
+        rule: Rule,
+        servers: list[ResourceSpec],
+        jobs: list[tuple[str, str]],
+    ) -> None:
+        self._store = open_store("memory:").own("headgate bench")
+        self._ledger = Ledger(self._store, 0.0)
+        self._rng = random.Random(seed)
+        self._rule = rule
+        self._workers = workers
+        self._watch = _Watch(_WARM_UP_S, _WARM_UP_S + 3600.0 * hours)
+        self._events: list[tuple[float, int, str, Job]] = []
+        self._order = count()
+        self._tickets: dict[int, Job] = {}
+        self._now = 0.0
+        self._servers = [one.resource_id for one in self._ledger.add_resources(servers, self._at)]
+        most = int(len(servers) * 1.5 * self._watch.until_s / EPISODE_S) + workers
+        specs = [JobSpec(f"job-{n}", "team", jobs[n % len(jobs)][1], pool=jobs[n % len(jobs)][0]) for n in range(most)]
+        self._ledger.submit(specs, self._at)
+        self._commit()
+
+    @property
+    def _at(self) -> Instant:
+        return Instant(self._now, self._now)
+
+    def run(self) -> Use:
+        for number in range(self._workers):
+            self._claim(f"worker-{number}", self._rng.uniform(0.0, LOAD_S))
+        while self._events and self._now < self._watch.until_s:
+            self._now, _, what, job = heapq.heappop(self._events)
+            if what == "episode ended":
+                self._end(job)
+            else:
+                self._ask(job)
+            for settled in self._ledger.settle(self._at):
+                if isinstance(settled.outcome, Reserved):
+                    self._begin(self._tickets.pop(settled.ticket), settled.outcome)
+            self._commit()
+        for server in list(self._watch.begun):
+            self._watch.ends(server, self._watch.until_s)
+        length = self._watch.until_s - self._watch.since_s
+        by_server = {server: self._watch.busy_s.get(server, 0.0) / length for server in self._servers}
+        busy = sum(by_server.values()) / len(by_server)
+        return Use(busy, by_server, self._watch.gaps_s, self._watch.episodes)
+
+    def _commit(self) -> None:
+        self._store.commit(self._ledger.changes)
+        self._ledger.committed()
+
+    def _later(self, seconds: float, what: str, job: Job) -> None:
+        heapq.heappush(self._events, (self._now + seconds, next(self._order), what, job))
+
+    def _varied(self, seconds: float) -> float:
+        return seconds * self._rng.uniform(1.0 - SPREAD, 1.0 + SPREAD)
+
+    def _claim(self, worker: str, late_s: float = 0.0) -> None:
+        for job in self._ledger.claims.claim(ClaimRequest(worker, lease_s=_LEASE_S), self._at):
+            self._later(late_s + self._varied(LOAD_S), "loaded", job)
+
+    def _ask(self, job: Job) -> None:
+        ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
+        outcome = self._ledger.reserve(ref, self._at, wait=isinstance(self._rule, InLine))
+        match outcome:
+            case Reserved():
+                self._begin(job, outcome)
+            case _ if isinstance(self._rule, Polling):
+                self._later(self._rule.every_s, "asks again", job)
+            case _:
+                self._tickets[outcome.ticket] = job  # type: ignore[union-attr]  # nothing else comes of a live claim
+
+    def _begin(self, job: Job, reserved: Reserved) -> None:
+        self._watch.begins(reserved.resource.resource_id, self._now)
+        self._later(self._varied(EPISODE_S), "episode ended", job)
+
+    def _end(self, job: Job) -> None:
+        held = self._ledger.servers.held_by(job.job_id)
+        assert held is not None, "an episode runs on a server"
+        self._watch.ends(held.resource_id, self._now)
+        self._ledger.claims.complete(LeaseRef(job.job_id, job.lease_id, job.epoch), Completion(), self._at)
+        self._claim(job.worker)
