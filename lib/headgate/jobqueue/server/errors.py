@@ -18,7 +18,7 @@ class MisdirectedError(JobQueueError):
 
     code = "misdirected"
     http_status = 421
-    next_step = "Call it by 127.0.0.1 or localhost, or create a token: `headgate jobqueue token create`."
+    next_step = "Call it by 127.0.0.1 or localhost, or create a token with `headgate jobqueue token create`."
 
 
 class BodyTooLargeError(JobQueueError):
