@@ -82,12 +82,15 @@ class QueueSite:
         self._settings = self._settings.model_copy(update={"port": int(self.url.rpartition(":")[2])})
 
     def stop(self) -> None:
-        """Stop serving; legal twice."""
-        if self._thread is not None and self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(20)
-            assert not self._thread.is_alive()
-            self._thread = None
+        """Stop serving; legal twice, and at once."""
+        thread, loop, stopping = self._thread, self._loop, self._stopping
+        if thread is None or loop is None or stopping is None:
+            return
+        if thread.is_alive():
+            loop.call_soon_threadsafe(stopping.set)
+            thread.join(20)
+            assert not thread.is_alive()
+        self._thread = None
 
     # What tests put in and look at.
 

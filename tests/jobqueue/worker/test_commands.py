@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,8 @@ async def work(site: QueueSite, command: list[str], *, count: int = 1, **rules: 
         await worker.run(jobs, stop_when_empty=True)
 
 
-async def failed(site: QueueSite, command: list[str], **rules: Any) -> str:
-    site.submit("1", max_attempts=1)
+async def failed(site: QueueSite, command: list[str], *, max_attempts: int = 1, **rules: Any) -> str:
+    site.submit("1", max_attempts=max_attempts)
     await work(site, command, **rules)
     job = await asyncio.to_thread(site.job, "1")
     assert job.state == "dead"
@@ -79,7 +78,10 @@ async def test_a_result_of_another_job_is_never_overwritten(site: QueueSite, tmp
     path = tmp_path / "a/metrics/t_1.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"q_score": 1}')
-    assert "another job's result" in await failed(site, shell(RESULT), results_dir=tmp_path)
+    began = tmp_path / "began"
+    command = shell(f"touch {began}; {RESULT}")
+    assert "another job's result" in await failed(site, command, results_dir=tmp_path, max_attempts=3)
+    assert not began.exists(), "that is known before the work begins"
     assert path.read_text() == '{"q_score": 1}'
 
 
@@ -143,9 +145,7 @@ async def test_a_command_that_ignores_sigterm_is_killed(site: QueueSite) -> None
     script = (
         "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"
     )
-    began = time.monotonic()
     assert "did not end within 1 s" in await failed(site, python(script), timeout_s=1)
-    assert time.monotonic() - began < 30
 
 
 async def test_much_output_is_kept_in_the_log_and_only_its_end_in_the_error(site: QueueSite, tmp_path: Path) -> None:

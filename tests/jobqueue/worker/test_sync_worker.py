@@ -41,21 +41,19 @@ def test_what_the_work_raises_ends_its_job_alone(site: QueueSite) -> None:
 def test_a_lost_lease_interrupts_the_main_thread_wherever_it_is(site: QueueSite) -> None:
     before = signal.getsignal(signal.SIGUSR1)
     site.submit("1")
-    began = time.monotonic()
-    with SyncWorker(site.url, clock=FastClock(30), lease_s=30) as worker:
+    with SyncWorker(site.url, clock=FastClock(10), lease_s=30) as worker:
         for job in worker.jobs(stop_when_empty=True):
             with job:
                 threading.Thread(target=site.withdraw, args=("1",)).start()
                 time.sleep(60)
                 pytest.fail("it was not interrupted")
             assert job.is_lost
-    assert time.monotonic() - began < 30
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
 def test_a_simulator_that_catches_everything_is_interrupted_all_the_same(site: QueueSite) -> None:
     site.submit("1")
-    with SyncWorker(site.url, clock=FastClock(30), lease_s=30) as worker:
+    with SyncWorker(site.url, clock=FastClock(10), lease_s=30) as worker:
         for job in worker.jobs(stop_when_empty=True):
             with job:
                 site.withdraw("1")
@@ -72,7 +70,7 @@ def test_in_another_thread_a_lost_lease_shows_at_the_next_check(site: QueueSite)
     seen: list[str] = []
 
     def work() -> None:
-        with SyncWorker(site.url, clock=FastClock(30), lease_s=30) as worker:
+        with SyncWorker(site.url, clock=FastClock(10), lease_s=30) as worker:
             for job in worker.jobs(stop_when_empty=True):
                 with job:
                     site.withdraw("1")

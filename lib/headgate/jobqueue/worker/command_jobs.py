@@ -22,9 +22,9 @@ from headgate.jobqueue.worker.environment import command_environment
 from headgate.jobqueue.worker.errors import ResultRefusedError
 from headgate.jobqueue.worker.held_job import HeldJob
 from headgate.jobqueue.worker.output import tail_of
-from headgate.jobqueue.worker.publishing import publish
+from headgate.jobqueue.worker.publishing import place_of, publish
 from headgate.jobqueue.worker.reservation_socket import reservation_socket
-from headgate.jobqueue.worker.results import file_name, retract_result
+from headgate.jobqueue.worker.results import check_place, file_name, retract_result
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
@@ -87,11 +87,20 @@ class CommandJobs:
 
     async def __call__(self, job: HeldJob) -> None:
         """Run the command for a job, and tell the server what came of it."""
-        with _folder() as name:
-            folder = Path(name)
-            log = self._log_file(job, folder)
-            outcome = await self._run(job, folder, log)
-            await self._settle(job, outcome, folder / "result.json", log)
+        try:
+            await self._check_results(job)
+            with _folder() as name:
+                folder = Path(name)
+                log = self._log_file(job, folder)
+                outcome = await self._run(job, folder, log)
+                await self._settle(job, outcome, folder / "result.json", log)
+        except ResultRefusedError as error:
+            await job.fail(error, retry=False)
+
+    async def _check_results(self, job: HeldJob) -> None:
+        """Find out before hours of work that their result would be refused."""
+        if self._rules.results_dir is not None:
+            await asyncio.to_thread(check_place, place_of(job, self._rules.results_dir), _claim(job))
 
     async def _run(self, job: HeldJob, folder: Path, log: Path) -> Outcome:
         job_file = folder / "job.json"
@@ -139,17 +148,12 @@ class CommandJobs:
             await job.fail(_report(f"{outcome.sentence}, but {error.message}", log))
             return
         folder = self._rules.results_dir
-        try:
-            artifact = None if folder is None else await publish(job, folder, result, clock=self._clock)
-        except ResultRefusedError as error:
-            await job.fail(error, retry=False)
-            return
+        artifact = None if folder is None else await publish(job, folder, result, clock=self._clock)
         try:
             await job.complete(result, artifact=artifact)
         except StaleLeaseError:
             if artifact is not None:
-                claim = {"job_id": job.id, "epoch": job.epoch}
-                await asyncio.to_thread(retract_result, artifact.path, claim)
+                await asyncio.to_thread(retract_result, artifact.path, _claim(job))
             raise
 
     def _log_file(self, job: HeldJob, folder: Path) -> Path:
@@ -161,6 +165,10 @@ class CommandJobs:
         except OSError as error:
             raise InvalidInputError(f"the folder of logs {kept} cannot be made: {error.strerror}") from None
         return kept / f"{file_name(job.id)}.{job.epoch}.log"
+
+
+def _claim(job: HeldJob) -> dict[str, Any]:
+    return {"job_id": job.id, "epoch": job.epoch}
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:

@@ -39,11 +39,14 @@ async def publish(
         ResultRefusedError: a later claim's result is there.
         InvalidInputError: it cannot be written.
     """
-    spec = job.spec
-    path = result_path(folder, spec.team, spec.task, spec.instance or spec.id)
     told = provenance(job, versions or {}, clock or SystemClock())
     await job.confirm()
-    return await asyncio.to_thread(publish_result, path, result, told)
+    return await asyncio.to_thread(publish_result, place_of(job, folder), result, told)
+
+
+def place_of(job: HeldJob, folder: Path) -> Path:
+    """Return where a job's result belongs (`result_path`); one without instance has its id in the name."""
+    return result_path(folder, job.spec.team, job.spec.task, job.spec.instance or job.id)
 
 
 def provenance(job: HeldJob, versions: Mapping[str, str], clock: Clock) -> dict[str, Any]:

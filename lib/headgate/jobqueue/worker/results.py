@@ -115,20 +115,33 @@ def retract_result(path: Path, provenance: Mapping[str, Any]) -> bool:
     return is_ours
 
 
-def _put(temporary: Path, path: Path, provenance: Mapping[str, Any]) -> None:
-    if _is_linked(temporary, path):
+def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
+    """Return when a claim may write its result to a file: none is there, or one of an earlier claim of its job.
+
+    Raises:
+        ResultRefusedError: otherwise.
+    """
+    try:
+        there = _provenance_in(path)
+    except FileNotFoundError:
         return
-    there = _provenance_in(path)
+    except OSError as error:
+        raise ResultRefusedError(f"{path} cannot be read: {error.strerror or error}") from None
     if there is None or there.get("job_id") != provenance["job_id"]:
         raise ResultRefusedError(
             f"{path} is another job's result, or none of a worker of this queue",
-            next_step="Move it away, or let results go to another folder.",
+            next_step="Move it away, or let results go to another folder; then requeue the job.",
         )
     if not isinstance(there.get("epoch"), int) or there["epoch"] >= provenance["epoch"]:
         raise ResultRefusedError(
             f"{path} was written by epoch {there.get('epoch')} of the job, this one is {provenance['epoch']}"
         )
-    temporary.replace(path)
+
+
+def _put(temporary: Path, path: Path, provenance: Mapping[str, Any]) -> None:
+    if not _is_linked(temporary, path):
+        check_place(path, provenance)
+        temporary.replace(path)
 
 
 def _is_linked(temporary: Path, path: Path) -> bool:
