@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from headgate.jobqueue.errors import JobQueueError, StoreFailedError
+from headgate.jobqueue.port import Changes
+from headgate.jobqueue.resource import ResourceState
 from headgate.jobqueue.server.addresses import is_refused
 from headgate.jobqueue.server.health_checks import HealthChecks, trouble_of
 from tests.jobqueue.server.conftest import Queue
@@ -101,6 +105,30 @@ async def test_what_an_operator_has_drained_stays_so(queue: Queue, state) -> Non
     for _ in range(4):
         await checks.check_all()
     assert await state() == ("draining", "by hand")
+
+
+async def test_checks_go_on_after_the_database_has_failed(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _answering(_http(200)) as port:
+        pass
+    await queue.register({"pool": "p", "host": "127.0.0.1", "port": port})
+    queue.set(health_check_every_s=0.001, health_check_failures=1)
+    loop, failed = asyncio.get_running_loop(), asyncio.Event()
+    commit = queue.store.commit
+
+    def broken(changes: Changes) -> None:
+        loop.call_soon_threadsafe(failed.set)
+        raise StoreFailedError("the disk is full")
+
+    monkeypatch.setattr(queue.store, "commit", broken)
+    checking = asyncio.create_task(HealthChecks(queue.app.state.service).run())
+    await failed.wait()
+    monkeypatch.setattr(queue.store, "commit", commit)
+    now = ResourceState.OPEN
+    while now is not ResourceState.DOWN:
+        assert not checking.done()
+        with contextlib.suppress(JobQueueError):
+            now = await queue.desk.do(lambda ledger, _: ledger.resources()["p/0"].state)
+    checking.cancel()
 
 
 @pytest.mark.parametrize(

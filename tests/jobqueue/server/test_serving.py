@@ -167,3 +167,21 @@ def test_two_files_of_a_kind_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text("[]")
     with pytest.raises(InvalidInputError, match=r"two\.json is a second file of jobs"):
         read_imports([tmp_path / "one.json", tmp_path / "two.json"])
+
+
+async def test_a_queue_in_postgresql_is_served_alike(postgres_url: str, live_settings: ServerSettings) -> None:
+    settings = live_settings.model_copy(update={"database": postgres_url})
+    async with httpx.AsyncClient() as http:
+        async with running_server(settings) as server:
+            jobs = [{**_A, "id": str(number), "payload": {"text": "ø\u0001"}} for number in range(3)]
+            (await http.post(f"{server.url}/v1/jobs", json={"jobs": jobs})).raise_for_status()
+            claimed = (await http.post(f"{server.url}/v1/claims", json={"worker": "w", "count": 2})).json()["jobs"]
+            error = {"error": "a\u0000b", "lease_id": claimed[0]["lease"]["lease_id"], "epoch": 1}
+            assert (await http.post(f"{server.url}/v1/jobs/0/fail", json=error)).status_code == 200
+        async with running_server(settings) as server:
+            lease = {"lease_id": claimed[1]["lease"]["lease_id"], "epoch": 1}
+            done = await http.post(f"{server.url}/v1/jobs/1/complete", json=lease, headers={"Idempotency-Key": "k"})
+            assert done.json()["status"] == "done"
+            listed = (await http.get(f"{server.url}/v1/jobs")).json()["jobs"]
+            assert [job["state"] for job in listed] == ["pending", "done", "pending"]
+            assert (await http.get(f"{server.url}/v1/results")).json()["results"][0]["job"]["id"] == "1"
