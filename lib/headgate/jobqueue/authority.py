@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -147,6 +148,8 @@ class Authority:
         self._known: _Known | None = None
         self._silent_until = float("-inf")
         self._trouble = ""
+        # Of its own: in the loop's, heartbeats would wait behind listings that look at every job.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="headgate-tokens")
 
     @property
     def trouble(self) -> str:
@@ -166,10 +169,13 @@ class Authority:
     async def identify_async(self, text: str | None, now: float) -> Verdict:
         """Do what `identify` does; the store is read in a thread, and only where it must be."""
         verdict = self._remembered(text, now)
-        return self._counted(await asyncio.to_thread(self._asked, text, now) if verdict is None else verdict)
+        if verdict is None:
+            verdict = await asyncio.get_running_loop().run_in_executor(self._reader, self._asked, text, now)
+        return self._counted(verdict)
 
     def close(self) -> None:
         """Give the store up; legal twice."""
+        self._reader.shutdown(wait=False)
         with self._reading:
             self._store.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -314,3 +315,19 @@ def test_closing_twice_is_legal() -> None:
     authority = Authority(MemoryTokens())
     authority.close()
     authority.close()
+
+
+async def test_tokens_are_read_while_every_thread_of_the_loop_is_busy() -> None:
+    store = MemoryTokens()
+    text = _created(store)
+    go_on = threading.Event()
+    with ThreadPoolExecutor(1) as listings:
+        asyncio.get_running_loop().set_default_executor(listings)
+        busy = asyncio.create_task(asyncio.to_thread(go_on.wait))
+        await asyncio.sleep(0)
+        try:
+            verdict = await asyncio.wait_for(Authority(store).identify_async(text, NOW), 30)
+        finally:
+            go_on.set()
+        await busy
+    assert isinstance(verdict, Caller)
