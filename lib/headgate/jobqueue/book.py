@@ -24,6 +24,7 @@ class Book:
         self.lanes = Lanes(snapshot.counts, self._fetch)
         self._store = store
         self._changes = Changes()
+        self._lined_up: dict[Lane, dict[str, Job]] = {}
         self._seq = snapshot.next_seq
         self._entry = snapshot.next_entry
         self._next_index = dict(snapshot.next_index)
@@ -36,6 +37,7 @@ class Book:
     def committed(self) -> None:
         """Begin anew: everything up to now is in the store."""
         self._changes = Changes()
+        self._lined_up.clear()
         self.lanes.committed()
 
     def next_seq(self) -> int:
@@ -72,6 +74,7 @@ class Book:
     def add(self, job: Job) -> None:
         """Take in a new job."""
         self._changes.new_jobs[job.job_id] = job
+        self._line_up(job)
         self.lanes.moved(job, None)
 
     def put(self, job: Job, before: JobState) -> None:
@@ -84,6 +87,7 @@ class Book:
             self.running[job.job_id] = job
         else:
             self.running.pop(job.job_id, None)
+        self._line_up(job)
         self.lanes.moved(job, before)
 
     def put_resource(self, resource: Resource) -> None:
@@ -130,10 +134,13 @@ class Book:
         )
 
     def _uncommitted(self, lane: Lane) -> Iterable[Job]:
-        for jobs in (self._changes.new_jobs, self._changes.changed_jobs):
-            for job in jobs.values():
-                if job.state is JobState.PENDING and job.spec.lane == lane:
-                    yield job
+        return self._lined_up.get(lane, {}).values()
+
+    def _line_up(self, job: Job) -> None:
+        if job.state is JobState.PENDING:
+            self._lined_up.setdefault(job.spec.lane, {})[job.job_id] = job
+        elif (jobs := self._lined_up.get(job.spec.lane)) is not None:
+            jobs.pop(job.job_id, None)
 
     def _is_changed(self, job_id: str) -> bool:
         return job_id in self._changes.new_jobs or job_id in self._changes.changed_jobs

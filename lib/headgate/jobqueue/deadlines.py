@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
+
+_FEW: Final = 64
+"""So many moments that are out of date are not worth looking for."""
 
 
 class Deadlines(Generic[KeyT]):
@@ -35,6 +38,8 @@ class Deadlines(Generic[KeyT]):
     def drop(self, key: KeyT) -> None:
         """Forget a key; legal for one that is not there."""
         self._due_at.pop(key, None)
+        if len(self._heap) > 2 * len(self._due_at) + _FEW:
+            self._tidy()
 
     def next(self) -> float | None:
         """Return the earliest deadline, or None without any."""
@@ -54,6 +59,13 @@ class Deadlines(Generic[KeyT]):
             self._pushed.pop(key, None)
             del self._due_at[key]
             yield key
+
+    def _tidy(self) -> None:
+        """Let go of moments that mean nothing any more: a long lease that ended early would stay for its length."""
+        self._heap.clear()
+        self._pushed.clear()
+        for key, due_at in self._due_at.items():
+            self._push(key, due_at)
 
     def _moved(self, key: KeyT, at: float, due_at: float | None) -> None:
         if self._pushed.get(key) != at:

@@ -93,6 +93,8 @@ class Lanes:
     def moved(self, job: Job, before: JobState | None) -> None:
         """Count a job that is new (`before` None) or has another state than before, and line it up if it is pending."""
         lane = job.spec.lane
+        if lane not in self._lanes:
+            self._lanes[lane] = LaneView(is_read=True)  # the store has nothing of it
         if before is not None:
             self._count(lane, before, -1)
         self._count(lane, job.state, 1)

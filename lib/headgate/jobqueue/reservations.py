@@ -71,11 +71,11 @@ class Reservations:
             return Reserved(held)
         since = self._first_asked.setdefault(job.job_id, at.now)
         waiters = self.lines.line(pool)
-        pending = {lane.task for lane, _ in self._book.lanes.waiting() if lane.pool == pool}
-        tasks = sorted({waiter.task for waiter in waiters} | pending)
-        free = (resource for resource in self.loads.pool(pool) if _is_available(resource))
-        resource = best(free, task, tasks)
-        if resource is not None:
+        free = [one for one in self.loads.pool(pool) if _is_available(one) and one.spec.serves(task)]
+        if free:
+            pending = {lane.task for lane, _ in self._book.lanes.waiting() if lane.pool == pool}
+            resource = best(free, task, sorted({waiter.task for waiter in waiters} | pending))
+            assert resource is not None
             return Reserved(self._assign(resource, job, at, lease_s))
         if not wait:
             return NoneFree(sum(waiter.since < since for waiter in waiters), len(self.loads.serving(pool, task)))

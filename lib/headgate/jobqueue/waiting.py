@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -87,7 +87,8 @@ class WaitingLines:
         pool, waiter = self._places.pop(ticket, ("", None))
         if waiter is None:
             return False
-        self._lines[pool].remove(waiter)
+        line = self._lines[pool]
+        del line[bisect_left(line, _order(waiter), key=_order)]
         del self._tickets[waiter.ref.job_id]
         return True
 
@@ -102,12 +103,17 @@ class WaitingLines:
         """Yield who gets which of a pool's free servers, and take them out of line; no fitting pair is left over."""
         left = {resource.resource_id: resource for resource in free}
         line = list(self.line(pool))
-        tasks = sorted({waiter.task for waiter in line})
+        tasks = sorted({waiter.task for waiter in line}) if len(left) > 1 else []  # one server is the best of all
+        in_vain: set[str] = set()
         for waiter in line:
             if not left:
                 return
+            if waiter.task in in_vain:
+                continue
             resource = best(left.values(), waiter.task, tasks)
-            if resource is not None:
+            if resource is None:
+                in_vain.add(waiter.task)
+            else:
                 del left[resource.resource_id]
                 self.leave(waiter.ticket)
                 yield Match(waiter, resource)

@@ -62,3 +62,14 @@ def test_heartbeats_of_many_keys_leave_one_entry_each() -> None:
     assert len(deadlines._heap) == 100
     assert deadlines.next() == 79.0
     assert len(deadlines._heap) == 100
+
+
+def test_long_deadlines_that_are_dropped_leave_nothing_behind() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    deadlines.set(-1, 10.0)
+    for key in range(10_000):
+        deadlines.set(key, 3_600.0)
+        deadlines.drop(key)
+    assert deadlines.next() == 10.0
+    assert len(deadlines._heap) < 200
+    assert len(deadlines._pushed) < 200

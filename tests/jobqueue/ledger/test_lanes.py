@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.jobqueue import book as book_module
 from headgate.jobqueue import lanes as lanes_module
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.lanes import Fetched, Lanes, corrected
@@ -167,3 +169,31 @@ def test_counts_follow_each_job() -> None:
     queue.fail(job, retry=False)
     assert (totals[JobState.PENDING], totals[JobState.DEAD]) == (2, 1)
     assert queue.ledger.lane_counts()[Lane("other", "", "task")][JobState.PENDING] == 1
+
+
+def test_a_new_lane_is_not_looked_for_in_the_store() -> None:
+    def fetch(lane: Lane, after: Place | None, limit: int) -> Fetched:
+        raise AssertionError("the store has nothing of it")
+
+    lanes = Lanes({}, fetch)
+    for seq in range(3):
+        lanes.moved(Job(spec(f"{seq}"), seq, 0.0), None)
+    assert [lanes.pop(LANE).seq for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_reading_looks_at_uncommitted_jobs_of_its_own_lane_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def seen(stored: list[Job], uncommitted: Iterable[Job], *others: Any) -> Fetched:
+        jobs = list(uncommitted)
+        looked_at.extend(job.job_id for job in jobs)
+        return corrected(stored, jobs, *others)
+
+    queue = Queue()
+    queue.submit(spec("stored"), spec("of another", team="other"))
+    queue.commit()
+    queue.restart()
+    monkeypatch.setattr(book_module, "corrected", seen)
+    queue.submit(spec("new"), *(spec(f"{n}", team="other") for n in range(100)))
+    assert [job.job_id for job in queue.claim(count=3, teams=frozenset({"team"}))] == ["stored", "new"]
+    assert looked_at == ["new"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.jobqueue import waiting as waiting_module
 from headgate.jobqueue.outcomes import LeaseRef
 from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.waiting import Waiter, WaitingLines, best
@@ -107,3 +111,16 @@ def test_a_job_leaves_its_line_by_its_name() -> None:
     assert lines.leave_job("a") == 1
     assert lines.leave_job("a") is None
     assert [one.ticket for one in lines.line(POOL)] == [2]
+
+
+def test_a_server_that_fits_nobody_is_compared_once_with_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(free: Iterable[Resource], task: str, tasks: Sequence[str]) -> Resource | None:
+        asked.append(task)
+        return best(free, task, tasks)
+
+    monkeypatch.setattr(waiting_module, "best", counted)
+    lines = lines_of(*(waiter(ticket, TASKS[ticket % 2]) for ticket in range(1_000)))
+    assert list(lines.matches(POOL, [resource(0, "doors")])) == []
+    assert asked == ["radio", "mugs"]
