@@ -73,6 +73,7 @@ async def drain_jobqueue(
     command: list[str] = [],  # noqa: B006 - the form shows it; never changed
     reserve: p.Reserve = "ask",
     fail_on_dead: bool = True,
+    results_dir: str = "",
     settings: p.Settings = {},  # noqa: B006
 ) -> dict[str, Any]:
     """Collect the results of a job queue as samples until no job is pending or in progress.
@@ -91,6 +92,7 @@ async def drain_jobqueue(
         command: What its workers run for each job, e.g. ["headgate", "jobqueue", "evaluate"].
         reserve: When such a command gets its policy server, where a job needs one.
         fail_on_dead: Dead jobs make the run Failed.
+        results_dir: Folder of results, TEAM/metrics/TASK_NUMBER.json, for jobs completed without one. Empty: none.
         settings: Any further setting by its name, e.g. {"batch_size": 100}.
 
     Returns:
@@ -107,6 +109,7 @@ async def drain_jobqueue(
         command=tuple(command),
         reserve=reserve,
         fail_on_dead=fail_on_dead,
+        results_dir=results_dir,
         settings=settings,
     )
     return await orchestration.run_drain(order)

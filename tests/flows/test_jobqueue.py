@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import polars as pl
 import pytest
 from prefect.client.orchestration import get_client
@@ -20,6 +21,7 @@ from blocks import JobQueueServer, SampleStore
 from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
 from headgate.core import errors
 from headgate.jobqueue.policy import PolicyServer, ScriptedPolicy
+from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.tokens import Scope
 from headgate.jobqueue.worker import ForbiddenError, QueueUnreachableError
 from headgate.storage import open_store
@@ -189,6 +191,22 @@ async def test_a_result_without_a_score_is_a_sample_without_one(queue: QueueSite
     rows = (await _stored(store)).sort("score")
     assert list(rows["error_kind"]) == ["environment", None]
     assert rows["error"][0] == "the result has no scores.mean"
+
+
+async def test_scores_of_workers_that_hand_in_none_are_read_from_their_files(
+    queue: QueueSite, store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "results/team_a/metrics").mkdir(parents=True)
+    (tmp_path / "results/team_a/metrics/radio_1.json").write_text('{"q_score": {"final": 0.25}}')
+    async with queue.client() as client:
+        await client.register([ResourceSpec("team_a", "127.0.0.1", 9, body='{"host": "127.0.0.1", "port": 9}')])
+    await queue.submit(spec(1, pool="team_a", resource_type="team_a"))
+    async with httpx.AsyncClient(base_url=queue.url, trust_env=False) as seed_worker:
+        await seed_worker.get("/job", params={"worker": "w"})
+        (await seed_worker.post("/done/team_a.radio.1", params={"worker": "w"})).raise_for_status()
+    counts = await _drain(queue, store, results_dir=str(tmp_path / "results"))
+    assert (counts["stored"], counts["unscored"]) == (1, 0)
+    assert list((await _stored(store))["score"]) == [0.25]
 
 
 async def test_a_run_ends_when_its_time_is_over(queue: QueueSite, store: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Final, Protocol
 
 import polars as pl
 
-from headgate.campaign.job_samples import JobSampleRules, sample_of_job
+from headgate.campaign.job_samples import JobSampleRules, sample_of_job, stored_name, with_result_of_file
 from headgate.core import Sample
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.wire import HistoryOut, JobOut, ResultsOut
 from headgate.reports import Estimate, estimate_of
@@ -116,12 +117,28 @@ class JobCollector:
     """
 
     def __init__(
-        self, source: ResultSource, store: JobSampleStore, rules: JobSampleRules, *, monotonic: Callable[[], float]
+        self,
+        source: ResultSource,
+        store: JobSampleStore,
+        rules: JobSampleRules,
+        *,
+        monotonic: Callable[[], float],
+        results: ResultFolder | None = None,
     ) -> None:
+        """Prepare the collector.
+
+        Args:
+            source: the queue.
+            store: where the samples go.
+            rules: how a job becomes a sample.
+            monotonic: tells how long samples have been waiting.
+            results: files of results, for jobs that were completed without one.
+        """
         self._source = source
         self._store = store
         self._rules = rules
         self._monotonic = monotonic
+        self._results = results
         self._after = 0
         self._history_after = 0
         self._servers: dict[str, str] = {}
@@ -161,7 +178,7 @@ class JobCollector:
         fetched = 0
         while True:
             page = await self._source.results(self._after, PAGE)
-            await self._learn({sample.environment for sample in map(self._sample, (r.job for r in page.results))})
+            await self._learn({stored_name(finished.job.task) for finished in page.results})
             fresh = [finished.job for finished in page.results if not self._is_known(finished.job)]
             if fresh:
                 await self._follow_reservations()
@@ -192,11 +209,8 @@ class JobCollector:
 
     # Inside.
 
-    def _sample(self, job: JobOut) -> Sample:
-        return sample_of_job(job, self._rules, self._servers.get(job.id, ""))
-
     def _is_known(self, job: JobOut) -> bool:
-        sample = self._sample(job)
+        sample = sample_of_job(job, self._rules)
         ended = self._ended[sample.environment].get(sample.task_id)
         if ended is None:
             return False
@@ -210,8 +224,8 @@ class JobCollector:
 
     def _take(self, jobs: Sequence[JobOut]) -> None:
         for job in jobs:
-            sample = self._sample(job)
-            self._servers.pop(job.id, None)
+            told = job if self._results is None else with_result_of_file(job, self._results)
+            sample = sample_of_job(told, self._rules, self._servers.pop(job.id, ""))
             self._ended[sample.environment][sample.task_id] = sample.finished_at
             self._count(sample.model, sample.environment, sample.score)
             self._waiting.append(sample)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headgate.core import ErrorKind, Sample, checked_name, redacted, task_id_of
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.wire import JobOut
 
 SCORE_FIELD: Final = "q_score"
@@ -101,6 +102,17 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
         attempts=job.epoch,
         trace_id=hashlib.blake2b(f"{rules.queue}\0{job.id}\0{job.epoch}".encode(), digest_size=16).hexdigest(),
     )
+
+
+def with_result_of_file(job: JobOut, results: ResultFolder) -> JobOut:
+    """Return a job that was completed without a result, as workers of seed 003 do, with the score of its file.
+
+    A job that has a result, or has no file with a score, is returned as it is.
+    """
+    if job.result:
+        return job
+    found = results.evaluation(job.team, job.task, _index(job.instance))
+    return job if found.q_score is None else job.model_copy(update={"result": {SCORE_FIELD: found.q_score}})
 
 
 def model_of_team(team: str) -> str:

@@ -24,6 +24,7 @@ from headgate.cli.running import stop_on_signals
 from headgate.config import Settings, load_settings
 from headgate.core import SystemClock
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.worker import JobQueueClient, RetryPolicy
 
@@ -52,6 +53,9 @@ def collect(
     score_field: Annotated[
         str, Parameter(help="Field of a result that is its score, in [0, 1]; dots lead into objects.")
     ] = SCORE_FIELD,
+    results_dir: Annotated[
+        Path | None, Parameter(help="Results of jobs that were completed without one: TEAM/metrics/TASK_NUMBER.json.")
+    ] = None,
     poll_s: Annotated[float, Parameter(help="With --follow, seconds between two looks at the queue.")] = 5.0,
     config: Annotated[Path | None, Parameter(help="YAML file of settings; also HEADGATE_CONFIG.")] = None,
     as_json: AsJson = False,
@@ -65,7 +69,9 @@ def collect(
         raise InvalidInputError(f"--poll-s must be > 0 (got {poll_s:g})")
     rules = JobSampleRules(queue, campaign, score_field)
     settings = load_settings({"store": store}, environ=os.environ, file=config).settings
-    result = asyncio.run(_collect(url, settings, rules, DrainRules(poll_s=poll_s) if follow else _ONCE))
+    results = None if results_dir is None else ResultFolder(results_dir)
+    when = DrainRules(poll_s=poll_s) if follow else _ONCE
+    result = asyncio.run(_collect(url, settings, rules, when, results))
     if as_json:
         print_json(_document(result))
         return 0
@@ -74,14 +80,16 @@ def collect(
     return 0
 
 
-async def _collect(url: str | None, settings: Settings, rules: JobSampleRules, when: DrainRules) -> DrainResult:
+async def _collect(
+    url: str | None, settings: Settings, rules: JobSampleRules, when: DrainRules, results: ResultFolder | None
+) -> DrainResult:
     clock, stop = SystemClock(), asyncio.Event()
     stop_on_signals(stop)
     retry = RetryPolicy() if when is _ONCE else RetryPolicy(patience_s=_PATIENCE_S)
     store = sample_store(settings)
     try:
         async with JobQueueClient(url, retry=retry) as client:
-            collector = JobCollector(client, store, rules, monotonic=clock.monotonic)
+            collector = JobCollector(client, store, rules, monotonic=clock.monotonic, results=results)
             return await drain_queue(client, collector, when, clock=clock, stop=stop)
     finally:
         store.close()

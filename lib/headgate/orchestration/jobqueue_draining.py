@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from prefect import task
@@ -21,6 +22,7 @@ from headgate.campaign import (
     drain_queue,
 )
 from headgate.core import SystemClock
+from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
 from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
@@ -49,6 +51,7 @@ class DrainOrder:
         command: what its workers run for each.
         reserve: when such a command gets its policy server.
         fail_on_dead: whether dead jobs make the run Failed.
+        results_dir: files of results, for jobs that were completed without one; none when empty.
         settings: any further setting by its name.
     """
 
@@ -62,6 +65,7 @@ class DrainOrder:
     command: tuple[str, ...] = ()
     reserve: Literal["ask", "before", "never"] = "ask"
     fail_on_dead: bool = True
+    results_dir: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -122,8 +126,9 @@ async def _drain(
     artifacts: QueueArtifacts,
 ) -> DrainResult:
     clock = SystemClock()
+    results = ResultFolder(Path(order.results_dir)) if order.results_dir else None
     async with queue.client() as client, asyncio.TaskGroup() as group:
-        collector = JobCollector(client, store, rules, monotonic=clock.monotonic)
+        collector = JobCollector(client, store, rules, monotonic=clock.monotonic, results=results)
         helpers = [group.create_task(_work(client, queue.lease_s, order), name="workers")] if order.workers else []
         helpers += [group.create_task(_cancel_at(stop.event, working)) for working in helpers]
         result = await drain_queue(

@@ -11,6 +11,7 @@ import pytest
 from headgate.campaign.job_collecting import JobCollector, ScoreTally
 from headgate.campaign.job_samples import JobSampleRules
 from headgate.core import errors
+from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.wire import ResultsOut
 from headgate.storage import SampleStore, open_store
 from tests.campaign.jobs.values import BEGAN, FailingStore, Queue, job
@@ -42,6 +43,19 @@ async def test_every_completed_job_is_stored_with_the_server_that_it_had(store: 
     rows = await _rows(store)
     assert sorted(why.split("server ")[1] for why in rows["why"]) == [f"team_a/{number}" for number in range(5)]
     assert set(rows["environment"]) == {"task0", "task1"}
+
+
+async def test_results_that_lie_in_files_are_read_there(store: SampleStore, tmp_path: Path) -> None:
+    (tmp_path / "team_a/metrics").mkdir(parents=True)
+    (tmp_path / "team_a/metrics/radio_7.json").write_text('{"q_score": {"final": 0.25}}')
+    queue = Queue()
+    queue.complete(job("j0", result={}))
+    collector = JobCollector(
+        queue, store, JobSampleRules(), monotonic=lambda: 0.0, results=ResultFolder(tmp_path)
+    )  # fmt: skip
+    await collector.fetch()
+    await collector.store()
+    assert list((await _rows(store))["score"]) == [0.25]
 
 
 async def test_collecting_again_stores_what_is_new_and_nothing_else(store: SampleStore) -> None:

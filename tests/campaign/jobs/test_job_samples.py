@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.campaign.job_samples import JobSampleRules, model_of_team, sample_of_job, stored_name
+from headgate.campaign.job_samples import (
+    JobSampleRules,
+    model_of_team,
+    sample_of_job,
+    stored_name,
+    with_result_of_file,
+)
 from headgate.core import checked_name, errors
+from headgate.jobqueue.generator import ResultFolder
 from headgate.storage import frame_of, validated
 from tests.campaign.jobs.values import BEGAN, job
 
@@ -92,6 +100,20 @@ def test_the_id_depends_on_queue_campaign_and_job_and_on_nothing_that_happens_to
     assert again.task_id == first.task_id
     assert again.trace_id != first.trace_id
     assert len({first.task_id, *(other.task_id for other in others)}) == 4
+
+
+def test_a_job_without_a_result_gets_the_score_of_its_file(tmp_path: Path) -> None:
+    folder = tmp_path / "team_a/metrics"
+    folder.mkdir(parents=True)
+    (folder / "radio_7.json").write_text('{"q_score": {"final": 0.25}}')
+    (folder / "radio_8.json").write_text("{")
+    results = ResultFolder(tmp_path)
+    told = with_result_of_file(job(result={}), results)
+    assert sample_of_job(told, RULES).score == 0.25
+    own = with_result_of_file(job(result={"q_score": 0.5}), results)
+    broken = with_result_of_file(job(result=None, instance="8"), results)
+    missing = with_result_of_file(job(result=None, instance="9"), results)
+    assert [sample_of_job(one, RULES).score for one in (own, broken, missing)] == [0.5, None, None]
 
 
 @given(
