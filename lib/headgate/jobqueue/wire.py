@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
-from headgate.jobqueue.names import JobId, JsonObject, Name, NameOrEmpty, object_text
+from headgate.jobqueue.names import JobId, JsonObject, Name, NameOrEmpty, checked_object, object_text
 from headgate.jobqueue.outcomes import LeaseRef, ReservationRef
 from headgate.jobqueue.port import Happening, HistoryEntry
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
@@ -313,13 +313,21 @@ class ResourceIn(BaseModel):
     compatible_task: TaskNames | None = None
     not_compatible_task: TaskNames | None = None
 
+    @model_validator(mode="after")
+    def _can_be_stored(self) -> Self:
+        checked_object(self._body)
+        return self
+
+    @property
+    def _body(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"pool"}, exclude_unset=True)
+
     @property
     def spec(self) -> ResourceSpec:
         """The same as a value of the ledger."""
-        body = self.model_dump(exclude={"pool"}, exclude_unset=True)
         return ResourceSpec(
             self.pool, self.host, self.port, _tasks(self.compatible_task), _tasks(self.not_compatible_task),
-            object_text(body),
+            object_text(self._body),
         )  # fmt: skip
 
     @classmethod

@@ -76,6 +76,14 @@ async def test_what_is_no_acceptable_json_is_refused(queue: Queue, raw: bytes) -
     assert (answer.status_code, _problem(answer).code) == (422, "invalid_input")
 
 
+@pytest.mark.parametrize("extra", [b"NaN", b"1e999", b"[" * 65 + b"]" * 65, b'"' + b"x" * 262_144 + b'"'])
+async def test_a_server_that_cannot_be_stored_is_refused(queue: Queue, extra: bytes) -> None:
+    raw = b'{"resources": [{"pool": "p", "host": "h", "port": 1, "more": %b}]}' % extra
+    answer = await queue.http.post("/v1/resources", content=raw, headers={"content-type": "application/json"})
+    found = _problem(answer)
+    assert (answer.status_code, [one.field for one in found.errors]) == (422, ["body.resources.0"])
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [
