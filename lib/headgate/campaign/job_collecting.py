@@ -6,18 +6,27 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import polars as pl
 
-from headgate.campaign.job_samples import JobSampleRules, sample_of_job, stored_name, with_result_of_file
+from headgate.campaign.job_samples import (
+    JobSampleRules,
+    ended_at,
+    sample_of_job,
+    stored_name,
+    task_id_of_job,
+    with_result_of_file,
+)
 from headgate.core import Sample
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.wire import HistoryOut, JobOut, ResultsOut
 from headgate.reports import Estimate, estimate_of
 from headgate.storage import Scan, StoredBatch
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.generator import ResultFolder
 
 _log = logging.getLogger("headgate.campaign.jobs")
 
@@ -210,14 +219,13 @@ class JobCollector:
     # Inside.
 
     def _is_known(self, job: JobOut) -> bool:
-        sample = sample_of_job(job, self._rules)
-        ended = self._ended[sample.environment].get(sample.task_id)
+        ended = self._ended[stored_name(job.task)].get(task_id_of_job(job, self._rules))
         if ended is None:
             return False
-        if abs(ended - sample.finished_at) > _SAME_TIME_S:
+        if abs(ended - ended_at(job)) > _SAME_TIME_S:
             raise InvalidInputError(
                 f"the store has another evaluation of job {job.id!r} of queue {self._rules.queue!r}: it ended at "
-                f"{ended:.3f} and not at {sample.finished_at:.3f}",
+                f"{ended:.3f} and not at {ended_at(job):.3f}",
                 next_step="Give this queue a name of its own, or its samples another campaign.",
             )
         return True

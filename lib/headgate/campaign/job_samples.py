@@ -6,12 +6,14 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.core import ErrorKind, Sample, checked_name, redacted, task_id_of
+from headgate.core import ErrorKind, Sample, TaskId, checked_name, redacted, task_id_of
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.wire import JobOut
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.generator import ResultFolder
 
 SCORE_FIELD: Final = "q_score"
 """Where a result has its score, as the files of seed 003 do."""
@@ -72,17 +74,16 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
         server: the policy server that it was evaluated on (`pool/index`), where that is known.
     """
     model, environment = model_of_team(job.team), stored_name(job.task)
-    sequence = _sequence(rules.queue, job.id)
     result = job.result or {}
     score = _score(result, rules.score_field)
-    finished_at = job.finished_at or job.submitted_at
+    finished_at = ended_at(job)
     started_at = job.claimed_at or finished_at
     return Sample(
-        task_id=task_id_of(model, environment, sequence, rules.stage, rules.campaign),
+        task_id=task_id_of_job(job, rules),
         campaign=rules.campaign,
         model=model,
         environment=environment,
-        sequence=sequence,
+        sequence=_sequence(rules.queue, job.id),
         index=_index(job.instance),
         seed=_whole(result.get("seed")),
         stage=rules.stage,
@@ -102,6 +103,17 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
         attempts=job.epoch,
         trace_id=hashlib.blake2b(f"{rules.queue}\0{job.id}\0{job.epoch}".encode(), digest_size=16).hexdigest(),
     )
+
+
+def task_id_of_job(job: JobOut, rules: JobSampleRules) -> TaskId:
+    """Return the id of the sample that a job makes."""
+    sequence = _sequence(rules.queue, job.id)
+    return task_id_of(model_of_team(job.team), stored_name(job.task), sequence, rules.stage, rules.campaign)
+
+
+def ended_at(job: JobOut) -> float:
+    """Return when a job was completed; one that another queue completed says only when it was submitted."""
+    return job.finished_at or job.submitted_at
 
 
 def with_result_of_file(job: JobOut, results: ResultFolder) -> JobOut:
