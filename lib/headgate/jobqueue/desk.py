@@ -261,7 +261,9 @@ class Desk:
             self._line.pop(ticket).future.set_result(outcome)
 
     def _left(self, ledger: Ledger, waiter: _Enlisted) -> bool:
-        """Take somebody out of line; False when his turn has come."""
+        """Take somebody out of line; False when his turn has come, or when he has been sent away."""
+        if self._line.get(waiter.ticket) is not waiter:
+            return False  # a ledger that was built anew has given his number to another one
         has_left = ledger.leave(waiter.ticket)
         if has_left:
             self._line.pop(waiter.ticket, None)

@@ -14,7 +14,7 @@ from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, Reserved, Stale, Waiting
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.resource import Resource
-from tests.jobqueue.desk.rig import Rig
+from tests.jobqueue.desk.rig import SOON_S, Rig
 from tests.jobqueue.ledger.queue import POOL, ref, reservation, server, spec
 
 LONG_S = 3_600.0
@@ -248,3 +248,20 @@ async def test_a_cancelled_caller_does_not_undo_its_operation(rig: Rig) -> None:
     with rig.held_up():
         await hung_up(await begun(rig.desk.do(lambda ledger, at: ledger.submit([spec("1")], at))))
     assert rig.job("1").state is JobState.PENDING
+
+
+def test_who_was_sent_away_does_not_push_another_one_out_of_line(rig: Rig) -> None:
+    """A ledger that was built anew counts its numbers from 1 again."""
+    gone = rig.desk.submit(claim).result(SOON_S)
+    rig.store.is_broken = True
+    with pytest.raises(StoreFailedError):
+        rig.submit(spec("lost"))
+    rig.store.is_broken = False
+    later = rig.desk.submit(claim).result(SOON_S)
+    assert later.ticket == gone.ticket
+    assert not rig.do(lambda ledger, at: rig.desk._left(ledger, gone))
+    assert in_line(rig) == 1
+    rig.submit(spec("1"))
+    (job,) = later.future.result(SOON_S)
+    assert job.job_id == "1"
+    assert isinstance(gone.future.exception(SOON_S), StoreFailedError)
