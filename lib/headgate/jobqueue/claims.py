@@ -23,6 +23,7 @@ from headgate.jobqueue.outcomes import (
     Repeated,
     Stale,
     Unknown,
+    request_mark,
 )
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.reservations import Reservations
@@ -55,6 +56,8 @@ class Claims:
         self._new_lease_id = new_lease_id
         self._deadlines: Deadlines[str] = Deadlines()
         self._by_worker: dict[str, set[str]] = {}
+        self._by_request: dict[str, set[str]] = {}
+        self._told_again: set[str] = set()
         for job in book.running.values():
             self._watch(job, now)
             servers.loads.started(job)
@@ -78,6 +81,22 @@ class Claims:
             claimed.append(self._start(self._book.lanes.pop(lane), request, at))
             self._push(candidates, lane)
         return tuple(claimed)
+
+    def again(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:
+        """Return the jobs that a request with a key was given already and still holds, each with a new period."""
+        if not request.key:
+            return ()
+        marked = [self._book.running[job_id] for job_id in self._by_request.get(request.mark, ())]
+        jobs = [job for job in marked if job.worker == request.worker]
+        for job in jobs:
+            self._deadlines.set(job.job_id, at.now + job.lease_s)
+            self._told_again.add(job.lease_id)
+        return tuple(jobs)
+
+    def take_back(self, job: Job, at: Instant, reason: str) -> None:
+        """Give a job back of which its worker was not told, unless the worker has asked again since."""
+        if job.lease_id not in self._told_again:
+            self.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, reason)
 
     def renew(self, ref: LeaseRef, at: Instant, *, with_server: bool = True) -> RenewOutcome:
         """Give a claim, and the server that it holds, a new period."""
@@ -184,11 +203,12 @@ class Claims:
             heapq.heappush(candidates, (load, self._book.lanes.first(lane).place, lane))
 
     def _start(self, job: Job, request: ClaimRequest, at: Instant) -> Job:
+        epoch = job.epoch + 1
         running = replace(
             job,
             state=JobState.IN_PROGRESS,
-            epoch=job.epoch + 1,
-            lease_id=self._new_lease_id(),
+            epoch=epoch,
+            lease_id=request.lease_id(job.job_id, epoch) if request.key else self._new_lease_id(),
             worker=request.worker,
             lease_s=request.lease_s,
             claimed_at=at.wall,
@@ -202,6 +222,7 @@ class Claims:
     def _watch(self, job: Job, now: float) -> None:
         self._deadlines.set(job.job_id, now + job.lease_s)
         self._by_worker.setdefault(job.worker, set()).add(job.job_id)
+        self._by_request.setdefault(request_mark(job.lease_id), set()).add(job.job_id)
 
     def running(self, ref: LeaseRef) -> Job | Stale | Unknown:
         """Return the job whose running claim is the one named, or what stands against it."""
@@ -231,10 +252,9 @@ class Claims:
         held = self._servers.held_by(job.job_id)
         self._book.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
         self._deadlines.drop(job.job_id)
-        jobs = self._by_worker[job.worker]
-        jobs.discard(job.job_id)
-        if not jobs:
-            del self._by_worker[job.worker]
+        self._told_again.discard(job.lease_id)
+        _discard(self._by_worker, job.worker, job.job_id)
+        _discard(self._by_request, request_mark(job.lease_id), job.job_id)
         self._servers.job_ended(job, at, keep_server=keep_server)
         if job.state is not JobState.DONE:
             job = replace(job, lease_id="", worker="", lease_s=0.0)
@@ -261,11 +281,19 @@ class Claims:
         self._deadlines.validate()
         running = self._book.running
         assert len(self._deadlines) == len(running) == self._book.lanes.totals[JobState.IN_PROGRESS]
-        assert {job_id for jobs in self._by_worker.values() for job_id in jobs} == set(running)
+        for index in (self._by_worker, self._by_request):
+            assert {job_id for jobs in index.values() for job_id in jobs} == set(running)
         for job in running.values():
             assert job.state is JobState.IN_PROGRESS
             assert job.lease_id
             assert job.failures < job.spec.max_attempts, job
+
+
+def _discard(index: dict[str, set[str]], key: str, job_id: str) -> None:
+    found = index[key]
+    found.discard(job_id)
+    if not found:
+        del index[key]
 
 
 def _admits(request: ClaimRequest, lane: Lane) -> bool:

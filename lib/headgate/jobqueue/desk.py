@@ -20,7 +20,7 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import Instant, LeaseRef, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.outcomes import Instant, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.port import Store
 
 _log = logging.getLogger("headgate.jobqueue")
@@ -329,7 +329,7 @@ def _refuse(group: list[_Request[Any]], error: HeadgateError) -> None:
 def _give_back(ledger: Ledger, outcome: tuple[Any, ...], at: Instant) -> None:
     for job in outcome:
         if isinstance(job, Job):
-            ledger.claims.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, "the worker had hung up")
+            ledger.claims.take_back(job, at, "the worker had hung up")
 
 
 def _closing() -> HeadgateError:

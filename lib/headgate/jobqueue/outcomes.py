@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -63,6 +64,7 @@ class ClaimRequest:
         teams: only jobs of these; None for all.
         tasks: only jobs of these tasks; None for all.
         pools: only jobs of these pools; None for all.
+        key: of the request, when it has one: sent again, it is answered with what it was given, also after a restart.
     """
 
     worker: str
@@ -71,6 +73,25 @@ class ClaimRequest:
     teams: frozenset[str] | None = None
     tasks: frozenset[str] | None = None
     pools: frozenset[str] | None = None
+    key: str = ""
+
+    def lease_id(self, job_id: str, epoch: int) -> str:
+        """Return the lease id of a claim that this request leads to; as secret as the key, which must not be empty."""
+        return request_mark(_digest(self.key)) + _digest(f"{self.key}\0{job_id}\0{epoch}")[:16]
+
+    @property
+    def mark(self) -> str:
+        """What the lease ids of all its claims have in common."""
+        return request_mark(_digest(self.key))
+
+
+def request_mark(lease_id: str) -> str:
+    """Return the part of a lease id that all claims of one request have in common."""
+    return lease_id[:16]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
