@@ -37,9 +37,10 @@ async def test_a_released_server_goes_to_whoever_waits(queue: Queue) -> None:
     waiting = asyncio.create_task(queue.post("/v1/reservations", {**second, "wait_s": 60}))
     await in_line(queue.desk, servers=1)
     named = {key: held[key] for key in ("resource_id", "lease_id", "epoch")}
-    assert (await queue.post("/v1/reservations/release", named)).json() == {"released": True}
+    assert (await queue.post("/v1/reservations/release", named)).json() == {"resource_id": held["resource_id"]}
     assert (await waiting).json()["reservation"]["epoch"] == 2
-    assert (await queue.post("/v1/reservations/release", named)).json() == {"released": False}
+    late = await queue.post("/v1/reservations/release", named)
+    assert (late.status_code, late.json()["code"]) == (409, "stale_lease")
 
 
 async def test_waiting_in_vain_tells_the_place_in_line(queue: Queue) -> None:

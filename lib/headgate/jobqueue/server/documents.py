@@ -81,9 +81,9 @@ class RemoveQuery(Parameters):
 
 
 class ReleaseOut(BaseModel):
-    """Whether the reservation named was the running one; false: it had ended before, and nothing changed."""
+    """The policy server that is free again."""
 
-    released: bool
+    resource_id: str
 
 
 class RemovedOut(BaseModel):

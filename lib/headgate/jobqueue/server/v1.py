@@ -98,7 +98,7 @@ ROUTES: Final = (
     ),
     Route(
         "POST", "/v1/reservations/release", v1_reservations.release, Scope.CLAIM, "Release a policy server",
-        ReleaseOut, ReleaseIn, tag="servers", example={"resource_id": "team_a/0", **_LEASE},
+        ReleaseOut, ReleaseIn, errors=(409,), tag="servers", example={"resource_id": "team_a/0", **_LEASE},
     ),
     Route("GET", "/v1/dead-jobs", v1_jobs.list_dead, Scope.READ, "List dead jobs", JobsOut, query=DeadQuery),
     Route(

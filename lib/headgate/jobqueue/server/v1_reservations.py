@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from time import perf_counter
 
+from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutcome, Stale, Unknown
 from headgate.jobqueue.server.access import is_hidden, unknown
@@ -57,7 +58,7 @@ def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
 
 
 async def release(call: Call) -> Answer:
-    """Give a policy server back; one that is not held any more is released already."""
+    """Give a policy server back; a reservation that is not the running one changes nothing and is told so."""
     body: ReleaseIn = call.body
     said: list[bool] = []
 
@@ -65,10 +66,17 @@ async def release(call: Call) -> Answer:
         resource = ledger.servers.named(body.ref)
         is_theirs = resource is not None and not is_hidden(ledger, call.caller, resource.job_id)
         said.append(is_theirs and ledger.release(body.ref, at))
-        return ok(ReleaseOut(released=said[-1]))
+        return ok(ReleaseOut(resource_id=body.resource_id)) if said[-1] else problem_of(_ended(body))
 
     answer = await call.change(operation)
     if any(said):
         call.action = f"released {body.resource_id}"
         _log.info("Resource %s freed (released by worker)", body.resource_id)
     return answer
+
+
+def _ended(body: ReleaseIn) -> StaleLeaseError:
+    return StaleLeaseError(
+        f"reservation {body.epoch} of policy server {body.resource_id!r} is not the running one",
+        next_step="Nothing is to be released: the server was freed before, or belongs to another job.",
+    )
