@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import StaleLeaseError, WrongStateError
-from headgate.jobqueue.worker import HeldJob, NoServerError, Worker
+from headgate.jobqueue.worker import HeldJob, JobQueueClient, NoServerError, Worker
 from tests.jobqueue.worker.queue_site import FastClock, QueueSite
 
 
@@ -246,6 +248,15 @@ async def test_a_job_whose_server_is_taken_away_is_stopped_and_given_back(site: 
             assert job.loss == "its policy server was taken away"
     given_back = await asyncio.to_thread(site.job, "1")
     assert (given_back.state, given_back.failures) == ("pending", 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"lease_s": 9.0}, {"lease_s": float("nan")}, {"name": "a\x00b"}, {"teams": [""]}, {"count": 0}]
+)
+async def test_a_worker_that_no_queue_would_take_is_refused(options: dict[str, Any]) -> None:
+    async with JobQueueClient("http://127.0.0.1:1") as client:
+        with pytest.raises(InvalidInputError):
+            Worker(client, **options)
 
 
 async def test_an_artifact_goes_along_with_its_checksum(site: QueueSite, tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ class HeldJob:
         return self.lease.is_lost
 
     @property
+    def lost(self) -> asyncio.Event:
+        """Set when the work must stop, for whoever would rather wait for that than be cancelled."""
+        return self.lease.lost
+
+    @property
     def loss(self) -> str:
         """Why the work must stop, in a sentence."""
         return self.lease.loss

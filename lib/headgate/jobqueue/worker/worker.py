@@ -9,9 +9,12 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from pydantic import ValidationError
 
 from headgate.core import Clock, SystemClock
+from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn
 from headgate.jobqueue.worker import calls
 from headgate.jobqueue.worker.client import JobQueueClient
@@ -57,6 +60,9 @@ class Worker:
         stop_s: seconds that stopping the work may take: a lease that cannot be renewed is given up earlier by so
             much.
         clock: gives the time.
+
+    Raises:
+        InvalidInputError: if a name or number cannot be one of a worker.
     """
 
     def __init__(
@@ -74,7 +80,7 @@ class Worker:
         clock: Clock | None = None,
     ) -> None:
         if count < 1:
-            raise ValueError(f"count must be >= 1 (got {count})")
+            raise InvalidInputError(f"count must be >= 1 (got {count})")
         self.name = name or worker_name()
         self.held: dict[str, HeldJob] = {}
         self._client = client
@@ -82,7 +88,7 @@ class Worker:
         self._stall_after_s = stall_after_s
         self._stop_s = stop_s
         self._clock = clock or SystemClock()
-        self._wish = ClaimIn(
+        self._wish = _wish(
             worker=self.name, lease_s=float(lease_s), teams=_listed(teams), tasks=_listed(tasks), pools=_listed(pools)
         )
         self._heart = Heart(client, self._clock, self.held)
@@ -104,13 +110,11 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await asyncio.gather(*(job.end(error) for job in self.held.values()))
-        finally:
-            if self._unhandle is not None:
-                self._unhandle()
-            for beat in self._beats:
-                beat.cancel()
-            await self._left(kind, error, trace)
+            await self._leave(kind, error, trace)
+        except asyncio.CancelledError:
+            if self._is_terminated:
+                raise SystemExit(TERMINATED) from None
+            raise
 
     async def jobs(
         self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
@@ -199,18 +203,19 @@ class Worker:
             return job
         return None
 
-    async def _left(
+    async def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the group of the heart's tasks; a cancellation by SIGTERM becomes the end of the process."""
-        is_cancelled = isinstance(error, asyncio.CancelledError)
         try:
+            await asyncio.gather(*(job.end(error) for job in self.held.values()))
+        finally:
+            if self._unhandle is not None:
+                self._unhandle()
+            for beat in self._beats:
+                beat.cancel()
             # Anything but a cancellation passes as it is; the group would wrap it.
+            is_cancelled = isinstance(error, asyncio.CancelledError)
             await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
-        except asyncio.CancelledError:
-            if self._is_terminated:
-                raise SystemExit(TERMINATED) from None
-            raise
 
     def _handle_termination(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -228,6 +233,16 @@ class Worker:
 
         loop.add_signal_handler(signal.SIGTERM, terminate)
         self._unhandle = lambda: loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _wish(**fields: Any) -> ClaimIn:
+    try:
+        return ClaimIn(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InvalidInputError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r:.80})"
+        ) from None
 
 
 def _listed(names: Sequence[str] | None) -> list[str] | None:
