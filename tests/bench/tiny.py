@@ -59,7 +59,12 @@ EASY = {
     "scale": ("bar_us=1e9", "bar_request_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),
     "idle": ("bar_cpu_us=1e9",),
     "jobqueue": (
-        "bar_batch=1", "bar_http=1", "bar_pickup_ms=1e9", "bar_handover_ms=1e9", "bar_flat=1e9", "bar_busy=0.01",
+        "bar_batch=1",
+        "bar_http=1",
+        "bar_pickup_ms=1e9",
+        "bar_handover_ms=1e9",
+        "bar_flat=1e9",
+        "bar_busy=0.01",
     ),
     "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),

@@ -67,9 +67,12 @@ class Connection:
         jobs = [{"id": job_id, "team": "bench", "task": task, "pool": pool} for job_id in job_ids]
         await self.post("/v1/jobs", {"jobs": jobs})
 
-    async def claim(self, worker: str, *, wait_s: float = 0.0, lease_s: float = 90.0) -> dict[str, Any] | None:
+    async def claim(
+        self, worker: str, *, wait_s: float = 0.0, lease_s: float = 90.0, pools: list[str] | None = None
+    ) -> dict[str, Any] | None:
         """Return a job and its lease as they are named when something is done about them, or None."""
-        jobs = (await self.post("/v1/claims", {"worker": worker, "wait_s": wait_s, "lease_s": lease_s}))["jobs"]
+        wish = {"worker": worker, "wait_s": wait_s, "lease_s": lease_s, "pools": pools}
+        jobs = (await self.post("/v1/claims", wish))["jobs"]
         if not jobs:
             return None
         lease = jobs[0]["lease"]

@@ -11,13 +11,14 @@ from itertools import pairwise
 from headgate.bench.bars import at_most
 from headgate.bench.jobqueue.connection import Connection
 from headgate.bench.jobqueue.part import Part, Site, percentile
-from headgate.bench.jobqueue.policy_servers import POOL, register
+from headgate.bench.jobqueue.policy_servers import register
 from headgate.bench.jobqueue.served import run, served
 from headgate.bench.jobqueue.waiting_rules import Polling, simulated
 from headgate.bench.scenario import Chart
 
 _SUBMITTERS = 16
 _WAIT_S = 30.0
+_POOL = "team"
 _CLOSED_S = 1.0
 _POLL_S = 20.0
 _SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
@@ -28,10 +29,7 @@ def pickup(site: Site, tell: Callable[[float], None]) -> Part:
     parameters, part, store = site.parameters, Part(), site.parameters.stores[0]
     tell(0.0)
     with site.database(store) as database:
-        most_per_s, picked_s = run(_picked_up(site, database))
-    tell(0.6)
-    with site.database(store) as database:
-        handed_s = run(_handed_over(site, database))
+        most_per_s, picked_s, handed_s = run(_both(site, database, tell))
     polling = simulated(workers=24, hours=2.0, seed=site.seed, rule=Polling(_POLL_S)).gaps_s
     picked, handed = ([1e3 * value for value in values] for values in (picked_s, handed_s))
     part.samples.append(
@@ -77,30 +75,36 @@ def pickup(site: Site, tell: Callable[[float], None]) -> Part:
     return part
 
 
-async def _picked_up(site: Site, database: str) -> tuple[float, list[float]]:
-    parameters = site.parameters
+async def _both(site: Site, database: str, tell: Callable[[float], None]) -> tuple[float, list[float], list[float]]:
     async with served(database, site.folder) as server:
         most_per_s = await _most_per_s(server.port)
-        rng = random.Random(site.seed)
-        due, at = [], 0.0
-        for _ in range(parameters.pickup_jobs):
-            at += rng.expovariate(most_per_s / 2)
-            due.append(at)
-        picked: dict[int, float] = {}
-        is_all = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            workers = [
-                group.create_task(_wait(server.port, f"worker-{number}", picked, len(due), is_all))
-                for number in range(parameters.pickup_workers)
-            ]
-            await asyncio.sleep(0.3)  # all of them stand in line
-            begun = time.perf_counter()
-            for first in range(_SUBMITTERS):
-                group.create_task(_submit(server.port, begun, due, first))
-            await is_all.wait()
-            for worker in workers:
-                worker.cancel()
-        return most_per_s, [picked[number] - begun - due[number] for number in range(len(due))]
+        picked_s = await _picked_up(site, server.port, most_per_s / 2)
+        tell(0.7)
+        return most_per_s, picked_s, await _handed_over(server.port, site.parameters.handovers)
+
+
+async def _picked_up(site: Site, port: int, per_s: float) -> list[float]:
+    parameters = site.parameters
+    rng = random.Random(site.seed)
+    due, at = [], 0.0
+    for _ in range(parameters.pickup_jobs):
+        at += rng.expovariate(per_s)
+        due.append(at)
+    picked: dict[int, float] = {}
+    is_all = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        workers = [
+            group.create_task(_wait(port, f"worker-{number}", picked, len(due), is_all))
+            for number in range(parameters.pickup_workers)
+        ]
+        await asyncio.sleep(0.3)  # all of them stand in line
+        begun = time.perf_counter()
+        for first in range(_SUBMITTERS):
+            group.create_task(_submit(port, begun, due, first))
+        await is_all.wait()
+        for worker in workers:
+            worker.cancel()
+    return [picked[number] - begun - due[number] for number in range(len(due))]
 
 
 async def _most_per_s(port: int) -> float:
@@ -145,15 +149,14 @@ async def _wait(port: int, worker: str, picked: dict[int, float], count: int, is
                 is_all.set()
 
 
-async def _handed_over(site: Site, database: str) -> list[float]:
+async def _handed_over(port: int, count: int) -> list[float]:
     """Let two workers take turns on one policy server, each asking for it while the other has it."""
-    count = site.parameters.handovers
-    async with served(database, site.folder) as server, Connection(server.port) as one, Connection(server.port) as two:
-        await register(one, 1)
-        await one.submit([f"job-{number}" for number in range(count + 1)], pool=POOL)
+    async with Connection(port) as one, Connection(port) as two:
+        await register(one, _POOL, 1)
+        await one.submit([f"turn-{number}" for number in range(count + 1)], pool=_POOL)
         leases = []
         for _ in range(count + 1):
-            lease = await one.claim("worker")
+            lease = await one.claim("worker", pools=[_POOL])
             assert lease is not None, "they were submitted"
             leases.append(lease)
         await one.reserve(leases[0], 0.0)

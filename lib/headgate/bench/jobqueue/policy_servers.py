@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from headgate.bench.jobqueue.connection import Connection
 
-POOL: Final = "team"
 
-
-async def register(connection: Connection, count: int) -> None:
-    """Register servers that serve every task."""
-    servers = [{"pool": POOL, "host": "127.0.0.1", "port": 1 + number} for number in range(count)]
+async def register(connection: Connection, pool: str, count: int) -> None:
+    """Register servers of a pool that serve every task."""
+    servers = [{"pool": pool, "host": "127.0.0.1", "port": 1 + number} for number in range(count)]
     await connection.post("/v1/resources", {"resources": servers})

@@ -11,7 +11,7 @@ from typing import Final
 from headgate.bench.bars import at_least
 from headgate.bench.jobqueue.connection import Connection
 from headgate.bench.jobqueue.part import Part, Site
-from headgate.bench.jobqueue.policy_servers import POOL, register
+from headgate.bench.jobqueue.policy_servers import register
 from headgate.bench.jobqueue.served import run, served
 from headgate.bench.jobqueue.waiting_rules import EPISODE_S, LOAD_S, SPREAD, InLine, Polling, Rule, Use, simulated
 from headgate.bench.scenario import Chart
@@ -22,7 +22,7 @@ _WORKERS: Final = 24
 _POLL_S: Final = 20.0
 _WAIT_S: Final = 30.0
 _RULES: Final[dict[str, Rule]] = {"in line": InLine(), "polling": Polling(_POLL_S)}
-_SWEEP: Final = (12, 14, 16, 20, 24, 32)
+_SWEEP: Final = (12, 14, 16, 24)
 """Workers; with 12 of them and no time lost, one is always ready for each server."""
 
 _RADIO: Final = "turning_on_radio"
@@ -79,7 +79,7 @@ def _virtual(site: Site, part: Part) -> None:
 def _constrained(site: Site, part: Part) -> None:
     """One server takes every task, another one the radio alone; jobs are half radio, half others."""
     radio_only = frozenset({_RADIO})
-    ours = [ResourceSpec(POOL, "10.0.0.1", 1), ResourceSpec(POOL, "10.0.0.2", 1, compatible_task=radio_only)]
+    ours = [ResourceSpec("team", "10.0.0.1", 1), ResourceSpec("team", "10.0.0.2", 1, compatible_task=radio_only)]
     bound = [ResourceSpec("team_1", "10.0.0.1", 1), ResourceSpec("team_2", "10.0.0.2", 1, compatible_task=radio_only)]
     hours = site.parameters.saturation_hours
     use, first_group = (
@@ -87,7 +87,7 @@ def _constrained(site: Site, part: Part) -> None:
             workers=8, hours=hours, seed=site.seed, rule=InLine(), servers=servers,
             jobs=[(pool, _RADIO), (pool, "hiding_easter_eggs")],
         )
-        for servers, pool in ((ours, POOL), (bound, "team_1"))
+        for servers, pool in ((ours, "team"), (bound, "team_1"))
     )  # fmt: skip
     part.samples += [
         {"part": "saturation", "way": way, "workers": 8, "busy": one.busy, **one.by_server}
@@ -107,14 +107,12 @@ def _constrained(site: Site, part: Part) -> None:
 
 def _over_http(site: Site, part: Part, tell: Callable[[float], None]) -> None:
     parameters, store = site.parameters, site.parameters.stores[0]
-    busy: dict[str, float] = {}
-    for number, (name, rule) in enumerate(_RULES.items()):
-        tell(0.4 + 0.3 * number)
-        with site.database(store) as database:
-            busy[name] = run(_Scaled(site, rule).busy(database))
-        part.samples.append(
-            {"part": "saturation", "way": f"{name}, over HTTP", "workers": _WORKERS, "busy": busy[name]}
-        )
+    with site.database(store) as database:
+        busy = run(_served_in_turns(site, database, tell))
+    part.samples += [
+        {"part": "saturation", "way": f"{name}, over HTTP", "workers": _WORKERS, "busy": share}
+        for name, share in busy.items()
+    ]
     scale = parameters.saturation_scale
     part.bars.append(
         at_least(
@@ -132,6 +130,15 @@ def _over_http(site: Site, part: Part, tell: Callable[[float], None]) -> None:
     )
 
 
+async def _served_in_turns(site: Site, database: str, tell: Callable[[float], None]) -> dict[str, float]:
+    busy: dict[str, float] = {}
+    async with served(database, site.folder) as server:
+        for number, (name, rule) in enumerate(_RULES.items()):
+            tell(0.4 + 0.3 * number)
+            busy[name] = await _Scaled(site, rule, server.port, pool=f"pool-{number}").busy()
+    return busy
+
+
 def _bar_of_a_server(bar: float, scale: float) -> float:
     """Return the bar of servers to which two requests of 5 ms happen between two episodes."""
     episode_s = EPISODE_S / scale
@@ -141,35 +148,36 @@ def _bar_of_a_server(bar: float, scale: float) -> float:
 class _Scaled:
     """Workers of a served queue, with loads and episodes that are shorter than in life."""
 
-    def __init__(self, site: Site, rule: Rule) -> None:
+    def __init__(self, site: Site, rule: Rule, port: int, pool: str) -> None:
+        self._port, self._pool = port, pool
         self._scale = site.parameters.saturation_scale
         self._episodes = site.parameters.saturation_episodes
-        self._folder = site.folder
         self._rng = random.Random(site.seed)
         self._rule = rule
         self._since = self._until = float("inf")
         self._busy_s = 0.0
 
-    async def busy(self, database: str) -> float:
+    async def busy(self) -> float:
         """Return the share of the time in which the policy servers had a job."""
         warm_up_s = 2 * (LOAD_S + EPISODE_S) / self._scale
         window_s = self._episodes * EPISODE_S / self._scale
-        async with served(database, self._folder) as server:
-            async with Connection(server.port) as connection:
-                await register(connection, _SERVERS)
-                most = _SERVERS * (self._episodes + 8) * 2 + _WORKERS
-                await connection.submit([f"job-{number}" for number in range(most)], pool=POOL)
-            self._since = time.perf_counter() + warm_up_s
-            self._until = self._since + window_s
-            async with asyncio.TaskGroup() as group:
-                for number in range(_WORKERS):
-                    group.create_task(self._work(server.port, f"worker-{number}"))
+        async with Connection(self._port) as connection:
+            await register(connection, self._pool, _SERVERS)
+            most = _SERVERS * (self._episodes + 8) * 2 + _WORKERS
+            await connection.submit([f"{self._pool}-{number}" for number in range(most)], pool=self._pool)
+        self._since = time.perf_counter() + warm_up_s
+        self._until = self._since + window_s
+        async with asyncio.TaskGroup() as group:
+            for number in range(_WORKERS):
+                group.create_task(self._work(f"worker-{number}"))
         return self._busy_s / (_SERVERS * window_s)
 
-    async def _work(self, port: int, worker: str) -> None:
-        async with Connection(port) as connection:
+    async def _work(self, worker: str) -> None:
+        async with Connection(self._port) as connection:
             await asyncio.sleep(self._rng.uniform(0.0, LOAD_S / self._scale))
-            while time.perf_counter() < self._until and (lease := await connection.claim(worker)) is not None:
+            while time.perf_counter() < self._until:
+                lease = await connection.claim(worker, pools=[self._pool])
+                assert lease is not None, "more jobs are queued than are served"
                 await asyncio.sleep(self._varied(LOAD_S))
                 if not await self._reserved(connection, lease):
                     return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 NAME: Final = "procrastinate"
@@ -76,6 +77,8 @@ async def submit(url: str, jobs: int) -> None:
 async def work(url: str, job_s: float, lease_s: float) -> None:
     """Work until killed; jobs of workers that were silent for `lease_s` are tried again."""
     app, pools = _app(url)
+    from procrastinate import exceptions  # noqa: PLC0415 - as above
+
     async with pools.AsyncConnectionPool(url, kwargs={"autocommit": True}, open=False) as effects, app.open_async():
 
         async def run(number: int) -> None:
@@ -87,7 +90,8 @@ async def work(url: str, job_s: float, lease_s: float) -> None:
             while True:
                 await asyncio.sleep(lease_s / 3)
                 for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=lease_s):
-                    await app.job_manager.retry_job(job)
+                    with suppress(exceptions.ProcrastinateException):  # another worker was faster
+                        await app.job_manager.retry_job(job)
 
         app.task(queue="bench", name="work")(run)
         rescuing = asyncio.create_task(rescue())
