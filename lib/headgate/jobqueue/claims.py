@@ -70,9 +70,15 @@ class Claims:
 
         Lanes that no open server serves are passed over. Ties go by priority, failures and order of submission.
         """
-        candidates = self._candidates(request)
+        later = self._by_load(request)
+        candidates: list[_Candidate] = []
         claimed: list[Job] = []
-        while candidates and len(claimed) < request.count:
+        while (later or candidates) and len(claimed) < request.count:
+            if later and (not candidates or candidates[0][0] >= min(later)):
+                least = min(later)
+                candidates += [(least, self._book.lanes.first(lane).place, lane) for lane in later.pop(least)]
+                heapq.heapify(candidates)
+                continue
             load, _, lane = heapq.heappop(candidates)
             current = self._servers.loads.of(lane)
             if current is None or current > load:
@@ -190,12 +196,14 @@ class Claims:
         """Workers that hold a job."""
         return len(self._by_worker)
 
-    def _candidates(self, request: ClaimRequest) -> list[_Candidate]:
-        candidates: list[_Candidate] = []
+    def _by_load(self, request: ClaimRequest) -> dict[int, list[Lane]]:
+        """Return the lanes that a request may be given jobs of, by their loads."""
+        found: dict[int, list[Lane]] = {}
+        loads = self._servers.loads
         for lane, _ in self._book.lanes.waiting():
-            if _admits(request, lane):
-                self._push(candidates, lane)
-        return candidates
+            if _admits(request, lane) and (load := loads.of(lane)) is not None:
+                found.setdefault(load, []).append(lane)
+        return found
 
     def _push(self, candidates: list[_Candidate], lane: Lane) -> None:
         load = self._servers.loads.of(lane)

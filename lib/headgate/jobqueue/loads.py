@@ -18,7 +18,7 @@ from headgate.jobqueue.resource import Resource, ResourceState
 class Loads:
     """Servers by pool, and the jobs counted on each; owned by the ledger.
 
-    Invariant: the count of a server is the number of jobs assumed to be on it.
+    Invariants: the count of a server is the number of jobs assumed to be on it; `_least` has what `of` would find.
     """
 
     def __init__(self) -> None:
@@ -27,6 +27,7 @@ class Loads:
         self._assumed: dict[str, str] = {}
         self._without_server: dict[str, int] = {}
         self._serving: dict[tuple[str, str], list[str]] = {}
+        self._least: dict[str, dict[str, int | None]] = {}
 
     def put(self, resource: Resource) -> None:
         """Take note of a new or changed server."""
@@ -56,11 +57,14 @@ class Loads:
         """Return how many jobs are ahead of a lane's next one, or None when no open server serves it."""
         if not lane.pool:
             return self._without_server.get(lane.team, 0)
-        serving = self.serving(lane.pool, lane.task)
-        if not serving:
-            return None
-        ahead = self._ahead
-        return min([ahead[server] for server in serving])
+        # Kept: each claim asks for every lane, and changes the answer for those of one pool.
+        least = self._least.setdefault(lane.pool, {})
+        try:
+            return least[lane.task]
+        except KeyError:
+            ahead = [self._ahead[server] for server in self.serving(lane.pool, lane.task)]
+            found = least[lane.task] = min(ahead, default=None)
+            return found
 
     def serving(self, pool: str, task: str) -> list[str]:
         """Return the open servers of a pool that serve a task, by id."""
@@ -99,17 +103,27 @@ class Loads:
     def _assume(self, job_id: str, resource_id: str) -> None:
         self._assumed[job_id] = resource_id
         self._ahead[resource_id] += 1
+        self._least.pop(_pool_of(resource_id), None)
 
     def _let_go(self, job_id: str) -> None:
         resource_id = self._assumed.pop(job_id, None)
         if resource_id is not None:
             self._ahead[resource_id] -= 1
+            self._least.pop(_pool_of(resource_id), None)
 
     def _forget_serving(self, pool: str) -> None:
         self._serving = {key: found for key, found in self._serving.items() if key[0] != pool}
+        self._least.pop(pool, None)
 
     def validate(self) -> None:
-        """Assert the invariant."""
+        """Assert the invariants."""
+        for pool, least in self._least.items():
+            for task, kept in least.items():
+                assert kept == min((self._ahead[one] for one in self.serving(pool, task)), default=None), (pool, task)
         for resource_id, ahead in self._ahead.items():
             assert ahead == sum(server == resource_id for server in self._assumed.values()), resource_id
         assert all(number >= 0 for number in self._without_server.values())
+
+
+def _pool_of(resource_id: str) -> str:
+    return resource_id.rpartition("/")[0]

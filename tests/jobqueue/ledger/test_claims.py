@@ -282,3 +282,17 @@ def test_renewals_write_nothing(queue: Queue) -> None:
     queue.commit()
     assert queue.ledger.claims.renew(ref(job), queue.at) == Renewed(job, None)
     assert not queue.ledger.changes
+
+
+def test_of_the_lanes_whose_servers_are_busier_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue()
+    queue.add(server(0, pool="a"), server(0, pool="b"))
+    queue.submit(*(spec(f"{pool}{n}", task=f"task-{n}", pool=pool) for pool in "ab" for n in range(3)))
+    assert queue.ids() == ["a0"]
+    queue.commit()
+    queue.restart()
+    read: list[str] = []
+    pending = queue.store.pending
+    monkeypatch.setattr(queue.store, "pending", lambda lane, *others: read.append(lane.pool) or pending(lane, *others))
+    assert queue.ids() == ["b0"]
+    assert set(read) == {"b"}
