@@ -12,7 +12,10 @@ from typing import Any, Final
 
 import headgate
 
-_PACKAGES: Final = ("aiohttp", "orjson", "polars", "pandera", "pydantic", "duckdb", "inspect-ai")
+_PACKAGES: Final = (
+    "aiohttp", "orjson", "polars", "pandera", "pydantic", "duckdb", "inspect-ai", "psycopg", "uvicorn", "uvloop",
+    "procrastinate", "pgqueuer", "asyncpg",
+)  # fmt: skip
 """Whose version can move a figure; one that is not installed is left out."""
 
 _GIT_TIMEOUT_S: Final = 10.0

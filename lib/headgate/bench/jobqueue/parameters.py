@@ -95,6 +95,14 @@ class JobQueueParameters:
                     raise InvalidInputError(f"the benchmark has no {what} {name!r}; it has {', '.join(known)}")
 
     @property
+    def chosen(self) -> tuple[str, ...]:
+        """The parts that can be measured on the stores."""
+        return tuple(part for part in self.parts if part != "postgres" or part in self.stores)
+
+    @property
     def needs_postgres(self) -> bool:
         """Whether a PostgreSQL server is started."""
-        return "postgres" in self.stores and bool({"postgres", "http", "flat", "faults"} & {*self.parts})
+        on_every_store = {"http", "flat", "faults"}
+        return "postgres" in self.stores and (
+            self.stores[0] == "postgres" or bool({"postgres", *on_every_store} & {*self.parts})
+        )

@@ -38,9 +38,9 @@ def measure(parameters: JobQueueParameters, bench: Bench) -> Outcome:
     bench.progress(0.0, "starting PostgreSQL" if parameters.needs_postgres else "starting")
     with PrivatePostgres() if parameters.needs_postgres else nullcontext() as postgres:
         site = Site(parameters, bench.seed, bench.folder, postgres)
-        for number, name in enumerate(parameters.parts):
+        for number, name in enumerate(parameters.chosen):
             begun = time.perf_counter()
-            found.add(_MEASURES[name](site, partial(_tell, bench, number / len(parameters.parts), name)))
+            found.add(_MEASURES[name](site, partial(_tell, bench, number / len(parameters.chosen), name)))
             found.samples.append({"part": name, "took_s": time.perf_counter() - begun})
     return Outcome(found.bars, found.samples, found.ratios, found.charts, found.notes)
 
