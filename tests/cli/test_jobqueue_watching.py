@@ -140,3 +140,18 @@ def test_a_server_that_is_not_there_is_said_to_be_none(headgate: Command, monkey
     assert "headgate jobqueue serve" in said.err
     assert "secretsecret" not in said.err
     assert headgate("jobqueue", "status", "--url", "ftp://127.0.0.1").status == 2
+
+
+def test_an_error_that_looks_like_markup_is_shown_as_it_is(headgate: Command, queue: QueueSite) -> None:
+    error = "FileNotFoundError: [/scratch/sim.usd] [bold] \x1b]0;title\x07"
+    queue.submit("[red]", task="radio", pool="p", max_attempts=1)
+    with queue.client as client:
+        claimed = client.claim(ClaimIn(worker="w[/b]", count=9)).jobs
+        (lease,) = (c.lease for c in claimed if c.job.id == "[red]")
+        client.fail("[red]", FailIn(lease_id=lease.lease_id, epoch=1, error=error))
+    for command in (("dead",), ("show", "[red]")):
+        said = headgate("jobqueue", *command)
+        assert said.status == 0, said.err
+        assert "[/scratch/sim.usd] [bold]" in said.out
+        assert "[red]" in said.out
+        assert "\x1b" not in said.out

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import console, print_json, print_table
+from headgate.cli.output import console, drawn_table, print_json, print_table
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.wire import StatisticsOut
 from headgate.jobqueue.worker import QueueUnreachableError, SyncJobQueueClient
@@ -89,9 +89,4 @@ def _tables(statistics: StatisticsOut) -> list[_Rows]:
 
 
 def _drawn(rows: _Rows) -> Table:
-    table = Table(title=rows.title, title_justify="left", header_style="bold")
-    for position, column in enumerate(rows.columns):
-        table.add_column(column, justify="right" if position in rows.right else "left", overflow="fold")
-    for row in rows.rows:
-        table.add_row(*("–" if value is None else safe_text(str(value)) for value in row))
-    return table
+    return drawn_table(rows.title, rows.columns, rows.rows, right=rows.right)

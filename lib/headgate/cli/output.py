@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import orjson
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import safe_text
@@ -27,12 +29,20 @@ def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()
 ) -> None:
     """Print a table; columns whose positions are in `right` are right-aligned."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    console().print(drawn_table(title, columns, rows, right=right))
+
+
+def drawn_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()
+) -> Table:
+    """Return a table of `print_table`; its texts stand there as they are, whatever rich reads in `[/brackets]`."""
+    table = Table(title=escape(safe_text(title)), title_justify="left", header_style="bold")
     for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if position in right else "left", overflow="fold")
+        header = Text(safe_text(column))
+        table.add_column(header, justify="right" if position in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    console().print(table)
+        table.add_row(*(Text(_cell(value)) for value in row))
+    return table
 
 
 def print_error(error: HeadgateError, *, as_json: bool = False) -> None:
