@@ -53,9 +53,9 @@ def test_a_zombie_is_refused_in_everything(site: QueueSite) -> None:
             client.give_back("1", GiveBackIn(**old))
         with pytest.raises(StaleLeaseError):
             client.reserve(ReserveIn(job_id="1", **old))
-        client.release(
-            ReleaseIn(resource_id=its_server.resource_id, lease_id=its_server.lease_id, epoch=its_server.epoch)
-        )
+        held = {"lease_id": its_server.lease_id, "epoch": its_server.epoch}
+        with pytest.raises(StaleLeaseError):
+            client.release(ReleaseIn(resource_id=its_server.resource_id, **held))
 
         assert client.resources()[0].worker == "successor"
         assert client.job("1").state == "in_progress"

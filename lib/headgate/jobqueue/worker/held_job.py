@@ -163,6 +163,8 @@ class HeldJob:
         request = wire.ReleaseIn(resource_id=server.resource_id, lease_id=server.lease_id, epoch=server.epoch)
         try:
             await self._client.release(request, _RELEASING)
+        except StaleLeaseError as error:
+            _log.info("Policy server %s was free already: %s", server.resource_id, error.message)
         except HeadgateError as error:
             _log.warning("Policy server %s was not released: %s", server.resource_id, error.message)
 
