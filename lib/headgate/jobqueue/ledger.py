@@ -248,6 +248,10 @@ class Ledger:
         """Return all servers by id."""
         return self._book.resources
 
+    def totals(self) -> dict[JobState, int]:
+        """Return the jobs of the whole queue by state; costs the same however many lanes there are."""
+        return dict(self._book.lanes.totals)
+
     def lane_counts(self) -> dict[Lane, dict[JobState, int]]:
         """Return the jobs of each lane by state."""
         return {lane: dict(view.counts) for lane, view in self._book.lanes}

@@ -17,9 +17,7 @@ _log = logging.getLogger("headgate.jobqueue")
 
 def statistics_line(ledger: Ledger) -> str:
     """Return the line of statistics; runs on the desk."""
-    jobs: Counter[JobState] = Counter()
-    for counts in ledger.lane_counts().values():
-        jobs.update(counts)
+    jobs = ledger.totals()
     servers: Counter[str] = Counter()
     busy: Counter[str] = Counter()
     for one in ledger.resources().values():

@@ -24,11 +24,11 @@ async def health(call: Call) -> Answer:
     uptime_s = round(service.clock.monotonic() - service.started_at, 1)
     try:
         async with asyncio.timeout(_HEALTH_S):
-            now: Tally = await call.look(lambda ledger, _: tally(ledger))
+            jobs = await call.look(lambda ledger, _: ledger.totals())
     except (TimeoutError, StoreFailedError):
         failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
         return Answer(503, to_json(failing), media_type=b"application/json")
-    return Answer(200, to_json(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=now.jobs)))
+    return Answer(200, to_json(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=jobs)))
 
 
 async def metrics(call: Call) -> Answer:

@@ -42,15 +42,12 @@ class Tally:
 
 def tally(ledger: Ledger) -> Tally:
     """Return the queue as it is; runs on the desk."""
-    jobs: Counter[JobState] = Counter()
-    for counts in ledger.lane_counts().values():
-        jobs.update(counts)
     servers: Counter[tuple[str, str]] = Counter()
     for resource in ledger.resources().values():
         state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
         servers[resource.spec.pool, state if resource.is_free else "busy"] += 1
     return Tally(
-        {state: jobs[state] for state in JobState},
+        ledger.totals(),
         dict(servers),
         ledger.claims.workers,
         ledger.waiting_claims,
