@@ -168,10 +168,17 @@ class Authority:
 
     async def identify_async(self, text: str | None, now: float) -> Verdict:
         """Do what `identify` does; the store is read in a thread, and only where it must be."""
+        return self._counted(await self._looked_up(text, now))
+
+    async def still_lets_in(self, text: str | None, now: float) -> bool:
+        """Return whether a request that was let in a while ago would be now; it is not counted again."""
+        return not isinstance(await self._looked_up(text, now), Refused)
+
+    async def _looked_up(self, text: str | None, now: float) -> Verdict:
         verdict = self._remembered(text, now)
         if verdict is None:
             verdict = await asyncio.get_running_loop().run_in_executor(self._reader, self._asked, text, now)
-        return self._counted(verdict)
+        return verdict
 
     def close(self) -> None:
         """Give the store up; legal twice."""

@@ -7,11 +7,14 @@ import asyncio
 import httpx
 import pytest
 
+from headgate.core import SystemClock
 from headgate.jobqueue.server import RunningServer
+from headgate.jobqueue.tokens import Scope, revoked
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _A = {"id": "1", "team": "a", "task": "t"}
 _STRANGER = {"lease_id": "ab" * 16, "epoch": 1}
+_KEY = {"Idempotency-Key": "7c9e6679"}
 
 
 async def test_a_claim_carries_the_job_and_its_lease(queue: Queue) -> None:
@@ -120,3 +123,44 @@ async def test_a_worker_that_hangs_up_leaves_the_line(live: RunningServer) -> No
     async with httpx.AsyncClient(base_url=live.url) as http:
         await http.post("/v1/jobs", json={"jobs": [_A]})
         assert (await http.get("/v1/jobs/1")).json()["state"] == "pending"
+
+
+async def test_a_token_that_ends_while_its_claim_stands_in_line_gets_nothing(queue: Queue) -> None:
+    admin, token = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM)
+    body = {"worker": "w", "wait_s": 60}
+    waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers={**token, **key})) for key in ({}, _KEY)]
+    await in_line(queue.desk, claims=2)
+    _revoke(queue, token)
+    await queue.submit(_A, {**_A, "id": "2"}, headers=admin)
+    for answer in await asyncio.gather(*waiting):
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"]
+    jobs = (await queue.http.get("/v1/jobs", headers=admin)).json()["jobs"]
+    assert [(job["state"], job["failures"]) for job in jobs] == [("pending", 0)] * 2
+
+
+@pytest.mark.parametrize("is_seeds", [False, True])
+async def test_a_token_that_ends_while_its_job_waits_for_a_server_gets_none(queue: Queue, is_seeds: bool) -> None:
+    admin, token = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM)
+    await queue.register(SERVER, headers=admin)
+    await queue.submit(JOB, {**JOB, "id": "18"}, headers=admin)
+    claimed = (await queue.post("/v1/claims", {"worker": "w", "count": 2}, headers=admin)).json()["jobs"]
+    held, waits = ({"job_id": c["job"]["id"], "lease_id": c["lease"]["lease_id"], "epoch": 1} for c in claimed)
+    await queue.post("/v1/reservations", held, headers=admin)
+    if is_seeds:
+        path = f"/resource/team_a/acquire?worker=w&job_id={waits['job_id']}"
+        waiting = asyncio.create_task(queue.http.post(path, headers=token))
+    else:
+        waiting = asyncio.create_task(queue.post("/v1/reservations", {**waits, "wait_s": 60}, headers=token))
+    await in_line(queue.desk, servers=1)
+    _revoke(queue, token)
+    end = {"lease_id": held["lease_id"], "epoch": 1}
+    await queue.post(f"/v1/jobs/{held['job_id']}/complete", end, headers=admin)
+    assert (await waiting).status_code == 401
+    (server,) = (await queue.http.get("/v1/resources", headers=admin)).json()["resources"]
+    assert server["job_id"] is None
+
+
+def _revoke(queue: Queue, token: dict[str, str]) -> None:
+    token_id = token["Authorization"].removeprefix("Bearer hgq_")[:12]
+    queue.tokens.change(token_id, lambda found: revoked(found, now=SystemClock().wall()))

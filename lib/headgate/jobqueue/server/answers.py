@@ -85,6 +85,8 @@ def problem(
 def problem_of(error: HeadgateError) -> Answer:
     """Return the problem document of one of Headgate's own errors."""
     headers = {"Retry-After": "1"} if error.http_status in _HELPED_BY_WAITING else _NO_HEADERS
+    if error.http_status == HTTPStatus.UNAUTHORIZED:
+        headers = {"WWW-Authenticate": CHALLENGE}
     return problem(error.http_status, error.message, code=error.code, next_step=error.next_step, headers=headers)
 
 

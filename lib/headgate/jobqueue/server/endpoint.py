@@ -99,7 +99,7 @@ class Endpoint:
                 key = key_of(given, caller.token_id, route.method, scope["path"], raw)
             path = _checked(route.path.model_validate, scope["path_params"], "path")
             query = _checked(route.query.model_validate, self._query(scope), "query")
-            call = Call(service, caller, receive, path, query, body, key)
+            call = Call(service, caller, receive, path, query, body, key, token_in(headers))
             answer = await route.handler(call)
             if call.action:
                 AUDIT.info("token %s: %s", caller.token_id or "none", call.action)
@@ -114,10 +114,14 @@ class Endpoint:
 
 async def let_in(service: Service, headers: dict[bytes, bytes]) -> Caller | Answer:
     """Return who makes a request, or the answer that refuses it."""
-    authorization = headers.get(b"authorization")
-    token = None if authorization is None else token_of(authorization.decode("latin-1"))
-    verdict = await service.authority.identify_async(token, service.clock.wall())
+    verdict = await service.authority.identify_async(token_in(headers), service.clock.wall())
     return refusal(service, verdict) if isinstance(verdict, Refused) else verdict
+
+
+def token_in(headers: dict[bytes, bytes]) -> str | None:
+    """Return the token that a request carries, or None."""
+    authorization = headers.get(b"authorization")
+    return None if authorization is None else token_of(authorization.decode("latin-1"))
 
 
 def refusal(service: Service, refused: Refused) -> Answer:

@@ -13,6 +13,14 @@ class ForbiddenError(JobQueueError):
     next_step = "Ask whoever runs the job queue for a token with this scope, team or worker."
 
 
+class TokenEndedError(JobQueueError):
+    """A token was revoked or has expired while its request stood in line."""
+
+    code = "unauthorized"
+    http_status = 401
+    next_step = "Ask whoever runs the job queue for a token."
+
+
 class MisdirectedError(JobQueueError):
     """A server without tokens was called by a name that is not this machine's own."""
 

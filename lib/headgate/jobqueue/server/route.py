@@ -42,6 +42,7 @@ class Call:
         query: parameters of the query, as the route's model.
         body: as the route's model.
         key: of idempotency, or None.
+        token: as the request carried it, or None.
         action: what was changed, for the audit log; empty: nothing.
     """
 
@@ -52,6 +53,7 @@ class Call:
     query: Any
     body: Any
     key: Key | None
+    token: str | None = None
     action: str = ""
 
     async def change(self, operation: Operation[Answer]) -> Answer:

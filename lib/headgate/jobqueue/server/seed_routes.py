@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel
-from starlette.types import Receive
 
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Caller, Refused
@@ -24,6 +23,7 @@ from headgate.jobqueue.server.errors import HungUp
 from headgate.jobqueue.server.route import AUDIT
 from headgate.jobqueue.server.seed_ledger import Acquired, NotHeld, SeedLease, UnknownType
 from headgate.jobqueue.server.service import Service
+from headgate.jobqueue.server.v1_reservations import kept
 from headgate.jobqueue.tokens import Scope, token_of
 
 _log = logging.getLogger("headgate.jobqueue")
@@ -141,7 +141,7 @@ async def acquire(
             return NotHeld()
         return seed_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
 
-    match await _acquired(service, request.receive, ask):
+    match await _acquired(service, request, ask):
         case Reserved(resource):
             service.metrics.reserved()
             _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
@@ -200,15 +200,18 @@ async def _done(service: Service, caller: Caller, job_id: str, operation: Callab
     return await service.desk.do(lambda ledger, at: not is_hidden(ledger, caller, job_id) and operation(ledger, at))
 
 
-async def _acquired(service: Service, receive: Receive, ask: Callable[..., Acquired]) -> Any:
+async def _acquired(service: Service, request: Request, ask: Callable[..., Acquired]) -> Any:
     wait_s = service.settings.seed_acquire_wait_s
     if not wait_s:
         return await service.desk.do(lambda ledger, at: ask(ledger, at, wait=False))
     try:
         standing = service.desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
-        return await service.long_polls.stand(standing, receive)
+        outcome = await service.long_polls.stand(standing, request.receive)
     except HungUp:
         return None  # nobody reads the answer
+    if isinstance(outcome, Reserved):
+        await kept(service, outcome, token_of(request.headers.get("authorization")))
+    return outcome
 
 
 def _audit(caller: Caller, action: str) -> None:

@@ -15,7 +15,7 @@ from headgate.jobqueue.authority import Authority, Caller
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.port import Reader
-from headgate.jobqueue.server.errors import TooManyOpenError
+from headgate.jobqueue.server.errors import TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.waiting import LongPolls
@@ -91,6 +91,15 @@ class Service:
     started_at: float
     description: Callable[[], dict[str, Any]] = dict
     _open: Counter[str] = field(default_factory=Counter)
+
+    async def check_still_let_in(self, token: str | None) -> None:
+        """Return when whoever stood in line may still have what he waited for.
+
+        Raises:
+            TokenEndedError: his token has ended meanwhile.
+        """
+        if not await self.authority.still_lets_in(token, self.clock.wall()):
+            raise TokenEndedError("the token has ended while its request stood in line; what it was given went back")
 
     @contextmanager
     def opened(self, caller: Caller) -> Iterator[None]:

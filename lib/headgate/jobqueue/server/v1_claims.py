@@ -26,6 +26,7 @@ from headgate.jobqueue.outcomes import (
 )
 from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
+from headgate.jobqueue.server.errors import TokenEndedError
 from headgate.jobqueue.server.route import Call
 from headgate.jobqueue.wire import (
     ClaimedJob,
@@ -73,7 +74,14 @@ async def _claimed(call: Call, request: ClaimRequest) -> tuple[Job, ...]:
         return await call.service.desk.do(lambda ledger, at: ledger.claims.claim(request, at))
     standing = call.service.desk.wait_for(lambda ledger, at: ledger.claim_or_wait(request, at), call.body.wait_s)
     jobs = await call.service.long_polls.stand(standing, call.receive)
-    return jobs if isinstance(jobs, tuple) else ()
+    if not isinstance(jobs, tuple):
+        return ()
+    try:
+        await call.service.check_still_let_in(call.token)
+    except TokenEndedError:
+        await call.service.desk.do(lambda ledger, at: _take_back(ledger, jobs, at, "the worker's token had ended"))
+        raise
+    return jobs
 
 
 async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
@@ -97,7 +105,7 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
         nonlocal claimed
         if (known := key.replay(ledger)) is not None:
             # The same request was sent twice, and both stood in line.
-            _give_back_all(ledger, claimed, at)
+            _take_back(ledger, claimed, at, "the same request had been answered before")
             claimed = ()
             return known
         return key.remember(ledger, _answer_of(claimed), at)
@@ -129,9 +137,9 @@ def named(job_ids: list[str]) -> str:
     return f"job {', '.join(map(repr, job_ids[:5]))}{more}"
 
 
-def _give_back_all(ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> None:
+def _take_back(ledger: Ledger, jobs: tuple[Job, ...], at: Instant, reason: str) -> None:
     for job in jobs:
-        ledger.claims.take_back(job, at, "the same request had been answered before")
+        ledger.claims.take_back(job, at, reason)
 
 
 async def renew(call: Call) -> Answer:

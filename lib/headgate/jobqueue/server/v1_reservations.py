@@ -11,7 +11,9 @@ from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutco
 from headgate.jobqueue.server.access import is_hidden, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import ReleaseOut
+from headgate.jobqueue.server.errors import TokenEndedError
 from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1_claims import stale
 from headgate.jobqueue.wire import ReleaseIn, ReservationOut, ReserveIn, ReserveOut
 
@@ -32,9 +34,24 @@ async def reserve(call: Call) -> Answer:
     if body.wait_s:
         standing = desk.wait_for(lambda ledger, at: ask(ledger, at, wait=True), body.wait_s)
         outcome = await call.service.long_polls.stand(standing, call.receive)
+        if isinstance(outcome, Reserved):
+            await kept(call.service, outcome, call.token)
     if outcome is None:
         outcome = await desk.do(lambda ledger, at: ask(ledger, at, wait=False))
     return _reserved(call, outcome, perf_counter() - started)
+
+
+async def kept(service: Service, reserved: Reserved, token: str | None) -> None:
+    """Return when whoever stood in line may have the server; it goes back otherwise.
+
+    Raises:
+        TokenEndedError: his token has ended meanwhile.
+    """
+    try:
+        await service.check_still_let_in(token)
+    except TokenEndedError:
+        await service.desk.do(lambda ledger, at: ledger.servers.take_back(reserved.resource, at))
+        raise
 
 
 def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
