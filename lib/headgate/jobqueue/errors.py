@@ -20,6 +20,14 @@ class InvalidJobError(InvalidInputError):
     next_step = "Correct the value and send it again; nothing was changed."
 
 
+class ForbiddenError(JobQueueError):
+    """The token does not allow this."""
+
+    code = "forbidden"
+    http_status = 403
+    next_step = "Ask whoever runs the job queue for a token with this scope, team or worker."
+
+
 class UnknownJobError(JobQueueError):
     """No job has this id, or the token's teams do not include its team."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headgate.jobqueue.authority import Caller
-from headgate.jobqueue.errors import UnknownJobError
+from headgate.jobqueue.errors import ForbiddenError, UnknownJobError
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.server.errors import ForbiddenError
 from headgate.jobqueue.tokens import Scope
 
 

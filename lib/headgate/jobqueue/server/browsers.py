@@ -7,8 +7,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headgate.jobqueue.authority import EVERYBODY, Caller
+from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.server.binding import is_loopback
-from headgate.jobqueue.server.errors import ForbiddenError, MisdirectedError
+from headgate.jobqueue.server.errors import MisdirectedError
 
 _OTHER_SITES: Final = frozenset({b"cross-site", b"same-site"})
 

@@ -5,14 +5,6 @@ from __future__ import annotations
 from headgate.jobqueue.errors import JobQueueError
 
 
-class ForbiddenError(JobQueueError):
-    """The token does not allow this."""
-
-    code = "forbidden"
-    http_status = 403
-    next_step = "Ask whoever runs the job queue for a token with this scope, team or worker."
-
-
 class TokenEndedError(JobQueueError):
     """A token was revoked or has expired while its request stood in line."""
 

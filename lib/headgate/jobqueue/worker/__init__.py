@@ -3,11 +3,11 @@
 Needs httpx and pydantic, and nothing of the server.
 """
 
+from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.command_jobs import CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.errors import (
-    ForbiddenError,
     LeaseLost,
     NoServerError,
     NotInAJobError,

@@ -14,15 +14,6 @@ class QueueUnreachableError(JobQueueError):
     next_step = "Start it with `headgate jobqueue serve`, or name its address with --url or HEADGATE_JOBQUEUE_URL."
 
 
-class ForbiddenError(JobQueueError):
-    """The token does not allow this."""
-
-    code = "forbidden"
-    http_status = 403
-    exit_code = 3
-    next_step = "Ask whoever runs the job queue for a token with the scope that this needs."
-
-
 class NoServerError(JobQueueError):
     """No policy server became free in the time that was allowed for it."""
 

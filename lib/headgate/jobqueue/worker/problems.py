@@ -11,8 +11,9 @@ from headgate.core import errors as core_errors
 from headgate.core import redacted
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue import errors
+from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.wire import ProblemOut
-from headgate.jobqueue.worker.errors import ForbiddenError, QueueUnreachableError
+from headgate.jobqueue.worker.errors import QueueUnreachableError
 
 T = TypeVar("T", bound=BaseModel)
 
