@@ -22,6 +22,7 @@ from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.port import Store
+from headgate.jobqueue.stillness import Lookout
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -31,12 +32,6 @@ Operation = Callable[[Ledger, Instant], T]
 
 _GROUP: Final = 512
 """Operations in one transaction at most: it bounds how long the first of them waits for the others."""
-
-_SLACK_S: Final = 0.001
-"""A lease is over when its deadline has passed, not when it is reached."""
-
-_OVERSLEPT_S: Final = 1.0
-"""A deadline met this much too late means that this process stood still: heartbeats could not come in."""
 
 _RELOAD_EVERY_S: Final = 1.0
 _REPLIES_KEPT_S: Final = 24 * 3600.0
@@ -107,6 +102,7 @@ class Desk:
         self._line: dict[int, _Enlisted] = {}
         self._reloaded_at = float("-inf")
         self._swept_at = float("-inf")
+        self._lookout = Lookout()
         self._is_open = False
         self._door = threading.Lock()  # nothing is handed in behind the last request that `close` waits for
 
@@ -201,9 +197,8 @@ class Desk:
         """Return what has arrived, after waiting for it or for the next deadline; and whether to stop after it."""
         group: list[_Request[Any]] = []
         deadline = self._ledger.next_deadline() if self._ledger is not None else None
-        timeout = None if deadline is None else max(deadline + _SLACK_S - self._clock.monotonic(), 0)
         try:
-            one = self._inbox.get(timeout=timeout)
+            one = self._inbox.get(timeout=self._lookout.wait_s(deadline, self._clock.monotonic()))
             while not isinstance(one, _Stop):
                 group.append(one)
                 if len(group) >= _GROUP:
@@ -217,9 +212,7 @@ class Desk:
         ledger = self._ledger
         assert ledger is not None
         at = Instant(self._clock.monotonic(), self._clock.wall())
-        deadline = ledger.next_deadline()
-        if deadline is not None and at.now > deadline + _OVERSLEPT_S:
-            _log.warning("Woke %.1f s after a lease's deadline: every lease gets a full new period", at.now - deadline)
+        if self._lookout.has_stood_still(ledger.next_deadline(), at.now):
             ledger.extend_all(at)
         for request in group:
             try:
