@@ -15,6 +15,7 @@ from headgate.bench.jobqueue.batches import batches
 from headgate.bench.jobqueue.burn_down import Burned, burn_down
 from headgate.bench.jobqueue.parameters import JobQueueParameters
 from headgate.bench.jobqueue.part import Site, percentile
+from headgate.bench.jobqueue.served import QueueFailedError, run, start
 from headgate.bench.jobqueue.toll import toll_of
 from headgate.bench.jobqueue.waiting_rules import InLine, Polling, simulated
 from headgate.core.errors import InvalidInputError
@@ -203,3 +204,8 @@ def test_kills_of_workers_and_server_cost_nothing_that_was_promised(
     status, printed = bench(capsys, tmp_path, "jobqueue", *changes)
     assert status == 0
     assert [(bar["id"], bar["value"]) for bar in printed["bars"]] == [("P5.faults", 0)]
+
+
+def test_a_server_that_does_not_start_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with pytest.raises(QueueFailedError, match=r"its log ends with .*sqlite:"):
+        run(start("mysql://somewhere", tmp_path))

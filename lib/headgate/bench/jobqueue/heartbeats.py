@@ -6,7 +6,7 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from headgate.bench.bars import at_most
@@ -108,8 +108,9 @@ class _Workers:
     async def live(self, number: int) -> None:
         """Claim a job and renew its lease until all is done."""
         every_s = self._lease_s / 3
-        async with Connection(self._port) as connection:
-            async with self._door:
+        async with AsyncExitStack() as stack:
+            async with self._door:  # the server ends a connection on which no request comes
+                connection = await stack.enter_async_context(Connection(self._port))
                 lease = await connection.claim(f"worker-{number}", lease_s=self._lease_s)
             assert lease is not None, "there are as many jobs as workers"
             self._ready += 1

@@ -78,13 +78,11 @@ async def start(database: str, folder: Path, *, port: int = 0) -> Server:
         async with asyncio.timeout(_START_S):
             said = await process.stdout.readline()
     except BaseException:
-        process.kill()
-        await process.wait()
+        await Server(process, port).kill()
         raise
     found = _PORT.search(said)
     if found is None:
-        process.kill()
-        await process.wait()
+        await Server(process, port).kill()
         end = log.read_text(errors="replace").strip().splitlines()[-1:]
         raise QueueFailedError(f"the job queue's server did not start; its log ends with {end}")
     return Server(process, int(found[1]))
