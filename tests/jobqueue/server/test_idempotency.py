@@ -30,6 +30,16 @@ async def test_a_claim_sent_again_hands_out_nothing_more(queue: Queue) -> None:
     assert (await queue.http.get("/v1/jobs/2")).json()["state"] == "pending"
 
 
+@pytest.mark.parametrize("wait", [{}, {"wait_s": 0.01}])
+async def test_a_claim_in_vain_is_not_remembered(queue: Queue, wait: dict[str, float]) -> None:
+    assert await queue.claim() == []  # a desk's first operation sweeps old answers away
+    before = queue.desk.figures.commits
+    for _ in range(3):
+        answer = await queue.post("/v1/claims", {"worker": "w", **wait}, headers=_KEY)
+        assert answer.json() == {"jobs": []}
+    assert queue.desk.figures.commits == before
+
+
 async def test_a_claim_that_waited_is_answered_again_too(queue: Queue) -> None:
     body = {"worker": "w", "wait_s": 60}
     waiting = asyncio.create_task(queue.post("/v1/claims", body, headers=_KEY))

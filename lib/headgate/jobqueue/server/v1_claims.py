@@ -27,6 +27,7 @@ from headgate.jobqueue.outcomes import (
 from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.errors import TokenEndedError
+from headgate.jobqueue.server.idempotency import Key
 from headgate.jobqueue.server.route import Call
 from headgate.jobqueue.wire import (
     ClaimedJob,
@@ -98,7 +99,7 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
         given = ledger.claims.again(request, at)
         claimed = () if given else ledger.claims.claim(request, at)
         if given or claimed or not call.body.wait_s:
-            return key.remember(ledger, _answer_of(given or claimed), at)
+            return _remembered(key, ledger, given or claimed, at)
         return None
 
     def afterwards(ledger: Ledger, at: Instant) -> Answer:
@@ -108,7 +109,7 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
             _take_back(ledger, claimed, at, "the same request had been answered before")
             claimed = ()
             return known
-        return key.remember(ledger, _answer_of(claimed), at)
+        return _remembered(key, ledger, claimed, at)
 
     answer = await call.service.desk.do(at_once)
     if answer is None:
@@ -116,6 +117,11 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
         answer = await call.service.desk.do(afterwards)
     _note(call, claimed)
     return answer
+
+
+def _remembered(key: Key, ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> Answer:
+    # Claims in vain changed nothing; workers that wait would fill the database with them.
+    return key.remember(ledger, _answer_of(jobs), at) if jobs else _NOTHING
 
 
 def _answer_of(jobs: tuple[Job, ...]) -> Answer:
