@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 
 _FETCHED: Final = 64
-_KEPT: Final = 2048
+_KEPT: Final = 128
+"""Heads of a lane that stay in memory once they are stored; each has its payload."""
 
 
 class Fetched(NamedTuple):

@@ -111,5 +111,13 @@ JobId = Annotated[
 ]
 """A job's id."""
 
+Reference = Annotated[
+    str,
+    StringConstraints(max_length=2000),
+    AfterValidator(checked_text),
+    Field(json_schema_extra={"pattern": f"^{_TEXT}*$"}),
+]
+"""A path or URL, or empty."""
+
 JsonObject = Annotated[dict[str, Any], AfterValidator(checked_object)]
 """A payload or result."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
-from headgate.jobqueue.names import JobId, JsonObject, Name, NameOrEmpty, checked_object, object_text
+from headgate.jobqueue.names import JobId, JsonObject, Name, NameOrEmpty, Reference, checked_object, object_text
 from headgate.jobqueue.outcomes import LeaseRef, ReservationRef
 from headgate.jobqueue.port import Happening, HistoryEntry
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
@@ -226,7 +226,7 @@ class CompleteIn(LeaseIn):
     """A result."""
 
     result: JsonObject = Field(default_factory=dict, examples=[{"q_score": 0.75}])
-    result_ref: str = Field("", max_length=2000, description="Where the full result lies: a path or URL.")
+    result_ref: Reference = Field("", description="Where the full result lies: a path or URL.")
     checksum: Checksum = Field("", description="Of what lies there.")
 
 

@@ -197,3 +197,13 @@ def test_a_reading_looks_at_uncommitted_jobs_of_its_own_lane_alone(monkeypatch: 
     queue.submit(spec("new"), *(spec(f"{n}", team="other") for n in range(100)))
     assert [job.job_id for job in queue.claim(count=3, teams=frozenset({"team"}))] == ["stored", "new"]
     assert looked_at == ["new"]
+
+
+def test_a_long_lane_is_left_to_the_store_once_it_is_stored() -> None:
+    queue = Queue()
+    for part in range(3):
+        queue.submit(*(spec(f"{part}-{n}") for n in range(1_000)))
+        queue.commit()
+        ((_, view),) = queue.ledger._book.lanes
+        assert len(view.heads) <= 128
+    assert [job.spec.job_id for job in queue.claim(count=3_000)] == [f"{p}-{n}" for p in range(3) for n in range(1_000)]

@@ -164,3 +164,11 @@ async def test_a_token_that_ends_while_its_job_waits_for_a_server_gets_none(queu
 def _revoke(queue: Queue, token: dict[str, str]) -> None:
     token_id = token["Authorization"].removeprefix("Bearer hgq_")[:12]
     queue.tokens.change(token_id, lambda found: revoked(found, now=SystemClock().wall()))
+
+
+async def test_a_reference_that_no_database_can_keep_is_refused(queue: Queue) -> None:
+    """It would be kept as another one, and the same completion be refused when it is sent again."""
+    await queue.submit(_A)
+    lease = await queue.claimed()
+    answer = await queue.post("/v1/jobs/1/complete", {**lease, "result_ref": "a\0b"})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "body.result_ref")
