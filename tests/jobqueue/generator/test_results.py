@@ -53,11 +53,18 @@ def test_a_video_without_a_result_is_one_that_has_begun(site: Site, video: str) 
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", '{"q_score": {"final": NaN}}', '{"q_score": {"final": true}}', '{"q_score": 1}']
+    "text", ["{}", '{"q_score": {"final": NaN}}', '{"q_score": {"final": true}}', '{"q_score": "1"}']
 )
 def test_a_result_without_a_score_counts_as_finished_and_is_in_no_mean(site: Site, text: str) -> None:
     site.finish("alpha", "radio", 1, text)
     site.finish("alpha", "radio", 2, '{"q_score": {"final": 0.5}}')
+    (row,) = _rows(site)
+    assert (row.eval_q_score, row.finished_eval) == (0.5, 2)
+
+
+def test_a_score_is_a_number_or_an_object_with_it_as_final(site: Site) -> None:
+    site.finish("alpha", "radio", 1, '{"q_score": 0.25}')
+    site.finish("alpha", "radio", 2, '{"q_score": {"final": 0.75}}')
     (row,) = _rows(site)
     assert (row.eval_q_score, row.finished_eval) == (0.5, 2)
 

@@ -179,9 +179,9 @@ def evaluations_of_jobs(jobs: Iterable[Job]) -> EvaluationOf:
 
 
 def q_score_of(result: object) -> float | None:
-    """Return `q_score.final` of a result, None when there is no finite one."""
-    scores = result.get("q_score") if isinstance(result, dict) else None
-    score = scores.get("final") if isinstance(scores, dict) else None
+    """Return `q_score` of a result, or its `final` when it is an object; None when there is no finite one."""
+    found = result.get("q_score") if isinstance(result, dict) else None
+    score = found.get("final") if isinstance(found, dict) else found
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         return None
     return float(score)
