@@ -63,7 +63,7 @@ def _tables(statistics: StatisticsOut) -> list[_Rows]:
     )
     lanes = _Rows(
         f"{len(statistics.lanes)} teams by tasks",
-        ("team", "task", "pool", *states, ""),
+        ("team", "task", "pool", *states, "note"),
         [
             (
                 lane.team,
