@@ -39,6 +39,7 @@ def test_status_shows_jobs_lanes_and_pools(headgate: Command, queue: QueueSite) 
     assert said.status == 0, said.err
     assert "no open server serves it" in said.out
     assert "radio" in said.out
+    assert " note " in said.out
     document = headgate("jobqueue", "status", "--json").document
     assert document["jobs"] == {"pending": 2, "in_progress": 1, "done": 1, "dead": 1}
     assert document["pools"][0]["busy"] == 1
@@ -138,6 +139,7 @@ def test_a_server_that_is_not_there_is_said_to_be_none(headgate: Command, monkey
     said = headgate("jobqueue", "status", "--url", "http://user:secretsecret@127.0.0.1:1")
     assert said.status == 3
     assert "headgate jobqueue serve" in said.err
+    assert "http://127.0.0.1:1 " in said.err
     assert "secretsecret" not in said.err
     assert headgate("jobqueue", "status", "--url", "ftp://127.0.0.1").status == 2
 

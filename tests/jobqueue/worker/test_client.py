@@ -150,6 +150,26 @@ def test_patience_ends() -> None:
     assert 2 <= len(script.requests) <= 10
 
 
+def test_a_server_that_is_not_there_is_named_without_its_token(unused_tcp_port: int) -> None:
+    once = RetryPolicy(patience_s=0.0)
+    url = f"http://worker:tokentokentoken@127.0.0.1:{unused_tcp_port}"
+    with (
+        SyncJobQueueClient(url, retry=once) as queue,
+        pytest.raises(QueueUnreachableError, match=f"at http://127.0.0.1:{unused_tcp_port} does not") as caught,
+    ):
+        queue.statistics()
+    assert "tokentokentoken" not in str(caught.value)
+
+
+@pytest.mark.parametrize("job_id", ["", ".", "..", "a/b", "a\\b", "a\0b", "\ud800", "x" * 201, "x" * 1_000_000])
+def test_an_id_that_no_job_can_have_is_not_sent(job_id: str) -> None:
+    script = Script()
+    with client(script) as queue, pytest.raises(InvalidInputError, match="a job's id must") as caught:
+        queue.withdraw(job_id)
+    assert script.requests == []
+    assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [

@@ -10,9 +10,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
+from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import wire
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.job import JobSpec, JobState
+from headgate.jobqueue.names import NAME_CHARS, checked_id
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.resource import ResourceSpec
 
@@ -214,7 +216,18 @@ def remove_resource(pool: str, index: int, *, force: bool) -> Call[Anything]:
 
 
 def _of_job(job_id: str, *rest: str) -> str:
+    # `..` and the like would be another path by the time that they arrive.
+    if not 0 < len(job_id) <= NAME_CHARS:
+        raise _no_id(f"must have 1 to {NAME_CHARS} characters (got {len(job_id)})")
+    try:
+        checked_id(job_id)
+    except ValueError as error:
+        raise _no_id(str(error)) from None
     return "/".join(("/v1/jobs", quote(job_id, safe=""), *rest))
+
+
+def _no_id(rule: str) -> InvalidInputError:
+    return InvalidInputError(f"a job's id {rule}", next_step="`headgate jobqueue jobs` lists the jobs that there are.")
 
 
 def _of_resource(pool: str, index: int) -> str:

@@ -86,7 +86,7 @@ def conversation(
 def _trouble(heard: Heard) -> tuple[HeadgateError, float | None]:
     if isinstance(heard, httpx.Response):
         return problem_of(heard), retry_after_s(heard)
-    return QueueUnreachableError(f"the job queue does not answer ({_said(heard)})"), None
+    return QueueUnreachableError(f"the job queue{_place(heard)} does not answer ({_said(heard)})"), None
 
 
 def _is_worth_another(call: Call[T], heard: Heard) -> bool:
@@ -96,6 +96,14 @@ def _is_worth_another(call: Call[T], heard: Heard) -> bool:
     if isinstance(heard, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return False
     return call.can_repeat or isinstance(heard, _NOT_SENT)
+
+
+def _place(error: httpx.TransportError) -> str:
+    try:
+        url = error.request.url
+    except RuntimeError:  # it has none: nothing was sent
+        return ""
+    return f" at {url.scheme}://{url.netloc.decode('ascii', 'replace')}"
 
 
 def _said(error: httpx.TransportError) -> str:
