@@ -114,8 +114,16 @@ async def test_a_signal_is_named(site: QueueSite) -> None:
     assert "was ended by SIGSEGV; it printed nothing" in await failed(site, shell("kill -SEGV $$"))
 
 
-async def test_a_program_that_is_not_there_fails_the_attempt(site: QueueSite) -> None:
-    assert "no-such-program: No such file or directory" in await failed(site, ["no-such-program"])
+async def test_a_program_that_disappears_fails_the_attempt(site: QueueSite, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("")
+    program.chmod(0o700)
+    rules = CommandRules([str(program)], grace_s=1)
+    program.unlink()
+    site.submit("1", max_attempts=1)
+    async with asyncio.timeout(60), site.async_client() as client, Worker(client, name="w") as worker:
+        await worker.run(CommandJobs(rules), stop_when_empty=True)
+    assert "program: No such file or directory" in (await asyncio.to_thread(site.job, "1")).last_error
 
 
 @pytest.mark.parametrize(
@@ -240,7 +248,16 @@ def test_outside_of_a_job_nothing_can_be_reserved() -> None:
         reserve_from_environment(environ={})
 
 
-@pytest.mark.parametrize("rules", [{"command": []}, {"command": ["x"], "timeout_s": 0.0}])
+def test_a_program_that_is_not_there_is_found_out_before_any_job_is_charged(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    for program in ("no-such-program", str(plain), str(tmp_path)):
+        with pytest.raises(InvalidInputError, match="must be there and executable") as caught:
+            CommandRules([program])
+        assert program in str(caught.value)
+
+
+@pytest.mark.parametrize("rules", [{"command": []}, {"command": ["sh"], "timeout_s": 0.0}])
 def test_rules_that_cannot_be_kept_are_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         CommandRules(**rules)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -66,6 +67,12 @@ class CommandRules:
     def __post_init__(self) -> None:
         if not self.command:
             raise InvalidInputError("the command must have at least one word (got none)")
+        if shutil.which(self.command[0]) is None:
+            # Found out by a job, it would be charged to one job after the other until all of them are dead.
+            raise InvalidInputError(
+                f"the command's program must be there and executable (got {self.command[0][:200]!r})",
+                next_step="Write its path, or put its folder on PATH; for a line of shell: sh -c '…'.",
+            )
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise InvalidInputError(f"the timeout must be > 0 s (got {self.timeout_s:g})")
 
