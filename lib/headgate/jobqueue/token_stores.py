@@ -89,6 +89,5 @@ def open_tokens(url: str) -> TokenStore:
     shown = repr(scheme) if "@" not in scheme else "an address with a password"
     raise InvalidInputError(
         f"the database of a job queue must be named by a sqlite, postgresql or memory URL (got {shown})",
-        next_step="Write sqlite:///path (sqlite:////path from the root), postgresql://USER:PASSWORD@HOST/NAME or "
-        "memory:.",
+        next_step="Write sqlite:///path (sqlite:////path from the root), postgresql://USER@HOST/NAME or memory:.",
     )

@@ -13,8 +13,7 @@ from headgate.jobqueue.stores.memory import MemoryStore
 from headgate.jobqueue.stores.sqlite import SqliteStore
 
 _FORMS: Final = (
-    "Write sqlite:///relative/file.db, sqlite:////absolute/file.db, "
-    "postgresql://USER:PASSWORD@HOST/DATABASE or memory:."
+    "Write sqlite:///relative/file.db, sqlite:////absolute/file.db, postgresql://USER@HOST/DATABASE or memory:."
 )
 
 
