@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core import SystemClock
 from headgate.jobqueue.authority import Authority
-from headgate.jobqueue.server import RunningServer
+from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
 from headgate.jobqueue.server import protocol_httptools as protocol
 from headgate.jobqueue.token_rate import Rate
 from headgate.jobqueue.tokens import Scope
@@ -112,3 +112,14 @@ async def test_many_workers_can_wait_at_once(live: RunningServer) -> None:
     await asyncio.gather(*(one.readuntil(b'"state":"in_progress"') for one, _ in waiting))
     for _, one in connections:
         one.close()
+
+
+async def test_more_connections_than_allowed_are_sent_away(live_settings: ServerSettings) -> None:
+    async with running_server(live_settings.model_copy(update={"most_connections": 3})) as server:
+        held = [await _opened(server) for _ in range(4)]
+        reader, writer = await _opened(server)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"503"
+        for _, other in (*held, (reader, writer)):
+            other.close()
+            await other.wait_closed()

@@ -10,7 +10,8 @@ import pytest
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import StaleLeaseError, WrongStateError
-from headgate.jobqueue.worker import HeldJob, JobQueueClient, NoServerError, Worker
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.worker import HeldJob, JobQueueClient, NoServerError, Worker, held_job
 from tests.jobqueue.worker.queue_site import FastClock, QueueSite
 
 
@@ -226,6 +227,23 @@ async def test_no_policy_server_in_time_is_an_error_of_its_own(site: QueueSite) 
         await first.reserve_server()
         with pytest.raises(NoServerError, match="1 serve it"):
             await second.reserve_server(timeout_s=0.01)
+
+
+async def test_a_job_whose_servers_are_all_gone_is_given_back_without_blame(
+    site: QueueSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_job, "POLL_S", 0.05)
+    monkeypatch.setattr(held_job, "UNSERVED_S", 0.2)
+    site.register()
+    site.submit("1", pool="p")
+    async with site.async_client() as client, Worker(client) as worker:
+        job = await worker.claim()
+        assert job is not None
+        await client.drain("p", 0)
+        async with job:
+            await job.reserve_server()
+    there = site.job("1")
+    assert (there.state, there.failures) == (JobState.PENDING, 0)
 
 
 async def test_a_job_without_a_pool_needs_no_server(site: QueueSite) -> None:

@@ -109,6 +109,7 @@ async def _listening(service: Service, listener: socket.socket) -> AsyncIterator
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.stop_s)),
         backlog=4096,
+        limit_concurrency=settings.most_connections,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="jobqueue-http")

@@ -43,6 +43,9 @@ class ServerSettings(BaseModel):
     rate_per_s: float = Field(1000.0, gt=0, le=1e6, description="Requests per second of one token, lastingly.")
     rate_burst: int = Field(2000, ge=1, le=10_000_000, description="Requests of one token at once, after a pause.")
     most_open_per_token: int = Field(12_000, ge=1, le=1_000_000, description="Requests of one token that may be open.")
+    most_connections: int = Field(
+        20_000, ge=1, le=1_000_000, description="Connections of everybody together; more are answered 503."
+    )
     body_bytes: int = Field(1024**2, ge=1024, le=1024**3, description="Largest body of an ordinary request.")
     batch_body_bytes: int = Field(16 * 1024**2, ge=1024, le=1024**3, description="Largest body of a batch.")
     body_deadline_s: float = Field(10.0, gt=0, le=3600, description="Time in which a request's body must be there.")

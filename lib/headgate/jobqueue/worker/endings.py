@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from headgate.core import redacted
 from headgate.jobqueue.errors import StaleLeaseError
-from headgate.jobqueue.worker.errors import LeaseLost
+from headgate.jobqueue.worker.errors import LeaseLost, NoServerError
 
 _ERROR_CHARS = 4_000
 
@@ -49,6 +49,8 @@ def ending_of(error: BaseException | None, *, is_settled: bool) -> Ending:
             return Failed("the work came to its end without complete(), fail() or give_back()")
         case asyncio.CancelledError() | KeyboardInterrupt() | SystemExit() | GeneratorExit():
             return Stopped(f"the worker was stopped ({type(error).__name__})")
+        case NoServerError():
+            return Stopped(error.message)
         case _:
             return Failed(error_text(error))
 

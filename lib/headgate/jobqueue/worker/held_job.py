@@ -27,6 +27,9 @@ from headgate.jobqueue.worker.retrying import RetryPolicy
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
+UNSERVED_S: Final = 600.0
+"""A job whose servers are all gone keeps its worker for so long: they may be restarted, and loading takes minutes."""
+
 POLL_S: Final = 50.0
 """A long poll asks for so long: shorter than the minute after which proxies cut a silent connection off."""
 
@@ -124,7 +127,8 @@ class HeldJob:
         Load what takes long first: nobody else can use the server meanwhile. The wait costs the job nothing.
 
         Raises:
-            NoServerError: none became free within `timeout_s`.
+            NoServerError: none became free within `timeout_s`, or none that serves the task was open for `UNSERVED_S`.
+                A job that ends by it is given back.
             WrongStateError: the job has no pool, so that it needs no server.
             StaleLeaseError: the lease on the job is over.
         """
@@ -137,6 +141,7 @@ class HeldJob:
     async def reserve_server(self, timeout_s: float | None = None) -> ReservedServer:
         """Do as `reserve`, until `release_server` or the job's end."""
         until = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        served_at = self._clock.monotonic()
         while True:
             left_s = POLL_S if until is None else min(POLL_S, max(0.0, until - self._clock.monotonic()))
             request = wire.ReserveIn(**dict(self.lease.ref), wait_s=left_s)
@@ -149,6 +154,12 @@ class HeldJob:
                 self.server = self.last_server = ReservedServer.of(answer.reservation)
                 _log.info("Job %s has policy server %s", self.id, self.server.resource_id)
                 return self.server
+            if answer.serving:
+                served_at = self._clock.monotonic()
+            elif self._clock.monotonic() - served_at >= UNSERVED_S:
+                raise NoServerError(
+                    f"no open policy server has served the task of job {self.id!r} for {UNSERVED_S:g} s"
+                )
             if until is not None and self._clock.monotonic() >= until:
                 raise NoServerError(
                     f"job {self.id!r} got no policy server within {timeout_s:g} s "

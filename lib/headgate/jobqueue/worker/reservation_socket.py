@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.jobqueue.worker.errors import NoServerError
 from headgate.jobqueue.worker.held_job import HeldJob
 from headgate.jobqueue.worker.reserving import answer_of
 
@@ -96,4 +97,6 @@ class _Desk:
                 assert job.server is not None
                 return answer_of(job.server)
         except HeadgateError as error:
+            if isinstance(error, NoServerError) and question.get("timeout_s") is None:
+                job.lose_server(error.message)  # the command was ready to wait for ever: it is not to blame
             return {"error": {"code": error.code, "message": error.message, "next_step": error.next_step}}
