@@ -215,6 +215,7 @@ def _live(order: dict[str, Any], mother: int) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     _KINDS[order["kind"]](order)
+    print(f"{order['name']} came to its end by itself", file=sys.stderr)
 
 
 def main() -> None:

@@ -296,7 +296,8 @@ class QueuePlace:
         """Return when something holds that other processes bring about."""
         deadline = time.monotonic() + within_s
         while not is_so():
-            assert time.monotonic() < deadline, f"it did not come about\n{self.said()}"
+            is_served = self.server is not None and self.server.is_alive
+            assert time.monotonic() < deadline, f"it did not come about (server lives: {is_served})\n{self.said()}"
             time.sleep(0.01)
 
     def until_all_ended(self, within_s: float, tend: Callable[[], object] = lambda: None) -> None:
