@@ -55,7 +55,7 @@ class JobQueueParameters:
     iterations: int = 1
     jobs: int = 20_000
     batch: int = 500
-    batch_workers: int = 2
+    batch_workers: int = 1
     rival_jobs: int = 2
     http_s: float = 1.5
     http_clients: int = 32
