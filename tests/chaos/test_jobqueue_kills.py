@@ -130,11 +130,13 @@ def test_a_killed_server_keeps_every_acknowledgement_and_its_workers_go_on(
         place.start_worker(ends=True, load_s=0.01, run_s=0.02, results="")
     starts: list[float] = []
     with submitting(place):
+        failpoint: tuple[str, int] | None = None
         for kill in range(SERVER_KILLS * kills):
-            _end_server(place, rng if kill % 4 == 0 else None)
-            starts.append(place.start_server(_failpoint(rng) if kill % 4 != 3 else None))
-    _end_server(place, rng)
-    starts.append(place.start_server())
+            _end_server(place, None if failpoint else rng)
+            failpoint = None if kill % 4 == 3 else _failpoint(rng)
+            starts.append(place.start_server(failpoint))
+        _end_server(place, None if failpoint else rng)
+        starts.append(place.start_server())
     place.until_all_ended(120)
     verdict = place.judge()
     place.assert_kept(verdict)
