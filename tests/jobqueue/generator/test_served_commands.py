@@ -62,7 +62,7 @@ def test_a_job_with_other_contents_is_refused_by_its_id(run: Command, queue: Que
     queue.submit("0", team="other")
     run("generate")
     said = run("import")
-    assert said.status == 1
+    assert said.status == 2
     assert "job '0' exists with other contents" in " ".join(said.err.split())
 
 
