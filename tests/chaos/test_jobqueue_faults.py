@@ -37,7 +37,7 @@ def test_a_line_that_delays_cuts_repeats_and_loses_lets_every_job_be_done_once(
     place.register(servers=3)
     with proxy_before(place.port, random.Random(chaos_seed), share=0.25) as proxy:
         workers = [place.start_worker(url=proxy.url, load_s=0.01, run_s=0.02) for _ in range(4)]
-        place.submit(40 * kills, max_attempts=1)
+        place.submit(20 * kills, max_attempts=1)
         place.until_all_ended(60 + 10 * kills)
         for worker in workers:
             worker.kill()

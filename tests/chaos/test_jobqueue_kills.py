@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
 WORKERS = 8
 WORKER_KILLS = 17
 SERVER_KILLS = 7
-"""Kills of each kind for one of `--kills`: `make chaos` comes to 510 and 210."""
+"""Kills of each kind for one of `--kills` in the long form: `make chaos` comes to 510 and 210."""
 
 LATE_S = 1.0
 """A job is back so long after its lease at the latest."""
@@ -33,6 +33,10 @@ RESTART_S = 3.0
 """A server is back so long after its start at the latest, with 100 000 jobs in the long form."""
 
 LONG_FORM_KILLS = 20
+
+
+def _number_of(kills_of_a_kind: int, kills: int) -> int:
+    return kills * (kills_of_a_kind if kills >= LONG_FORM_KILLS else 4)
 
 
 # Workers.
@@ -46,7 +50,7 @@ def test_killed_workers_lose_and_double_nothing_and_their_jobs_are_back_after_th
     place.register(servers=WORKERS)
     crowd = [place.start_worker() for _ in range(WORKERS)]
     killed_at: dict[str, float] = {}
-    for kill in range(WORKER_KILLS * kills):
+    for kill in range(_number_of(WORKER_KILLS, kills)):
         place.keep_fed()
         # Every tenth may die while it starts.
         number = rng.randrange(WORKERS) if kill % 10 == 9 else _busy_one(place, crowd, rng)
@@ -131,7 +135,7 @@ def test_a_killed_server_keeps_every_acknowledgement_and_its_workers_go_on(
     starts: list[float] = []
     with submitting(place):
         failpoint: tuple[str, int] | None = None
-        for kill in range(SERVER_KILLS * kills):
+        for kill in range(_number_of(SERVER_KILLS, kills)):
             _end_server(place, None if failpoint else rng)
             failpoint = None if kill % 4 == 3 else _failpoint(rng)
             starts.append(place.start_server(failpoint))
@@ -167,7 +171,8 @@ def _end_server(place: QueuePlace, rng: random.Random | None) -> None:
 # One worker that stands still.
 
 
-def test_a_worker_that_stood_still_longer_than_its_lease_is_refused_everything(place: QueuePlace) -> None:
+def test_a_worker_that_stood_still_longer_than_its_lease_is_refused_everything(sqlite_place: QueuePlace) -> None:
+    place = sqlite_place
     place.start_server()
     place.register(servers=1)
     place.submit(5, max_attempts=2)
@@ -197,11 +202,12 @@ def test_a_worker_that_stood_still_longer_than_its_lease_is_refused_everything(p
 # Jobs that are to blame.
 
 
-def test_poison_jobs_die_of_their_own_error_and_the_others_are_each_done_at_once(place: QueuePlace) -> None:
+def test_poison_jobs_die_of_their_own_error_and_the_others_are_each_done_at_once(sqlite_place: QueuePlace) -> None:
+    place = sqlite_place
     place.speed = 10.0
     place.start_server()
     place.register(servers=WORKERS)
-    place.submit(190, max_attempts=3)
+    place.submit(90, max_attempts=3)
     for payload in ('{"poison":"raise"}', '{"poison":"crash"}'):
         place.submit(5, payload=payload, max_attempts=3)
     crowd = [place.start_worker(load_s=0.01, run_s=0.02) for _ in range(4)]
