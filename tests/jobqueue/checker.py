@@ -112,11 +112,11 @@ class _Checker:
         elif entry.what is Happening.DIED:
             if job.last not in _BLAMES or job.state is not JobState.PENDING:
                 self._blame(entry, f"the job was {job.state} after {job.last}")
-            job.state = JobState.DEAD
+            job.state, job.worker = JobState.DEAD, entry.worker
         else:
             if job.state is not JobState.DEAD:
                 self._blame(entry, f"the job was {job.state}")
-            job.state, job.failures = JobState.PENDING, 0
+            job.state, job.failures, job.worker = JobState.PENDING, 0, ""
 
     def _claimed(self, entry: HistoryEntry, job: _JobTrail) -> None:
         if job.state is not JobState.PENDING:
@@ -150,7 +150,9 @@ class _Checker:
             entry.what, JobState.PENDING
         )
         if job.state is not JobState.DONE:
-            job.lease_id = job.worker = ""
+            job.lease_id = ""
+        if job.state is JobState.PENDING:
+            job.worker = ""
 
     # Servers.
 

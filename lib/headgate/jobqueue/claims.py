@@ -264,10 +264,11 @@ class Claims:
         _discard(self._by_worker, job.worker, job.job_id)
         _discard(self._by_request, request_mark(job.lease_id), job.job_id)
         self._servers.job_ended(job, at, keep_server=keep_server)
-        if job.state is not JobState.DONE:
-            job = replace(job, lease_id="", worker="", lease_s=0.0)
         if job.state is JobState.PENDING:
+            job = replace(job, lease_id="", worker="", lease_s=0.0)
             self.has_returned = True
+        elif job.state is JobState.DEAD:
+            job = replace(job, lease_id="", lease_s=0.0)  # on whose node it died is worth knowing
         self._book.put(job, JobState.IN_PROGRESS)
         return job
 

@@ -20,7 +20,7 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import Instant, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.port import Store
 from headgate.jobqueue.stillness import Lookout
 
@@ -54,7 +54,7 @@ class _Enlisted:
     """Somebody waits; the future will have what `Ledger.settle` says of the ticket."""
 
     ticket: int
-    future: Future[tuple[Job, ...] | Reserved | Stale]
+    future: Future[tuple[Job, ...] | Reserved | NoneFree | Stale]
 
 
 class _Stop:
@@ -149,7 +149,7 @@ class Desk:
 
     async def wait_for(
         self, operation: Operation[T | Waiting], wait_s: float
-    ) -> T | tuple[Job, ...] | Reserved | Stale | None:
+    ) -> T | tuple[Job, ...] | Reserved | NoneFree | Stale | None:
         """Run an operation that may stand in line, and wait for its turn.
 
         Args:

@@ -167,7 +167,7 @@ class Ledger:
             return Unknown(job_id)
         if job.state is not JobState.DEAD:
             raise WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued")
-        again = replace(job, state=JobState.PENDING, failures=0, finished_at=0.0)
+        again = replace(job, state=JobState.PENDING, failures=0, finished_at=0.0, worker="")
         self._book.put(again, JobState.DEAD)
         self._book.note_job(Happening.REQUEUED, again, at.wall)
         self._has_news = True

@@ -193,10 +193,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a ticket waited for: claimed jobs, a reserved server, or the end of the lease that asked for one."""
+    """What a ticket waited for: claimed jobs, a reserved server, or the end of the lease that asked for one.
+
+    `NoneFree` is for a request whose place in line the same claim has taken by asking again.
+    """
 
     ticket: int
-    outcome: tuple[Job, ...] | Reserved | Stale
+    outcome: tuple[Job, ...] | Reserved | NoneFree | Stale
 
 
 CompleteOutcome: TypeAlias = Ended | Repeated | Stale | Unknown

@@ -78,12 +78,13 @@ class Reservations:
             assert resource is not None
             return Reserved(self._assign(resource, job, at, lease_s))
         if not wait:
-            return NoneFree(sum(waiter.since < since for waiter in waiters), len(self.loads.serving(pool, task)))
+            return self._none_free(job, since)
         ticket = next(self._tickets)
         ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
         replaced = self.lines.join(pool, Waiter(since, ticket, ref, task, lease_s))
         if replaced is not None:
-            self._settled.append(Settled(replaced, Stale(job.job_id, "the same claim asked again")))
+            # Not stale: an answer that got lost and a proxy that sends twice both ask again under a live lease.
+            self._settled.append(Settled(replaced, self._none_free(job, since)))
         return Waiting(ticket)
 
     def renew(self, resource_id: str, at: Instant) -> None:
@@ -220,6 +221,10 @@ class Reservations:
         for waiter, resource in self.lines.matches(pool, free):
             job = self._book.running[waiter.ref.job_id]
             self._settled.append(Settled(waiter.ticket, Reserved(self._assign(resource, job, at, waiter.lease_s))))
+
+    def _none_free(self, job: Job, since: float) -> NoneFree:
+        ahead = sum(waiter.since < since for waiter in self.lines.line(job.spec.pool))
+        return NoneFree(ahead, len(self.loads.serving(job.spec.pool, job.spec.task)))
 
     def _assign(self, resource: Resource, job: Job, at: Instant, lease_s: float) -> Resource:
         assigned = replace(

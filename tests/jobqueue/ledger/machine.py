@@ -360,7 +360,7 @@ class LedgerMachine(RuleBasedStateMachine):
             with pytest.raises(WrongStateError):
                 self.ledger.requeue(job_id, self.at)
             return
-        job.state, job.failures = JobState.PENDING, 0
+        job.state, job.failures, job.worker = JobState.PENDING, 0, ""
         self._is_ended(self.ledger.requeue(job_id, self.at), job)
         self.said.append(Told(Happening.REQUEUED, job_id))
 

@@ -149,7 +149,9 @@ class Model:
         job_id = job.spec.job_id
         job.state = state
         if state is not JobState.DONE:
-            job.lease, job.worker, job.lease_s = "", "", 0.0
+            job.lease, job.lease_s = "", 0.0
+        if state is JobState.PENDING:
+            job.worker = ""
         self.first_asked.pop(job_id, None)
         for wait in [wait for wait in self.line if wait.job == job_id]:
             self.line.remove(wait)
@@ -194,13 +196,14 @@ class Model:
         if server is not None:
             self._assign(server, job, now, lease_s)
             return "reserved", server.name
+        ahead = sum(waiter.since < since for waiter in waiters)
+        none_free = "none", ahead, sum(one.is_for(pool, task) for one in self.servers.values())
         if not wait:
-            ahead = sum(waiter.since < since for waiter in waiters)
-            return "none", ahead, sum(one.is_for(pool, task) for one in self.servers.values())
+            return none_free
         for waiter in waiters:
             if waiter.job == job.spec.job_id:
                 self.line.remove(waiter)
-                self.told[waiter.ticket] = STALE
+                self.told[waiter.ticket] = none_free
         self.line.append(Wait(since, ticket, job.spec.job_id, lease_s))
         return "waiting", ticket
 
