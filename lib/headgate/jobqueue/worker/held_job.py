@@ -336,7 +336,8 @@ class HeldJob:
 
     async def _fail(self, text: str, *, retry: bool = True) -> None:
         body = wire.FailIn(**self.lease.fields, error=text, retry=retry)
-        await self._tell(self._client.fail(self.id, body, _ENDING), "has failed")
+        first_line = text.splitlines()[0] if text else ""
+        await self._tell(self._client.fail(self.id, body, _ENDING), f"has failed: {first_line[:200]}")
 
     async def _tell(self, telling: Awaitable[object], how: str) -> None:
         self.lease.set_ending(True)

@@ -13,6 +13,7 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue import errors
 from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.wire import ProblemOut
+from headgate.jobqueue.worker.address import TOKEN_VARIABLE
 from headgate.jobqueue.worker.errors import QueueUnreachableError
 
 T = TypeVar("T", bound=BaseModel)
@@ -40,6 +41,10 @@ _BY_STATUS: Final[dict[int, type[HeadgateError]]] = {
     403: ForbiddenError,
 }
 _TEXT_CHARS: Final = 300
+_TOKEN_STEP: Final = (
+    f"Put a token into {TOKEN_VARIABLE}, or into the address: http://worker:TOKEN@host:8000. "
+    "`headgate jobqueue token create` makes one."
+)
 
 
 def parsed(answer: httpx.Response, kind: type[T]) -> T:
@@ -65,7 +70,9 @@ def problem_of(answer: httpx.Response) -> HeadgateError:
     message = (said.detail or said.title).rstrip(".")
     if flaws and flaws not in message:
         message = f"{message}: {flaws}"
-    return cls(redacted(message), next_step=said.next_step or None)
+    # The server speaks of headers, which nobody writes who reads this.
+    next_step = _TOKEN_STEP if answer.status_code == httpx.codes.UNAUTHORIZED else said.next_step
+    return cls(redacted(message), next_step=next_step or None)
 
 
 def retry_after_s(answer: httpx.Response) -> float | None:
