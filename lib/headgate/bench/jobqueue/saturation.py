@@ -119,14 +119,14 @@ def _over_http(site: Site, part: Part, tell: Callable[[float], None]) -> None:
             "P5.saturation_http",
             f"the same over HTTP, {store}, everything {scale:g} times as fast as in life",
             busy["in line"],
-            _bar_of_a_server(parameters.bar_busy, scale),
+            parameters.bar_busy,
             "busy",
             {f"polling each {_POLL_S / scale:g} s": busy["polling"]},
         )
     )
     part.notes.append(
         f"P5.saturation_http: {scale:g} times as fast, a hand-over that takes 5 ms costs as much as {5e-3 * scale:g} s "
-        "would in life; the bar allows for it."
+        "would in life."
     )
 
 
@@ -137,12 +137,6 @@ async def _served_in_turns(site: Site, database: str, tell: Callable[[float], No
             tell(0.4 + 0.3 * number)
             busy[name] = await _Scaled(site, rule, server.port, pool=f"pool-{number}").busy()
     return busy
-
-
-def _bar_of_a_server(bar: float, scale: float) -> float:
-    """Return the bar of servers to which two requests of 5 ms happen between two episodes."""
-    episode_s = EPISODE_S / scale
-    return bar * episode_s / (episode_s + 0.01)
 
 
 class _Scaled:
