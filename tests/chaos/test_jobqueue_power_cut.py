@@ -68,7 +68,8 @@ def test_what_was_answered_outlives_a_power_cut(tmp_path: Path, kills: int) -> N
 
     with server_with_copies(tmp_path, copies) as url, SyncJobQueueClient(url) as client:
         for number in range(5 * kills):
-            client.submit([JobSpec(f"job-{number}", "team", "task", payload=object_text({"x": "y" * 2000 * (number % 100)}))])
+            payload = object_text({"x": "y" * 2000 * (number % 100)})
+            client.submit([JobSpec(f"job-{number}", "team", "task", payload=payload)])
             told.append(Told(Happening.SUBMITTED, f"job-{number}"))
             cut()
             (one,) = client.claim(ClaimIn(worker="w")).jobs
