@@ -82,9 +82,11 @@ async def test_who_holds_slots_is_shown_while_it_holds_them(prefect: object, hea
     await set_limit(site.rule.name, 10)
     async with site.open(), busy(site, workers=9, hold_s=0.05):
         await until(lambda: site.in_flight == 9)
-        await asyncio.sleep(0.5)
-        said = await asyncio.to_thread(headgate, "limits", "show", site.rule.name, "--json")
-    (shown,) = said.document
+        for _ in range(20):  # who holds them is written after they are granted
+            said = await asyncio.to_thread(headgate, "limits", "show", site.rule.name, "--json")
+            (shown,) = said.document
+            if shown["held"] == 10:
+                break
     assert (shown["taken"], shown["held"]) == (10, 10)
     (holder,) = shown["holders"]
     assert (holder["held"], holder["blocks"]) == (10, 2)
