@@ -283,6 +283,18 @@ def test_a_guard_ends_its_command_when_the_lease_runs_out_although_the_worker_st
     guard.stdin.close()
 
 
+@pytest.mark.parametrize("command", ["sh -c 'exit 7'", "sleep 300"])
+def test_a_guard_does_its_work_where_the_system_has_less_to_offer(command: str) -> None:
+    like_macos = "import os, runpy, sys; del os.waitid; sys.platform = 'darwin'"
+    bare = f"{like_macos}; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    run = [sys.executable, "-I", "-S", "-c", bare, GUARD[-1], "1", *shlex.split(command)]
+    with subprocess.Popen(run, stdin=subprocess.PIPE) as guard:
+        assert guard.stdin is not None
+        if "exit" not in command:
+            guard.stdin.close()
+        assert guard.wait(20) == (7 if "exit" in command else -15)
+
+
 def test_a_guard_ends_its_command_when_the_worker_is_gone() -> None:
     guard = subprocess.Popen([*GUARD, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
     assert guard.stdin is not None

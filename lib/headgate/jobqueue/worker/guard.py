@@ -41,13 +41,13 @@ def main(arguments: list[str]) -> int:
             command,
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=_die_with_guard,  # noqa: PLW1509
+            preexec_fn=_die_with_guard if sys.platform == "linux" else None,  # noqa: PLW1509
         )
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-    _guard(child.pid, woken, grace_s)
-    # The command is not reaped yet: its number cannot be that of another group.
+    _guard(child, woken, grace_s)
+    # Where the system can tell of an end without reaping, its number cannot be that of another group yet.
     _signal(child.pid, signal.SIGKILL)
     status = child.wait()
     if status < 0:
@@ -59,10 +59,11 @@ def _die_with_guard() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _guard(group: int, woken: int, grace_s: float) -> None:
+def _guard(child: subprocess.Popen[bytes], woken: int, grace_s: float) -> None:
     """Return when the command has ended, by itself or by force."""
+    group = child.pid
     deadline, is_stopping, rest = None, False, b""
-    while not _has_ended(group):
+    while not _has_ended(child):
         left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = select.select([woken] if is_stopping else [woken, 0], [], [], left_s)[0]
         if woken in ready:
@@ -80,8 +81,10 @@ def _guard(group: int, woken: int, grace_s: float) -> None:
             deadline = None
 
 
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return child.poll() is not None
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _signal(group: int, number: int) -> None:
