@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.core import events
 from headgate.telemetry.fields import event_name
+from headgate.telemetry.perfetto.placement_tracks import PlacementTracks
 from headgate.telemetry.perfetto.request_tracks import RequestTracks
 from headgate.telemetry.perfetto.scene import Fields, Scene, number, seconds_us
 
@@ -18,6 +19,7 @@ class Canvas:
 
     scene: Scene
     requests: RequestTracks
+    placement: PlacementTracks
 
 
 Draw = Callable[[Canvas, Fields, float, str], None]
@@ -146,6 +148,10 @@ def _told(canvas: Canvas, fields: Fields, at: float, name: str) -> None:
     canvas.requests.told(name, fields, at)
 
 
+def _told_of_pool(canvas: Canvas, fields: Fields, at: float, name: str) -> None:
+    canvas.placement.told(fields, at, name)
+
+
 def _lasted(track: str, name: str, seconds: str) -> Draw:
     """Return what draws the time that an event ends, of so many seconds as its field says."""
 
@@ -190,6 +196,7 @@ _MARKED: Final[Mapping[str, tuple[type[events.Event], ...]]] = {
         events.SlotServiceAway,
         events.SlotServiceBack,
     ),
+    "placement": (events.DriverLost, events.PlacementDiffers),
     "samples": (events.SampleRefused, events.RowsQuarantined, events.StoreFailed, events.JournalBlocked),
 }
 """Track of the campaign -> the events that are a mark on it."""
@@ -227,6 +234,12 @@ _DRAWN: dict[type[events.Event], Draw] = {
     events.RequestCeilingRecovered: lambda canvas, fields, at, _: canvas.requests.limit_changed(fields, at),
     events.RequestFullyRecovered: lambda canvas, fields, at, _: canvas.requests.limit_changed(fields, at),
     events.BreakerClosed: lambda canvas, fields, at, _: canvas.requests.breaker_closed(fields, at),
+    events.GroupRemoved: lambda canvas, fields, at, name: canvas.placement.group_removed(fields, at, name),
+    events.WorkQueued: lambda canvas, fields, at, _: canvas.placement.queued(fields, at),
+    events.WorkStarted: lambda canvas, fields, at, _: canvas.placement.started(fields, at),
+    events.WorkEnded: lambda canvas, fields, at, name: canvas.placement.ended(fields, at, name),
+    events.WorkPreempted: lambda canvas, fields, at, name: canvas.placement.ended(fields, at, name),
+    events.WorkLost: lambda canvas, fields, at, name: canvas.placement.ended(fields, at, name),
     events.SlotsLeased: _slots,
     events.SlotsReturned: _slots,
     events.SlotsLost: _slots,
@@ -258,6 +271,17 @@ _TOLD_OF_TASKS: Final[tuple[type[events.Event], ...]] = (
     events.WorkerSpawnFailed,
 )
 
+_TOLD_OF_POOLS: Final[tuple[type[events.Event], ...]] = (
+    events.GroupBroken,
+    events.GroupCreated,
+    events.GroupCreationFailed,
+    events.GroupQuarantined,
+    events.PoolChanged,
+    events.PreemptionPlanned,
+    events.StepRejected,
+    events.WorkPlaced,
+)
+
 NOT_DRAWN: Final[tuple[type[events.Event], ...]] = (
     events.StatusReported,  # HealthReported says more
     events.TaskOpened,  # the queue wait is drawn when it ends
@@ -279,6 +303,7 @@ def _by_name() -> dict[str, Draw]:
     table = {event_name(kind): draw for kind, draw in _DRAWN.items()}
     table |= {event_name(kind): _told for kind in _TOLD_OF_KEYS}
     table |= {event_name(kind): _of_task for kind in _TOLD_OF_TASKS}
+    table |= {event_name(kind): _told_of_pool for kind in _TOLD_OF_POOLS}
     for track, kinds in _MARKED.items():
         table |= {event_name(kind): _marked(track, is_global=kind in _FOR_ALL) for kind in kinds}
     return table | {"events_dropped": _marked("campaign", is_global=True)}

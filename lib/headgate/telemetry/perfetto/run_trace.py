@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.telemetry.perfetto.drawing import DRAWN_BY_NAME, NAMES_NOT_DRAWN, Canvas, other
+from headgate.telemetry.perfetto.placement_tracks import PlacementTracks
 from headgate.telemetry.perfetto.request_tracks import RequestTracks
 from headgate.telemetry.perfetto.scene import Fields, Scene
 from headgate.telemetry.perfetto.writer import TraceWriter
@@ -17,7 +18,7 @@ class RunTrace:
 
     def __init__(self, writer: TraceWriter, run: str, *, begins_at: float, monotonic: float | None) -> None:
         scene = Scene(writer, run)
-        self._canvas = Canvas(scene, RequestTracks(scene))
+        self._canvas = Canvas(scene, RequestTracks(scene), PlacementTracks(writer))
         self._offset_s = begins_at - monotonic if monotonic is not None else None
         self._last = begins_at * 1e6
 
@@ -37,4 +38,5 @@ class RunTrace:
     def close(self) -> None:
         """Draw what is still going on, up to the last event."""
         self._canvas.requests.close(self._last)
+        self._canvas.placement.close(self._last)
         self._canvas.scene.close(self._last)
