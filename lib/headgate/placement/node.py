@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.request import NO_LABELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class NodeView:
     node_id: str
     total: Amounts
     foreign: Amounts = NOTHING
-    labels: Mapping[str, str] = field(default=NO_LABELS)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def usable(self) -> Amounts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.placement.amounts import Amounts, total
-from headgate.placement.request import NO_LABELS, Strategy
+from headgate.placement.request import Strategy
 
 RESERVED_FROM_PRIORITY: Final = 8.0
 """Work of this priority and above may use reserved groups by right; the seed's threshold."""
@@ -19,7 +19,7 @@ class GroupShape:
 
     bundles: tuple[Amounts, ...]
     strategy: Strategy = "STRICT_PACK"
-    node_labels: Mapping[str, str] = field(default=NO_LABELS)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> Amounts:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Literal
 
 from headgate.placement.amounts import Amounts, total
 
 Strategy = Literal["STRICT_PACK", "PACK", "STRICT_SPREAD", "SPREAD"]
 """Where the bundles of a gang may lie, in Ray's words."""
-
-NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,9 @@ class PlacementRequest:
     pool: str
     bundles: tuple[Amounts, ...]
     priority: float = 5.0
-    labels: Mapping[str, str] = field(default=NO_LABELS)
+    labels: Mapping[str, str] = field(default_factory=dict)
     strategy: Strategy = "PACK"
-    node_labels: Mapping[str, str] = field(default=NO_LABELS)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
     preemptible: bool = True
     estimated_duration_s: float = 0.0
     restart_s: float = 0.0
