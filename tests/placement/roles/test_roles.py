@@ -1,0 +1,161 @@
+"""The roles of a training: what they learn, and that a stop at any moment changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.roles import (
+    BATCH,
+    Batch,
+    Place,
+    Policy,
+    Reward,
+    Role,
+    RoleFolder,
+    Rollout,
+    Train,
+    Trial,
+    names_in,
+    skill_of,
+)
+
+GRID = "agentgym:babyai"
+FORMULAS = "affine:sat"
+
+
+def _round(place: Place, version: int, batches: int) -> float:
+    """Play, score and learn once; return the mean reward of what was played."""
+    rollout = Rollout(place, 0, 1, until_version=1_000)
+    state = rollout.folder.state(rollout.name)
+    if state is not None:
+        rollout.restore(state)
+    for _ in range(batches):
+        rollout.step()
+    rollout.folder.keep_state(rollout.name, rollout.checkpoint())
+    mean = Reward(place, f"reward-{version:03d}", batches).run()["mean_reward"]
+    assert Train(place, version).run()["is_published"]
+    return float(mean)
+
+
+def test_a_policy_that_trains_on_rollouts_earns_more_than_chance(tmp_path: Path) -> None:
+    place = Place(GRID, str(tmp_path))
+    before = Trial(place, "trial-before", 60, is_trained=False).run()
+    for version in range(1, 9):
+        _round(place, version, batches=5)
+    after = Trial(place, "trial-after", 60, is_trained=True).run()
+    assert (before["version"], after["version"]) == (0, 8)
+    assert after["mean_reward"] >= before["mean_reward"] + 0.08
+
+
+def _roles(place: Place) -> list[Role]:
+    rollouts: list[Role] = [Rollout(place, shard, 2, until_version=1, ahead=2) for shard in range(2)]
+    return [*rollouts, Reward(place, "reward-001", 4), Train(place, 1, epochs=3)]
+
+
+def _worked(place: Place, role: Role, stops: set[int]) -> None:
+    """Work on a role in its folder, beginning anew from its checkpoint after the steps in `stops`."""
+    at = {type(role).__name__: 0}
+    for step in range(100):
+        fresh = next(other for other in _roles(place) if other.name == role.name)
+        state = fresh.folder.state(fresh.name)
+        if step in stops and state is not None:
+            fresh.restore(state)
+            role = fresh
+        at[type(role).__name__] += 1
+        goes_on = role.step()
+        role.folder.keep_state(role.name, role.checkpoint())
+        if not goes_on or (isinstance(role, Rollout) and role.figures()["batches"] == 2):
+            return
+
+
+@pytest.mark.parametrize("stops", [{0, 1, 2, 3, 4}, {2}, {1, 3}], ids=str)
+def test_roles_that_were_stopped_leave_the_same_policy_as_those_that_never_were(
+    tmp_path: Path, stops: set[int]
+) -> None:
+    weights = []
+    for name, stopped in (("whole", set()), ("stopped", stops)):
+        place = Place(FORMULAS, str(tmp_path / name))
+        for role in _roles(place):
+            _worked(place, role, stopped)
+        policy = place.opened().policy()
+        assert policy is not None
+        weights.append(policy.weights)
+    assert np.array_equal(*weights)
+
+
+def test_a_train_role_killed_after_it_published_takes_its_batches_away_and_learns_from_none_twice(
+    tmp_path: Path,
+) -> None:
+    place = Place(FORMULAS, str(tmp_path))
+    _play_and_score(place, batches=2)
+    killed = Train(place, 1, epochs=1)
+    killed.step()
+    folder = place.opened()
+    folder.keep_state(killed.name, killed.checkpoint())
+    assert len(names_in(folder.scored)) == 2
+    published = folder.policy()
+    again = Train(place, 1, epochs=1)
+    figures = again.run_in_folder()
+    assert (figures["version"], figures["batches"], names_in(folder.scored)) == (1, 2, [])
+    assert np.array_equal(folder.policy().weights, published.weights)  # type: ignore[union-attr]
+
+
+def test_a_reward_role_killed_between_writing_and_taking_away_scores_nothing_twice(tmp_path: Path) -> None:
+    place = Place(FORMULAS, str(tmp_path))
+    folder = _play_and_score(place, batches=2, scored=1)
+    (name,) = names_in(folder.scored)
+    (folder.played / name).write_bytes((folder.scored / name).read_bytes())
+    again = Reward(place, "reward-001", 2)
+    again.restore(folder.state("reward-001") or b"")
+    assert again.run()["batches"] == 2
+    assert (len(names_in(folder.scored)), names_in(folder.played)) == (2, [])
+
+
+def _play_and_score(place: Place, batches: int, scored: int | None = None) -> RoleFolder:
+    rollout = Rollout(place, 0, 1, until_version=1)
+    for _ in range(batches):
+        rollout.step()
+    reward = Reward(place, "reward-001", batches)
+    for _ in range(batches if scored is None else scored):
+        reward.step()
+    reward.folder.keep_state(reward.name, reward.checkpoint())
+    return place.opened()
+
+
+def test_a_rollout_ends_when_the_policy_is_good_enough_and_waits_when_nobody_scores(tmp_path: Path) -> None:
+    place = Place(FORMULAS, str(tmp_path))
+    rollout = Rollout(place, 0, 1, until_version=3, ahead=1)
+    assert rollout.step()
+    assert rollout.step()
+    assert rollout.figures() == {"episodes": BATCH, "batches": 1}
+    place.opened().publish(Policy(np.zeros(3), 3))
+    assert not rollout.step()
+
+
+def test_a_cancelled_role_ends_after_its_step(tmp_path: Path) -> None:
+    rollout = Rollout(Place(FORMULAS, str(tmp_path)), 0, 1, until_version=1)
+    rollout.cancel("whatever")
+    assert rollout.run() == {"episodes": 0, "batches": 0}
+
+
+def test_a_batch_is_read_as_it_was_written(tmp_path: Path) -> None:
+    place = Place(GRID, str(tmp_path))
+    Rollout(place, 0, 1, until_version=1).step()
+    (name,) = names_in(place.opened().played)
+    data = (place.opened().played / name).read_bytes()
+    batch = Batch.of_bytes(data)
+    assert len(batch.episodes) == BATCH
+    assert all(len(episode.replies) == len(episode.choices) for episode in batch.episodes)
+    again = Batch.of_bytes(batch.as_bytes())
+    assert [e.replies for e in again.episodes] == [e.replies for e in batch.episodes]
+    decisions = [(d.tolist(), c, p) for e in batch.episodes for d, c, p in e.choices]
+    assert [(d.tolist(), c, p) for e in again.episodes for d, c, p in e.choices] == decisions
+
+
+def test_an_environment_that_no_policy_can_play_is_refused_by_name() -> None:
+    with pytest.raises(InvalidPlacementError, match="No policy can play 'affine:ded' yet"):
+        skill_of("affine:ded")
