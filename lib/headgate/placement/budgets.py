@@ -1,0 +1,154 @@
+"""How much may be stopped in a while: a share of the pool, what each label keeps, and no pair twice."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headgate.placement.amounts import Amounts, total
+from headgate.placement.eligibility import Refusal
+from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.pool import Pool
+from headgate.placement.rules import PreemptionRules
+
+MOST_PAIRS: Final = 10_000
+"""Pairs that are remembered; beyond, the oldest are forgotten before their interval is over."""
+
+_PARTS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    at: float
+    size: Amounts
+
+
+@dataclass(slots=True)
+class Budgets:
+    """What was stopped lately, and whether more may be. Owned by the ledger; lives as long as it.
+
+    Reserved groups on loan are taken back without asking here.
+
+    Attributes:
+        rules: the limits; may be replaced at any time.
+    """
+
+    rules: PreemptionRules
+    _stopped: dict[str, deque[_Stopped]] = field(default_factory=dict)
+    _pairs: dict[frozenset[str], float] = field(default_factory=dict)
+
+    def allows(
+        self, pool: Pool, victims: Sequence[Occupancy], preemptor_id: str, running: Iterable[Occupancy], now: float
+    ) -> Refusal | None:
+        """Return why these victims may not be stopped together now, or None if they may.
+
+        Args:
+            pool: the pool of the victims; ask once for each pool of a set.
+            victims: what would be stopped in that pool.
+            preemptor_id: for whom.
+            running: all work of that pool; only what runs counts.
+            now: monotonic seconds.
+        """
+        return (
+            self._pair_rests(victims, preemptor_id, now)
+            or _label_keeps(pool, victims, running)
+            or self._share_is_used(pool, victims, now)
+        )
+
+    def record(self, pool: Pool, victims: Sequence[Occupancy], preemptor_id: str, now: float) -> None:
+        """Remember that these victims of one pool are stopped now."""
+        self.forget(now)
+        if not victims:
+            return
+        size = total(each.request.size for each in victims)
+        self._stopped.setdefault(pool.name, deque()).append(_Stopped(now, size))
+        for victim in victims:
+            pair = frozenset((preemptor_id, victim.request_id))
+            self._pairs.pop(pair, None)
+            self._pairs[pair] = now
+        while len(self._pairs) > MOST_PAIRS:
+            del self._pairs[next(iter(self._pairs))]
+
+    def forget(self, now: float) -> None:
+        """Drop what no limit looks at any longer."""
+        for name in list(self._stopped):
+            self._stopped[name] = deque(self._recent(name, now))
+            if not self._stopped[name]:
+                del self._stopped[name]
+        while self._pairs:
+            pair, at = next(iter(self._pairs.items()))
+            if now < at + self.rules.pair_interval_s:
+                break
+            del self._pairs[pair]
+
+    def validate(self) -> None:
+        """Check the invariants: everything in order of time, pairs of two, not more than may be remembered."""
+        for stopped in self._stopped.values():
+            times = [each.at for each in stopped]
+            assert times, "pools without stopped work are forgotten"
+            assert times == sorted(times), "stopped work is remembered in order"
+        assert len(self._pairs) <= MOST_PAIRS, "pairs are forgotten"
+        assert list(self._pairs.values()) == sorted(self._pairs.values()), "pairs are remembered in order"
+        assert all(len(pair) == 2 for pair in self._pairs), "nothing stops itself"
+
+    def _recent(self, pool_name: str, now: float) -> list[_Stopped]:
+        since = self._stopped.get(pool_name, ())
+        return [each for each in since if now < each.at + self.rules.budget_interval_s]
+
+    def _pair_rests(self, victims: Sequence[Occupancy], preemptor_id: str, now: float) -> Refusal | None:
+        for victim in victims:
+            at = self._pairs.get(frozenset((preemptor_id, victim.request_id)))
+            if at is not None and now < (until := at + self.rules.pair_interval_s):
+                return Refusal(
+                    "pair_interval",
+                    f"{preemptor_id} and {victim.request_id} met {now - at:.0f} s ago; the same two stop each other "
+                    f"once in pair_interval_s {self.rules.pair_interval_s:g}",
+                    until,
+                )
+        return None
+
+    def _share_is_used(self, pool: Pool, victims: Sequence[Occupancy], now: float) -> Refusal | None:
+        recent = self._recent(pool.name, now)
+        size = total(each.request.size for each in victims)
+        waits_for: _Stopped | None = None
+        for number, each in enumerate(recent):
+            if self._within(pool, total([size, *(later.size for later in recent[number:])])):
+                break
+            waits_for = each
+        if waits_for is None:
+            return None
+        return Refusal(
+            "budget",
+            f"{size} more would be over budget_share {self.rules.budget_share:g} of pool {pool.name} in "
+            f"budget_interval_s {self.rules.budget_interval_s:g}",
+            waits_for.at + self.rules.budget_interval_s,
+        )
+
+    def _within(self, pool: Pool, size: Amounts) -> bool:
+        parts = round(self.rules.budget_share * _PARTS)
+        quota = dict(pool.quota.units)
+        return all(units * _PARTS <= quota[name] * parts for name, units in size.units if name in quota)
+
+
+def _label_keeps(pool: Pool, victims: Sequence[Occupancy], running: Iterable[Occupancy]) -> Refusal | None:
+    """Return the label value of which preemption would leave too few."""
+    if not pool.min_available:
+        return None
+    stopped = {each.request_id for each in victims}
+    left = [each for each in running if each.stage is Stage.RUNNING and each.request_id not in stopped]
+    for written, least in pool.min_available.items():
+        if any(_carries(each, written) for each in victims):
+            count = sum(_carries(each, written) for each in left)
+            if count < least:
+                return Refusal(
+                    "min_available",
+                    f"pool {pool.name} keeps at least {least} with {written}; {count} would be left",
+                )
+    return None
+
+
+def _carries(occupancy: Occupancy, written: str) -> bool:
+    key, _, value = written.partition("=")
+    return occupancy.request.labels.get(key) == value

@@ -1,0 +1,218 @@
+"""Who may be stopped for whom: rules of preemption, checked when they are made."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.label_order import LabelOrder, LabelRules, label_order
+
+NO_LABEL_RULES: Final[LabelRules] = MappingProxyType({})
+
+_ENV: Final = "env:"
+_FINEST: Final = 0.001
+
+
+class Aggressiveness(StrEnum):
+    """How small a difference of priority is enough to stop work."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """The thresholds for labels and for priorities in one pool; the seed's."""
+        return _THRESHOLDS[self]
+
+
+_THRESHOLDS: Final = {
+    Aggressiveness.HIGH: (0.1, 0.5),
+    Aggressiveness.MEDIUM: (0.5, 1.0),
+    Aggressiveness.LOW: (1.0, 3.0),
+}
+
+_ALIASES: Final = {
+    Aggressiveness.HIGH: ("high", "high_priority", "urgent", "critical", "prod"),
+    Aggressiveness.MEDIUM: ("medium", "medium_priority", "normal", "default"),
+    Aggressiveness.LOW: ("low", "low_priority", "background", "batch"),
+}
+_KNOWN_WORDS: Final = {word: level for level, words in _ALIASES.items() for word in words}
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRules:
+    """When running work may be stopped for waiting work. Rules that would allow a cycle cannot be made.
+
+    With these checks no chain of preemptions comes back to where it began: a chain of label preemptions climbs less
+    than `same_pool_threshold` in priority before it ends, and every other preemption falls by at least that.
+
+    Attributes:
+        label_rules: label key -> value -> values that it may stop; the first key whose values differ decides.
+        label_preemption: whether label rules count at all.
+        label_threshold: how much higher the priority of work may be that is stopped by a label rule.
+        same_pool_threshold: how much lower the priority of work in the same pool must be to be stopped.
+        cross_pool: whether work of other pools may be stopped at all.
+        cross_pool_threshold: how much lower the priority of work in another pool must be to be stopped.
+        cancel_timeout_s: how long stopped work may take to save its state before it is killed.
+        min_runtime_s: work is not stopped before it ran so long.
+        max_preemptions: work that was stopped so often is not stopped again, and waits one band higher.
+        budget_share: part of a pool's quota that may be stopped in one interval.
+        budget_interval_s: the interval of `budget_share`.
+        pair_interval_s: the same two requests stop each other at most once in so long.
+        patience_s: work that ends by itself in less than this is waited for.
+        order: what `label_rules` mean together.
+    """
+
+    label_rules: LabelRules = field(default=NO_LABEL_RULES)
+    label_preemption: bool = True
+    label_threshold: float = 0.5
+    same_pool_threshold: float = 1.0
+    cross_pool: bool = False
+    cross_pool_threshold: float = 5.0
+    cancel_timeout_s: float = 0.5
+    min_runtime_s: float = 30.0
+    max_preemptions: int = 3
+    budget_share: float = 0.5
+    budget_interval_s: float = 10.0
+    pair_interval_s: float = 300.0
+    patience_s: float = 1.0
+    order: LabelOrder = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_kinds(self)
+        _check_thresholds(self)
+        object.__setattr__(self, "order", label_order(self.label_rules))
+
+    def outranks(self, labels: Mapping[str, str], others: Mapping[str, str]) -> bool:
+        """Tell whether label rules are on and put work with `labels` before work with `others`."""
+        return self.label_preemption and self.order.outranks(labels, others)
+
+
+def parse_aggressiveness(text: str, environ: Mapping[str, str] | None = None) -> Aggressiveness:
+    """Return the aggressiveness that a word names: `high`, `medium`, `low`, an alias, or `env:VARIABLE`.
+
+    Raises:
+        InvalidPlacementError: the word is unknown, or the variable is not set.
+    """
+    word = text.strip()
+    if word.lower().startswith(_ENV):
+        name = word[len(_ENV) :].strip()
+        value = (os.environ if environ is None else environ).get(name)
+        if value is None:
+            raise InvalidPlacementError(
+                f"Aggressiveness {text!r} names an environment variable that is not set",
+                next_step=f"Set {name or 'a variable'} to high, medium or low.",
+            )
+        word = value.strip()
+    level = _KNOWN_WORDS.get(word.lower().replace("-", "_"))
+    if level is None:
+        raise InvalidPlacementError(
+            f"Aggressiveness must be one of {', '.join(_KNOWN_WORDS)} or env:VARIABLE (got {word!r})"
+        )
+    return level
+
+
+def checked_rules(*, aggressiveness: str | None = None, **settings: object) -> PreemptionRules:
+    """Return rules of named settings; thresholds that are not named follow `aggressiveness`.
+
+    Raises:
+        InvalidPlacementError: a setting is unknown or impossible, or the label rules have a cycle.
+    """
+    known = {each.name for each in fields(PreemptionRules) if each.init}
+    for key in settings:
+        if key not in known:
+            raise _unknown(key, [*known, "aggressiveness"])
+    if aggressiveness is not None:
+        label, same_pool = parse_aggressiveness(_word(aggressiveness)).thresholds
+        settings = {"label_threshold": label, "same_pool_threshold": same_pool} | settings
+    if "label_rules" in settings:
+        settings["label_rules"] = _label_rules(settings["label_rules"])
+    return PreemptionRules(**settings)  # type: ignore[arg-type]  # its own checks look at the kind of each
+
+
+def rules_from(written: Mapping[str, object]) -> PreemptionRules:
+    """Return rules of a mapping, as a file or a call wrote it; see `checked_rules`."""
+    if bad := [key for key in written if not isinstance(key, str)]:
+        raise _unknown(str(bad[0]), [each.name for each in fields(PreemptionRules) if each.init])
+    return checked_rules(**written)  # type: ignore[arg-type]  # each is checked there
+
+
+def _unknown(key: str, known: Iterable[str]) -> InvalidPlacementError:
+    nearest = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.4)
+    step = f"Did you mean {nearest[0]!r}?" if nearest else f"Known are {', '.join(sorted(known))}."
+    return InvalidPlacementError(f"There is no preemption setting {key!r}", next_step=step)
+
+
+def _word(text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidPlacementError(f"Aggressiveness must be a word such as 'medium' (got {text!r})")
+    return text
+
+
+def _label_rules(written: object) -> LabelRules:
+    """Return label rules with tuples of values, however the lists were written."""
+    if not isinstance(written, Mapping):
+        raise _not_label_rules("label_rules", written)
+    rules: dict[str, dict[str, tuple[str, ...]]] = {}
+    for key, steps in written.items():
+        if not isinstance(key, str) or not isinstance(steps, Mapping):
+            raise _not_label_rules(f"label_rules of {key!r}", steps)
+        rules[key] = {_label(key, value): _lower(key, value, lower) for value, lower in steps.items()}
+    return rules
+
+
+def _lower(key: str, value: object, written: object) -> tuple[str, ...]:
+    if isinstance(written, str) or not isinstance(written, Iterable):
+        raise _not_label_rules(f"label_rules of {key!r}, {value!r}", written)
+    return tuple(_label(key, each) for each in written)
+
+
+def _label(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _not_label_rules(f"label_rules of {key!r}", value)
+    return value
+
+
+def _not_label_rules(where: str, got: object) -> InvalidPlacementError:
+    return InvalidPlacementError(
+        f"{where} must have the form {{label: {{value: [values that it may stop]}}}} (got {got!r})",
+        next_step="Write for example {'role': {'train': ['reward', 'rollout']}}.",
+    )
+
+
+def _check_kinds(rules: PreemptionRules) -> None:
+    for name in ("label_preemption", "cross_pool"):
+        if not isinstance(given := getattr(rules, name), bool):
+            raise InvalidPlacementError(f"{name} must be true or false (got {given!r})")
+    for each in fields(rules):
+        if each.type not in {"float", "int"}:
+            continue
+        given = getattr(rules, each.name)
+        if isinstance(given, bool) or not isinstance(given, int if each.type == "int" else int | float):
+            raise InvalidPlacementError(f"{each.name} must be a number (got {given!r})")
+        if not math.isfinite(given) or given < 0:
+            raise InvalidPlacementError(f"{each.name} must be a number >= 0 (got {given})")
+
+
+def _check_thresholds(rules: PreemptionRules) -> None:
+    if rules.budget_share > 1:
+        raise InvalidPlacementError(f"budget_share must be 0 to 1 (got {rules.budget_share})")
+    if rules.same_pool_threshold < _FINEST:
+        raise InvalidPlacementError(
+            f"same_pool_threshold must be >= {_FINEST} (got {rules.same_pool_threshold})",
+            next_step="At 0 two requests of equal priority would stop each other for ever; take 0.5 or more.",
+        )
+    for lower, higher in (("label_threshold", "same_pool_threshold"), ("same_pool_threshold", "cross_pool_threshold")):
+        if getattr(rules, higher) < getattr(rules, lower):
+            raise InvalidPlacementError(
+                f"{higher} must be >= {lower} {getattr(rules, lower)} (got {getattr(rules, higher)})",
+                next_step=f"Raise {higher} or lower {lower}.",
+            )
