@@ -153,7 +153,7 @@ def _too_close(preemptor: PlacementRequest, victim: Occupancy, rules: Preemption
             return None
         return Refusal(
             "label_difference",
-            f"{victim.request_id} has priority {theirs:g}; for {mine:g} its labels allow at most {most / 1_000:g} above",
+            f"{victim.request_id} has priority {theirs:g}; for {mine:g} labels allow at most {most / 1_000:g} above",
         )
     same_pool = preemptor.pool == victim.request.pool
     name = "same_pool_threshold" if same_pool else "cross_pool_threshold"

@@ -8,13 +8,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.label_order import LabelOrder, LabelRules, label_order
-
-NO_LABEL_RULES: Final[LabelRules] = MappingProxyType({})
 
 _ENV: Final = "env:"
 _FINEST: Final = 0.001
@@ -71,7 +68,7 @@ class PreemptionRules:
         order: what `label_rules` mean together.
     """
 
-    label_rules: LabelRules = field(default=NO_LABEL_RULES)
+    label_rules: LabelRules = field(default_factory=dict)
     label_preemption: bool = True
     label_threshold: float = 0.5
     same_pool_threshold: float = 1.0

@@ -41,8 +41,8 @@ def cheapest_set(
     """Return the set to stop, lowest band and cheapest first, or None if all together are not enough.
 
     The set has the lowest highest band that is enough, then the least cost, then the fewest members, then the latest
-    start among them. With more than `exact_up_to` candidates in those bands it is a good one and not always the best; no
-    member of it is superfluous.
+    start among them. With more than `exact_up_to` candidates in those bands it is a good one and not always the best;
+    no member of it is superfluous.
 
     Args:
         candidates: what may be stopped.
