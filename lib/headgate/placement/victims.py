@@ -12,7 +12,7 @@ Sufficient = Callable[[frozenset[str]], bool]
 """Whether stopping these requests makes enough room; more requests never make less room."""
 
 EXACT_UP_TO: Final = 12
-"""With so many candidates the best set is searched exactly: at worst some hundred questions."""
+"""With so many candidates the best set is searched exactly, with some tens of questions as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +109,22 @@ class _Search:
         return min(first, second, key=self.worth)
 
     def exact(self, best: int) -> int:
-        """Return the best set, by branch and bound from a set that is enough."""
-        count = len(self.among)
+        """Return the best set, by branch and bound from a set that is enough; the dearest are decided first."""
         best_worth = self.worth(best)
 
-        def descend(chosen: int, number: int) -> None:
+        def descend(chosen: int, undecided: int) -> None:
             nonlocal best, best_worth
             worth = self.worth(chosen)
-            if worth[:2] > best_worth[:2] or not self.enough(chosen | (self.everybody >> number << number)):
+            rest = (1 << undecided) - 1
+            if worth[:2] > best_worth[:2] or not self.enough(chosen | rest):
                 return
-            if number == count or self.enough(chosen):
-                if worth < best_worth:
-                    best, best_worth = chosen, worth
-                return
-            descend(chosen, number + 1)
-            descend(chosen | 1 << number, number + 1)
+            if undecided:
+                descend(chosen, undecided - 1)
+                descend(chosen | 1 << (undecided - 1), undecided - 1)
+            elif worth < best_worth:
+                best, best_worth = chosen, worth
 
-        descend(0, 0)
+        descend(0, len(self.among))
         return best
 
     def _grown(self, numbers: Sequence[int]) -> tuple[int, int]:

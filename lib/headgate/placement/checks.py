@@ -1,0 +1,195 @@
+"""Requests and pools as people write them, in Python, YAML or JSON: checked once, here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Final, Self, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from headgate.placement.amounts import Amounts, total
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.pool import RESERVED_FROM_PRIORITY, GroupShape, Pool
+from headgate.placement.request import PlacementRequest, Strategy
+from headgate.placement.written import AMOUNT_KEYS, WrittenAmounts
+
+MOST_BUNDLES: Final = 256
+HIGHEST_PRIORITY: Final = 1_000
+
+_NAME_PATTERN: Final = r"^[A-Za-z0-9._-]{1,100}$"
+
+Name = Annotated[str, Field(pattern=_NAME_PATTERN)]
+Priority = Annotated[float, Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Bundles = Annotated[tuple[WrittenAmounts, ...], Field(min_length=1, max_length=MOST_BUNDLES)]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _BundlesSpec(_Spec):
+    """One bundle under `resources`, or several under `bundles`."""
+
+    resources: WrittenAmounts | None = None
+    bundles: Bundles | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.resources is None) == (self.bundles is None):
+            got = "neither" if self.bundles is None else "both"
+            raise ValueError(f"give either resources or bundles (got {got})")
+        return self
+
+    def all_bundles(self) -> tuple[Amounts, ...]:
+        """Return the bundles, however they were written."""
+        return self.bundles if self.resources is None else (self.resources,)  # type: ignore[return-value]  # one is given
+
+
+S = TypeVar("S", bound=_Spec)
+
+
+class RequestSpec(_BundlesSpec):
+    """A request as it is written; see `PlacementRequest` for what each means. Without an id it gets one."""
+
+    request_id: Name = Field(default_factory=lambda: f"request-{uuid4().hex[:12]}")
+    pool: Name
+    priority: Priority = 5.0
+    labels: Mapping[str, str] = Field(default_factory=dict)
+    strategy: Strategy = "PACK"
+    node_labels: Mapping[str, str] = Field(default_factory=dict)
+    preemptible: bool = True
+    estimated_duration_s: Seconds = 0.0
+    restart_s: Seconds = 0.0
+    min_runtime_s: Seconds | None = None
+    own_process: bool = False
+    checkpoints: bool = True
+
+    def as_request(self) -> PlacementRequest:
+        """Return the request."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        del fields["resources"]
+        return PlacementRequest(**fields | {"bundles": self.all_bundles()})
+
+
+class ShapeSpec(_BundlesSpec):
+    """A reserved group as it is written."""
+
+    strategy: Strategy = "STRICT_PACK"
+    node_labels: Mapping[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, written: object) -> object:
+        """Take `{cpu: 2}` for `{resources: {cpu: 2}}`."""
+        if isinstance(written, Amounts) or (isinstance(written, Mapping) and set(written) & set(AMOUNT_KEYS)):
+            return {"resources": written}
+        if isinstance(written, GroupShape):
+            return {
+                "bundles": written.bundles,
+                "strategy": written.strategy,
+                "node_labels": dict(written.node_labels),
+            }
+        return written
+
+    def as_shape(self) -> GroupShape:
+        """Return the shape."""
+        return GroupShape(self.all_bundles(), self.strategy, self.node_labels)
+
+
+class PoolSpec(_Spec):
+    """A pool as it is written; see `Pool` for what each means."""
+
+    name: Name
+    quota: WrittenAmounts
+    reserved: tuple[ShapeSpec, ...] = ()
+    reserved_from_priority: Priority = RESERVED_FROM_PRIORITY
+    lend_reserved: bool = True
+    max_dynamic: int | None = Field(default=20, ge=0)
+    reuse: bool = True
+    protected: bool = False
+    min_available: Mapping[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _reserved_within_quota(self) -> Self:
+        together = total(bundle for shape in self.reserved for bundle in shape.all_bundles())
+        if not together.fits(self.quota):
+            raise ValueError(f"reserved groups take {together} together, more than the quota of {self.quota}")
+        return self
+
+    @model_validator(mode="after")
+    def _labels_have_values(self) -> Self:
+        for written in self.min_available:
+            key, _, value = written.partition("=")
+            if not key or not value:
+                raise ValueError(f"min_available counts label values such as 'role=rollout' (got {written!r})")
+        return self
+
+    def as_pool(self) -> Pool:
+        """Return the pool."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return Pool(**fields | {"reserved": tuple(shape.as_shape() for shape in self.reserved)})
+
+
+def checked_request(**written: object) -> PlacementRequest:
+    """Return the request that was written.
+
+    Raises:
+        InvalidPlacementError: a field is unknown, missing, or breaks a rule; the message has every one that does.
+    """
+    return request_spec(written).as_request()
+
+
+def checked_pool(**written: object) -> Pool:
+    """Return the pool that was written.
+
+    Raises:
+        InvalidPlacementError: a field is unknown, missing, or breaks a rule; the message has every one that does.
+    """
+    return pool_spec(written).as_pool()
+
+
+def request_spec(written: Mapping[str, object]) -> RequestSpec:
+    """Return a mapping as a checked request spec; raises as `checked_request`."""
+    return _validated(RequestSpec, "request", written)
+
+
+def pool_spec(written: Mapping[str, object]) -> PoolSpec:
+    """Return a mapping as a checked pool spec; raises as `checked_pool`."""
+    return _validated(PoolSpec, "pool", written)
+
+
+def _validated(spec: type[S], what: str, written: Mapping[str, object]) -> S:
+    try:
+        return spec.model_validate(dict(written))
+    except ValidationError as error:
+        name = written.get("request_id" if what == "request" else "name")
+        called = f"{what} {name!r}" if isinstance(name, str) else what
+        known = list(spec.model_fields)
+        told = "; ".join(_sentence(each, known) for each in error.errors())
+        raise InvalidPlacementError(f"This {called} cannot be used: {told}") from None
+
+
+def _sentence(error: ErrorDetails, known: list[str]) -> str:
+    where = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        nearest = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
+        return f"there is no {where}" + (
+            f"; did you mean {nearest[0]!r}?" if nearest and len(error["loc"]) == 1 else ""
+        )
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    if error["type"] == "string_pattern_mismatch":
+        return f"{where} must be 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-' (got {_short(error['input'])})"
+    says = error["msg"].removeprefix("Value error, ")
+    if error["type"] != "value_error":
+        says = f"{says[0].lower()}{says[1:]} (got {_short(error['input'])})"
+    return f"{where}: {says}" if where else says
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

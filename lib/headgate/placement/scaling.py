@@ -1,0 +1,110 @@
+"""Pools written for a larger cluster, scaled down to what the nodes of this one have."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from headgate.placement.amounts import CPU, MEMORY, Amounts, of_units, total
+from headgate.placement.checks import PoolSpec
+from headgate.placement.errors import CannotFitError
+from headgate.placement.node import NodeView
+from headgate.placement.pool import GroupShape, Pool
+
+MIN_FACTOR: Final = 0.25
+"""Nothing is scaled below a quarter of what was written; the seed's bound."""
+
+_PARTS: Final = 1_000
+_SCALED: Final = frozenset({CPU, MEMORY})
+
+
+def scaled(spec: PoolSpec, nodes: Sequence[NodeView]) -> tuple[Pool, float]:
+    """Return the pool with the largest factor <= 1 at which its reserved groups lie on the nodes together.
+
+    The quota is scaled by the same factor, and is a reason to scale as well when the cluster has less in all. CPU and
+    memory are scaled; GPUs and named resources are whole things and stay as they were written.
+
+    Raises:
+        CannotFitError: the reserved groups do not fit even at a quarter of their size.
+    """
+    written = spec.as_pool()
+    most = _factor_of_quota(written, nodes)
+    # Of cuts 0, 1, 2 ... thousandths, the first with which everything lies somewhere.
+    least = round(MIN_FACTOR * _PARTS)
+    parts = range(most, least - 1, -1)
+    found = bisect_left(parts, True, key=lambda part: _lie_together(_shrunk(written, part).reserved, nodes))
+    if found == len(parts):
+        raise _cannot_fit(_shrunk(written, least), written, nodes)
+    return _shrunk(written, parts[found]), parts[found] / _PARTS
+
+
+def scaled_amounts(written: Amounts, factor: float) -> Amounts:
+    """Return amounts scaled as `scaled` does it, for requests of a scaled pool; never less than one unit."""
+    return _part_of(written, round(factor * _PARTS))
+
+
+def _part_of(written: Amounts, parts: int) -> Amounts:
+    return of_units(
+        {name: max(1, units * parts // _PARTS) if name in _SCALED else units for name, units in written.units}
+    )
+
+
+def _shrunk(pool: Pool, parts: int) -> Pool:
+    shapes = tuple(replace(each, bundles=tuple(_part_of(b, parts) for b in each.bundles)) for each in pool.reserved)
+    # Amounts of a few thousandths are rounded up to one: together they may be more than their part of the quota.
+    together = total(each.size for each in shapes)
+    quota = {name: max(units, together.get(name)) for name, units in _part_of(pool.quota, parts).units}
+    return replace(pool, quota=of_units(quota), reserved=shapes)
+
+
+def _factor_of_quota(pool: Pool, nodes: Sequence[NodeView]) -> int:
+    have = dict(total(node.total for node in nodes).units)
+    factors = [have.get(name, 0) * _PARTS // units for name, units in pool.quota.units if name in _SCALED]
+    return max(round(MIN_FACTOR * _PARTS), min([_PARTS, *factors]))
+
+
+def _lie_together(shapes: Sequence[GroupShape], nodes: Sequence[NodeView]) -> bool:
+    """Tell whether first fit finds a place for all shapes, the largest first."""
+    free = {node.node_id: node.total for node in nodes}
+    whole = total(free.values())
+    for shape in sorted(shapes, key=lambda each: each.size.share_of(whole), reverse=True):
+        allowed = [node.node_id for node in nodes if node.has(shape.node_labels)]
+        if not _take(shape, allowed, free):
+            return False
+    return True
+
+
+def _take(shape: GroupShape, allowed: Sequence[str], free: dict[str, Amounts]) -> bool:
+    bundles = [shape.size] if shape.strategy == "STRICT_PACK" else list(shape.bundles)
+    used: set[str] = set()
+    for bundle in sorted(bundles, key=lambda each: each.share_of(shape.size), reverse=True):
+        open_nodes = (each for each in allowed if not (shape.strategy == "STRICT_SPREAD" and each in used))
+        node = next((each for each in open_nodes if bundle.fits(free[each])), None)
+        if node is None:
+            return False
+        used.add(node)
+        free[node] -= bundle
+    return True
+
+
+def _cannot_fit(least: Pool, written: Pool, nodes: Sequence[NodeView]) -> CannotFitError:
+    step = "Make the reserved groups smaller or fewer, or add a node."
+    if not nodes:
+        return CannotFitError(f"Pool {written.name} cannot open: the cluster has no node", next_step="Add a node.")
+    largest = max(nodes, key=lambda node: node.total.share_of(total(each.total for each in nodes)))
+    has = f"the largest node {largest.node_id} has {largest.total}"
+    for number, (small, shape) in enumerate(zip(least.reserved, written.reserved, strict=True)):
+        if not _lie_together([small], nodes):
+            return CannotFitError(
+                f"Reserved group {number} of pool {written.name} ({shape.size}, {shape.strategy}) fits on no node even "
+                f"at {MIN_FACTOR:g} of its CPU and memory; {has}",
+                next_step=step,
+            )
+    return CannotFitError(
+        f"The {len(written.reserved)} reserved groups of pool {written.name} take "
+        f"{total(shape.size for shape in written.reserved)}; the nodes do not hold them together even at "
+        f"{MIN_FACTOR:g} of their CPU and memory; {has}",
+        next_step=step,
+    )
