@@ -1,0 +1,1 @@
+"""Tests of who may be stopped for whom, and of what is refused."""
