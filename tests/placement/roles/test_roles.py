@@ -27,17 +27,11 @@ GRID = "agentgym:babyai"
 FORMULAS = "affine:sat"
 
 
-def _round(place: Place, version: int, batches: int) -> float:
+def _round(place: Place, number: int, batches: int) -> float:
     """Play, score and learn once; return the mean reward of what was played."""
-    rollout = Rollout(place, 0, 1, until_version=1_000)
-    state = rollout.folder.state(rollout.name)
-    if state is not None:
-        rollout.restore(state)
-    for _ in range(batches):
-        rollout.step()
-    rollout.folder.keep_state(rollout.name, rollout.checkpoint())
-    mean = Reward(place, f"reward-{version:03d}", batches).run()["mean_reward"]
-    assert Train(place, version).run()["is_published"]
+    Rollout(place, number, 0, 1, most=batches).run()
+    mean = Reward(place, number, batches).run()["mean_reward"]
+    assert Train(place, number).run()["is_published"]
     return float(mean)
 
 
@@ -52,23 +46,20 @@ def test_a_policy_that_trains_on_rollouts_earns_more_than_chance(tmp_path: Path)
 
 
 def _roles(place: Place) -> list[Role]:
-    rollouts: list[Role] = [Rollout(place, shard, 2, until_version=1, ahead=2) for shard in range(2)]
-    return [*rollouts, Reward(place, "reward-001", 4), Train(place, 1, epochs=3)]
+    rollouts: list[Role] = [Rollout(place, 1, shard, 2, most=2) for shard in range(2)]
+    return [*rollouts, Reward(place, 1, 4), Train(place, 1, epochs=3)]
 
 
 def _worked(place: Place, role: Role, stops: set[int]) -> None:
-    """Work on a role in its folder, beginning anew from its checkpoint after the steps in `stops`."""
-    at = {type(role).__name__: 0}
+    """Work on a role in its folder, beginning anew from its checkpoint before the steps in `stops`."""
     for step in range(100):
-        fresh = next(other for other in _roles(place) if other.name == role.name)
-        state = fresh.folder.state(fresh.name)
+        state = role.folder.state(role.name)
         if step in stops and state is not None:
-            fresh.restore(state)
-            role = fresh
-        at[type(role).__name__] += 1
+            role = next(fresh for fresh in _roles(place) if fresh.name == role.name)
+            role.restore(state)
         goes_on = role.step()
         role.folder.keep_state(role.name, role.checkpoint())
-        if not goes_on or (isinstance(role, Rollout) and role.figures()["batches"] == 2):
+        if not goes_on:
             return
 
 
@@ -109,42 +100,38 @@ def test_a_reward_role_killed_between_writing_and_taking_away_scores_nothing_twi
     folder = _play_and_score(place, batches=2, scored=1)
     (name,) = names_in(folder.scored)
     (folder.played / name).write_bytes((folder.scored / name).read_bytes())
-    again = Reward(place, "reward-001", 2)
+    again = Reward(place, 1, 2)
     again.restore(folder.state("reward-001") or b"")
     assert again.run()["batches"] == 2
     assert (len(names_in(folder.scored)), names_in(folder.played)) == (2, [])
 
 
 def _play_and_score(place: Place, batches: int, scored: int | None = None) -> RoleFolder:
-    rollout = Rollout(place, 0, 1, until_version=1)
-    for _ in range(batches):
-        rollout.step()
-    reward = Reward(place, "reward-001", batches)
+    Rollout(place, 1, 0, 1, most=batches).run()
+    reward = Reward(place, 1, batches)
     for _ in range(batches if scored is None else scored):
         reward.step()
     reward.folder.keep_state(reward.name, reward.checkpoint())
     return place.opened()
 
 
-def test_a_rollout_ends_when_the_policy_is_good_enough_and_waits_when_nobody_scores(tmp_path: Path) -> None:
+def test_a_rollout_ends_when_its_round_has_its_policy_and_after_so_many_batches_in_any_case(tmp_path: Path) -> None:
     place = Place(FORMULAS, str(tmp_path))
-    rollout = Rollout(place, 0, 1, until_version=3, ahead=1)
-    assert rollout.step()
-    assert rollout.step()
-    assert rollout.figures() == {"episodes": BATCH, "batches": 1}
-    place.opened().publish(Policy(np.zeros(3), 3))
-    assert not rollout.step()
+    assert Rollout(place, 1, 0, 1, most=2).run() == {"episodes": 2 * BATCH, "batches": 2}
+    place.opened().publish(Policy(np.zeros(3), 1))
+    assert Rollout(place, 1, 1, 1, most=2).run()["batches"] == 0
+    assert Rollout(place, 2, 0, 1, most=1).run()["batches"] == 1
 
 
 def test_a_cancelled_role_ends_after_its_step(tmp_path: Path) -> None:
-    rollout = Rollout(Place(FORMULAS, str(tmp_path)), 0, 1, until_version=1)
+    rollout = Rollout(Place(FORMULAS, str(tmp_path)), 1, 0, 1, most=9)
     rollout.cancel("whatever")
     assert rollout.run() == {"episodes": 0, "batches": 0}
 
 
 def test_a_batch_is_read_as_it_was_written(tmp_path: Path) -> None:
     place = Place(GRID, str(tmp_path))
-    Rollout(place, 0, 1, until_version=1).step()
+    Rollout(place, 1, 0, 1, most=1).step()
     (name,) = names_in(place.opened().played)
     data = (place.opened().played / name).read_bytes()
     batch = Batch.of_bytes(data)

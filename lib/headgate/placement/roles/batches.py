@@ -101,9 +101,15 @@ class RoleFolder:
         write_whole(self.path / "states" / role, state)
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the batches of a folder, oldest first by their names."""
-    return sorted(path.name for path in folder.glob("*.npz"))
+def prefix_of(round_number: int) -> str:
+    """Return how the names of a round's batches begin."""
+    return f"rollout-{round_number:03d}-"
+
+
+def names_in(folder: Path, round_number: int | None = None) -> list[str]:
+    """Return the batches of a folder, of one round or of all."""
+    prefix = "" if round_number is None else prefix_of(round_number)
+    return sorted(path.name for path in folder.glob(f"{prefix}*.npz"))
 
 
 def read_batch(path: Path) -> Batch | None:

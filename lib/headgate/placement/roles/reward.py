@@ -13,16 +13,16 @@ from headgate.placement.roles.role import Place, Role
 
 
 class Reward(Role):
-    """Scores batches: each episode is made again from its replies, and the environment says what it is worth.
+    """Scores batches of a round: each episode is made again from its replies, and the environment says its worth.
 
     A batch is written with its scores before it is taken away without them: a stop between the two scores it twice,
     to the same file.
     """
 
-    def __init__(self, place: Place, name: str, batches: int) -> None:
-        super().__init__(name, place)
+    def __init__(self, place: Place, round_number: int, batches: int) -> None:
+        super().__init__(f"reward-{round_number:03d}", place)
         self._environment, _ = place.played()
-        self._wanted = batches
+        self._round, self._wanted = round_number, batches
         self._scored: list[str] = []
         self._sum = 0.0
         self._episodes = 0
@@ -31,7 +31,7 @@ class Reward(Role):
         if len(self._scored) >= self._wanted:
             return False
         done = set(self._scored)
-        names = names_in(self.folder.played)
+        names = names_in(self.folder.played, self._round)
         for left in done.intersection(names):  # it was stopped between the two
             (self.folder.played / left).unlink(missing_ok=True)
         waiting = [name for name in names if name not in done]

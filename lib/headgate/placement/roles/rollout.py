@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.placement.roles.batches import Batch, names_in, write_whole
+from headgate.placement.roles.batches import Batch, prefix_of, write_whole
 from headgate.placement.roles.episodes import PlayedEpisode, played
 from headgate.placement.roles.policy import Policy, blank_policy
 from headgate.placement.roles.role import Place, Role
@@ -16,43 +16,35 @@ from headgate.placement.roles.role import Place, Role
 BATCH: Final = 8
 """Episodes of a batch: what a stop costs at most, about a tenth of a second of work."""
 
-_LOOK_AGAIN_S: Final = 0.05
-
 
 class Rollout(Role):
-    """One shard of the rollouts: plays every `shards`-th task until the policy has reached a version.
+    """One shard of the rollouts of a round: plays its part of the tasks until the policy has moved on.
 
-    It plays no more than `ahead` batches that nobody has scored yet: a policy learns little from old episodes.
+    It ends when the policy of its round is there, and after `most` batches in any case: whoever waits for its place
+    does not wait for ever.
     """
 
-    def __init__(
-        self, place: Place, shard: int, shards: int, until_version: int, seed: int = 0, ahead: int = 16
-    ) -> None:
-        super().__init__(f"rollout-{shard:02d}", place)
+    def __init__(self, place: Place, round_number: int, shard: int, shards: int, most: int, seed: int = 0) -> None:
+        super().__init__(f"{prefix_of(round_number)}{shard:02d}", place)
         self._environment, self._skill = place.played()
-        self._shard, self._shards = shard, shards
-        self._until, self._seed, self._ahead = until_version, seed, ahead
+        self._round, self._shard, self._shards = round_number, shard, shards
+        self._most, self._seed = most, seed
         self._batches = 0
 
     def _work(self) -> bool:
         policy = self.folder.policy() or blank_policy(self._skill.features)
-        if policy.version >= self._until:
+        if policy.version >= self._round or self._batches >= self._most:
             return False
-        waiting = sum(name.startswith(self.name) for name in names_in(self.folder.played))
-        if waiting >= self._ahead:
-            self._pause(_LOOK_AGAIN_S)
-            return True
-        episodes = asyncio.run(self._play(policy))
-        batch = Batch(policy.version, tuple(episodes))
+        batch = Batch(policy.version, tuple(asyncio.run(self._play(policy))))
         write_whole(self.folder.played / f"{self.name}-{self._batches:06d}.npz", batch.as_bytes())
         self._batches += 1
         return True
 
     async def _play(self, policy: Policy) -> list[PlayedEpisode]:
-        first = self._batches * BATCH
-        rng = np.random.default_rng([self._seed, self._shard, self._batches])
+        number = (self._round * self._most + self._batches) * self._shards + self._shard
+        rng = np.random.default_rng([self._seed, number])
         length = self._environment.spec.data_length
-        indices = [((first + number) * self._shards + self._shard) % length for number in range(BATCH)]
+        indices = [(number * BATCH + offset) % length for offset in range(BATCH)]
         return [await played(self._environment, self._skill, policy, index, rng) for index in indices]
 
     def restore(self, state: bytes) -> None:

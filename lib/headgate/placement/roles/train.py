@@ -29,18 +29,18 @@ class _Progress:
 
 
 class Train(Role):
-    """One update: from all scored batches that there are to version `version`, in `epochs` steps of the gradient.
+    """The update of a round: version `round_number` of the policy, from the round's scored batches, in `epochs` steps.
 
     The new policy is published before the batches it was made of are taken away; a stop between the two takes them
     away after the next start, and no batch is learned from twice.
     """
 
-    def __init__(self, place: Place, version: int, epochs: int = EPOCHS, rate: float = RATE) -> None:
-        super().__init__(f"train-{version:03d}", place)
+    def __init__(self, place: Place, round_number: int, epochs: int = EPOCHS, rate: float = RATE) -> None:
+        super().__init__(f"train-{round_number:03d}", place)
         _, skill = place.played()
         self._features = skill.features
         self._epochs, self._rate = epochs, rate
-        self._progress = _Progress(version=version)
+        self._progress = _Progress(version=round_number)
         self._learner: Learner | None = None
         self._episodes: list[ScoredEpisode] = []
 
@@ -62,7 +62,7 @@ class Train(Role):
         if self._learner is None:
             before = self.folder.policy() or blank_policy(self._features)
             self._learner = Learner.of(before)
-            self._progress.names = names_in(self.folder.scored)
+            self._progress.names = names_in(self.folder.scored, self._progress.version)
         if not self._episodes:
             batches = [read_batch(self.folder.scored / name) for name in self._progress.names]
             self._episodes = [episode for batch in batches if batch is not None for episode in batch.scored()]
@@ -71,8 +71,10 @@ class Train(Role):
         return self._learner
 
     def _take_away(self) -> None:
-        for name in self._progress.names:
-            (self.folder.scored / name).unlink(missing_ok=True)
+        """Take away what the round has played, scored or not: the next one plays with another policy."""
+        for folder in (self.folder.played, self.folder.scored):
+            for name in names_in(folder, self._progress.version):
+                (folder / name).unlink(missing_ok=True)
 
     def restore(self, state: bytes) -> None:
         """Go on within the update."""
