@@ -1,0 +1,1 @@
+"""The ledger at work: journal, timers, and the hands that act for it."""
