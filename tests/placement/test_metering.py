@@ -56,7 +56,7 @@ def watched() -> Watched:
 
 
 A_GROUP = events.GroupCreated("g-1", "rlhf", True, ("n-1",), 0.02)
-PLACED = events.WorkPlaced("rollout", "rlhf", "g-1", "reserved", 0.01)
+PLACED = events.WorkPlaced("rollout", "rlhf", "g-1", "reserved_group", 0.01)
 STARTED = events.WorkStarted("rollout", "rlhf", "g-1", 0.02)
 PREEMPTED = events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 40.0, 12.5, True, 0.25)
 
@@ -85,9 +85,9 @@ def test_a_preemption_is_counted_with_its_pool_its_reason_and_its_cost(watched: 
 
 def test_a_start_says_which_step_placed_it_and_on_what_kind_of_group(watched: Watched) -> None:
     watched.tell(A_GROUP, PLACED, STARTED)
-    assert watched.counts["schedulemesh_task_schedule_latency_ms", ("rlhf", "reserved", "reserved")] == 20.0
-    assert watched.counts["schedulemesh_task_submit_latency_ms", ("rlhf", "reserved")] == 10.0
-    assert watched.counts["schedulemesh_schedule_success_count", ("rlhf", "reserved")] == 1
+    assert watched.counts["schedulemesh_task_schedule_latency_ms", ("rlhf", "reserved_group", "reserved")] == 20.0
+    assert watched.counts["schedulemesh_task_submit_latency_ms", ("rlhf", "reserved_group")] == 10.0
+    assert watched.counts["schedulemesh_schedule_success_count", ("rlhf", "reserved_group")] == 1
 
 
 def test_a_group_is_held_from_the_promise_to_the_end_of_its_work(watched: Watched) -> None:
@@ -106,14 +106,18 @@ def test_a_group_that_is_made_for_a_request_is_held_from_the_start(watched: Watc
     assert watched.groups() == {"held": 1}
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_quarantined_group_stays_it_when_its_work_is_told_as_stopped(
-    watched: Watched, order: tuple[int, int]
-) -> None:
-    pair = (PREEMPTED, events.GroupQuarantined("g-1", "rlhf", "rollout"))
-    watched.tell(A_GROUP, PLACED, STARTED, *(pair[place] for place in order))
+def test_a_group_is_quarantined_until_its_work_is_seen_dead(watched: Watched) -> None:
+    watched.tell(A_GROUP, PLACED, STARTED, events.GroupQuarantined("g-1", "rlhf", "rollout"))
     assert watched.groups() == {"quarantined": 1}
     assert watched.counts["headgate_placement_quarantines", ("rlhf",)] == 1
+    watched.tell(PREEMPTED)
+    assert watched.groups() == {"free": 1}
+
+
+def test_a_group_that_was_promised_to_a_preemptor_is_never_shown_as_free(watched: Watched) -> None:
+    watched.tell(A_GROUP, PLACED, STARTED, events.WorkPlaced("train", "rlhf", "g-1", "preemption", 0.0))
+    shown = [r.tags[1] for r in watched.tell(PREEMPTED) if r.name == "headgate_placement_groups" and r.value]
+    assert shown == ["held"]
 
 
 def test_waiting_and_running_follow_a_request_through_its_preemption(watched: Watched) -> None:

@@ -165,14 +165,14 @@ class Meter:
         yield Reading("headgate_placement_differences", ("yes" if event.mended else "no",), 1)
 
     def _leave(self, request: str) -> None:
-        """Let a request hold nothing; its group is free unless it is quarantined or broken."""
+        """Let a request hold nothing: it was seen dead. Its group is free, or of whom it was promised to meanwhile."""
         self._steps.pop(request, None)
         pool = self._running.pop(request, None)
         if pool is not None:
             self._change("headgate_placement_running", (pool,), -1)
-        group = self._groups.get(held := self._group_of.pop(request, ""))
-        if group is not None and group.state == "held":
-            self._set_state(held, "free")
+        group = self._group_of.pop(request, None)
+        if group is not None:
+            self._set_state(group, "held" if group in self._group_of.values() else "free")
 
     def _leave_line(self, request: str) -> None:
         pool = self._waiting.pop(request, None)
