@@ -35,7 +35,8 @@ class Group:
         epoch: grows with every occupant and every creation; reports with another are stale.
         state: see `GroupState`.
         nodes: node id of each bundle; known or planned.
-        holder: request id of its occupant or of the request that it is promised to; None when free.
+        holder: request id of its occupant, or of what is going to start in it; None when free.
+        heir: request id that gets it when its holder is gone; None where nobody waits for it.
         uses: how many occupants it has had.
         since: monotonic seconds of its last change of state.
     """
@@ -50,6 +51,7 @@ class Group:
     holder: str | None
     uses: int
     since: float
+    heir: str | None = None
 
     @property
     def size(self) -> Amounts:

@@ -47,6 +47,11 @@ class Occupancy:
         victims: request ids that must be gone before it is placed.
         evicting: group ids that must be gone before its group is made.
         waiting_since: monotonic seconds since it waits this time.
+        not_before: monotonic seconds before which no place is looked for again.
+        on_loan: whether it runs in a reserved group that is not its by right.
+        stopped_for: request id of the preemptor that stops it; empty otherwise.
+        stop_at: monotonic seconds when its stop was asked for.
+        begun: whether its work was asked to start in the group that it has now.
         note: why it ended, for people.
     """
 
@@ -66,6 +71,11 @@ class Occupancy:
     victims: set[str] = field(default_factory=set)
     evicting: set[str] = field(default_factory=set)
     waiting_since: float = 0.0
+    not_before: float = 0.0
+    on_loan: bool = False
+    stopped_for: str = ""
+    stop_at: float = 0.0
+    begun: bool = False
     note: str = ""
 
     @property

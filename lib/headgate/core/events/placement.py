@@ -105,14 +105,17 @@ class StepRejected(Event):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlanned(Event):
-    """Running work is going to be stopped for a request; `lost_work_s` is in seconds of the whole cluster."""
+    """Running work is going to be stopped for a request.
+
+    `lost_work_s` is in seconds of the whole cluster; `evaluated_ms` is what the decision took, where that is measured.
+    """
 
     request: str
     pool: str
     victims: tuple[str, ...]
     lost_work_s: float
     reason: str
-    evaluated_ms: float
+    evaluated_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

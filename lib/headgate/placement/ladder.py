@@ -1,0 +1,195 @@
+"""The steps that place a request without stopping anybody, in order; each that cannot says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.placement.book import Book
+from headgate.placement.fitting import Room, covers, give, place, take
+from headgate.placement.group import Group
+from headgate.placement.occupancy import Occupancy
+from headgate.placement.outcomes import Offer, Rejected
+from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.shadow import Shadow, amounts_by_node
+
+RESERVED = "reserved_group"
+REUSE = "idle_group"
+MAKE = "new_group"
+EVICT = "new_group_in_place_of_idle"
+LOAN = "reserved_group_on_loan"
+
+_SNUG = 1.5
+"""An idle group up to so many times as large is taken before a new one is made: a warm start is worth that waste."""
+
+
+def shape_of(occupancy: Occupancy) -> GroupShape:
+    """Return the group that a request would have made for itself."""
+    request = occupancy.request
+    return GroupShape(request.bundles, request.strategy, request.node_labels)
+
+
+def by_right(occupancy: Occupancy, pool: Pool) -> bool:
+    """Tell whether a request may use the reserved groups of its pool by right."""
+    return occupancy.request.priority >= pool.reserved_from_priority
+
+
+@dataclass(slots=True)
+class Search:
+    """One look for a place: the book as it is, the request, and the shadows it must go around. Changes nothing."""
+
+    book: Book
+    waiting: Occupancy
+    pool: Pool
+    shadows: Sequence[Shadow]
+    now: float
+
+    def climb(self) -> Offer | list[Rejected]:
+        """Return the first place that a step finds, or why none did."""
+        rejected: list[Rejected] = []
+        idle = [group for group in self.book.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
+        for step in (self._reserved, self._snug, self._make, self._evict, self._wide, self._loan):
+            outcome = step(idle)
+            if isinstance(outcome, Offer):
+                return outcome
+            rejected.append(outcome)
+        return rejected
+
+    def at_once(self) -> Offer | None:
+        """Return a place that needs nobody gone: a free group, or room for a new one."""
+        idle = [group for group in self.book.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
+        for step in (self._reserved, self._snug, self._make):
+            outcome = step(idle)
+            if isinstance(outcome, Offer):
+                return outcome
+        return None
+
+    def _is_idle_and_covers(self, group: Group) -> bool:
+        return group.state == "free" and covers(group.shape, group.nodes, shape_of(self.waiting), self.book.nodes)
+
+    def _reserved(self, idle: list[Group]) -> Offer | Rejected:
+        if not by_right(self.waiting, self.pool):
+            least = self.pool.reserved_from_priority
+            return Rejected(RESERVED, f"priority {self.waiting.request.priority:g} is below {least:g}")
+        return self._take(RESERVED, [group for group in idle if group.reserved is not None])
+
+    def _snug(self, idle: list[Group]) -> Offer | Rejected:
+        return self._take(REUSE, [group for group in idle if group.reserved is None and self._waste(group) <= _SNUG])
+
+    def _wide(self, idle: list[Group]) -> Offer | Rejected:
+        return self._take(REUSE, [group for group in idle if group.reserved is None])
+
+    def _loan(self, idle: list[Group]) -> Offer | Rejected:
+        if not self.pool.lend_reserved:
+            return Rejected(LOAN, f"pool {self.pool.name} does not lend its reserved groups")
+        if not self.waiting.request.preemptible:
+            return Rejected(LOAN, "only preemptible work gets a group on loan")
+        return self._take(LOAN, [group for group in idle if group.reserved is not None], on_loan=True)
+
+    def _take(self, step: str, groups: list[Group], *, on_loan: bool = False) -> Offer | Rejected:
+        """Return the tightest of these groups that the quota and the shadows leave to this request."""
+        if not groups:
+            return Rejected(step, "none is idle that is large enough")
+        refused = Rejected(step, "")
+        for group in sorted(groups, key=lambda each: (self._waste(each), each.group_id)):
+            problem = self._beyond(step, group.shape, group.nodes, on_nodes=group.reserved is None)
+            if problem is None:
+                return Offer(step, group_id=group.group_id, on_loan=on_loan)
+            refused = problem
+        return refused
+
+    def _make(self, _: list[Group]) -> Offer | Rejected:
+        shape = shape_of(self.waiting)
+        if not self._may_have_another(0):
+            return Rejected(MAKE, f"pool {self.pool.name} has its {self.pool.max_dynamic} dynamic groups (max_dynamic)")
+        nodes = place(shape, self.book.room, self.book.nodes)
+        if nodes is None:
+            return Rejected(MAKE, "no nodes have that much free")
+        return self._beyond(MAKE, shape, nodes) or Offer(MAKE, nodes=nodes)
+
+    def _evict(self, _: list[Group]) -> Offer | Rejected:
+        shape = shape_of(self.waiting)
+        idle = sorted(
+            (group for group in self.book.free_groups() if group.reserved is None), key=lambda each: each.since
+        )
+        found = make_room(self.book, self.pool, shape, idle)
+        if found is None:
+            return Rejected(EVICT, "idle groups of other shapes would not leave enough")
+        nodes, evict = found
+        return self._beyond(EVICT, shape, nodes) or Offer(EVICT, nodes=nodes, evict=evict)
+
+    def _beyond(
+        self, step: str, shape: GroupShape, nodes: tuple[str, ...], *, on_nodes: bool = True
+    ) -> Rejected | None:
+        """Return how a place goes beyond the quota or into a shadow, or None."""
+        if not self.book.within_quota(self.pool, shape.size):
+            left = self.book.quota_left(self.pool).clipped()
+            return Rejected(step, f"pool {self.pool.name} has {left} of its quota left, this takes {shape.size}")
+        taken = amounts_by_node(shape, nodes) if on_nodes else {}
+        for shadow in self.shadows:
+            if not shadow.allows(self.waiting, taken, shape.size, self.now):
+                return Rejected(step, f"it would delay {shadow.request_id}, which is first in line")
+        return None
+
+    def _may_have_another(self, removed: int) -> bool:
+        most = self.pool.max_dynamic
+        return most is None or self.book.dynamic_count(self.pool.name) - removed < most
+
+    def _waste(self, group: Group) -> float:
+        """Return how many times as large as needed a group is, by its dominant resource."""
+        share = self.waiting.request.size.share_of(group.size)
+        return 1 / share if share else float("inf")
+
+
+def make_room(
+    book: Book, pool: Pool, shape: GroupShape, removable: Sequence[Group], *, gone: int = 0
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return nodes for a new group and the fewest of `removable`, first ones first, that must go for it.
+
+    Args:
+        book: what there is.
+        pool: the pool that makes the group.
+        shape: what is to be made.
+        removable: groups that may be removed, in the order in which they should go.
+        gone: dynamic groups of the pool that go in any case.
+    """
+    room: Room = {node: dict(units) for node, units in book.room.items()}
+    count = book.dynamic_count(pool.name) - gone
+
+    def found() -> tuple[str, ...] | None:
+        return place(shape, room, book.nodes) if pool.max_dynamic is None or count < pool.max_dynamic else None
+
+    removed: list[Group] = []
+    nodes = found()
+    for group in removable:
+        if nodes is not None:
+            break
+        _vacate(room, group)
+        count -= group.pool == pool.name
+        removed.append(group)
+        nodes = found()
+    if nodes is None:
+        return None
+    for group in list(removed[:-1]):  # fill back: what was removed in vain stays
+        _occupy(room, group)
+        count += group.pool == pool.name
+        again = found()
+        if again is None:
+            _vacate(room, group)
+            count -= group.pool == pool.name
+        else:
+            nodes = again
+            removed.remove(group)
+    return nodes, tuple(group.group_id for group in removed)
+
+
+def _vacate(room: Room, group: Group) -> None:
+    for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
+        if node in room:
+            give(room[node], bundle)
+
+
+def _occupy(room: Room, group: Group) -> None:
+    for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
+        if node in room:
+            take(room[node], bundle)

@@ -1,0 +1,394 @@
+"""The placement ledger: who gets which group next. Events in, commands out; `now` is given, nothing is awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from types import MappingProxyType
+
+from headgate.core import ReleaseOutcome, events
+from headgate.core.events import Event
+from headgate.placement.book import Book
+from headgate.placement.budgets import Budgets
+from headgate.placement.commands import Command
+from headgate.placement.errors import CannotFitError, UnknownPoolError
+from headgate.placement.fitting import covers, place, take
+from headgate.placement.group import Group, GroupState
+from headgate.placement.ladder import by_right, shape_of
+from headgate.placement.life import Life
+from headgate.placement.line import Line
+from headgate.placement.node import NodeView
+from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.outcomes import Changes, LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
+from headgate.placement.passing import Passing
+from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.request import PlacementRequest
+from headgate.placement.rules import PreemptionRules
+
+
+class PlacementLedger:
+    """Decides which request gets which placement group, and what must be stopped or made for it.
+
+    Owned by one service that calls it from one thread. Every report carries the id and epoch of what it answers;
+    reports of another epoch change nothing. After any call `decide` returns what is to be done in the cluster.
+
+    Invariants (`validate`): room and quota agree with the groups and requests they are sums of; a group has one holder
+    and at most one heir; a group is FREE only when nobody holds it; whoever is CLEARING waits for something that goes.
+    """
+
+    def __init__(self, settings: LedgerSettings, rules: PreemptionRules, *, generation: int = 1) -> None:
+        self.settings = settings
+        self.book = Book()
+        self.line = Line(settings.ageing_per_s)
+        self.budgets = Budgets(rules)
+        self.life = Life(self.book, self.line, self.budgets, settings, rules, generation)
+        self.passing = Passing(self.life)
+        self.holders: dict[str, float] = {}
+        self._order = 0
+
+    @property
+    def rules(self) -> PreemptionRules:
+        """The rules of preemption in force."""
+        return self.life.rules
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        """Name -> open pool."""
+        return MappingProxyType(self.book.pools)
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """Group id -> group that exists or is being made."""
+        return MappingProxyType(self.book.groups)
+
+    @property
+    def requests(self) -> Mapping[str, Occupancy]:
+        """Request id -> request; ended ones until they are forgotten."""
+        return MappingProxyType(self.book.requests)
+
+    # The cluster
+
+    def see_nodes(self, nodes: Sequence[NodeView], now: float) -> None:
+        """Take over the whole list of living nodes; a group with a node that is missing is broken."""
+        before = self.book.nodes
+        after = {node.node_id: node for node in nodes}
+        if before == after:
+            return
+        self.book.see(nodes)
+        self.life.changed()
+        for group in list(self.book.groups.values()):
+            missing = tuple(sorted({node for node in group.nodes if node not in after}))
+            if missing and group.state is not GroupState.CREATING:
+                self.life.node_missing(group, missing, now)
+            elif not missing and group.group_id in self.life.broken:
+                self.life.healed(group)
+
+    # Pools
+
+    def open_pool(self, pool: Pool, now: float) -> PoolOpened | PoolDiffers:
+        """Open a pool; one that is open in the same form is left alone, in another form it stays as it is."""
+        del now
+        known = self.book.pools.get(pool.name)
+        if known is None:
+            self._set_pool(pool, "opened")
+            return PoolOpened(pool)
+        differences = tuple(each.name for each in fields(Pool) if getattr(known, each.name) != getattr(pool, each.name))
+        return PoolDiffers(known, differences) if differences else PoolOpened(known, again=True)
+
+    def change_pool(self, pool: Pool, now: float) -> None:
+        """Give an open pool another form. Running work stays; reserved groups that are wanted no more go when free.
+
+        Raises:
+            UnknownPoolError: it is not open.
+        """
+        known = self._pool(pool.name)
+        self._set_pool(pool, "changed")
+        for group in list(self.book.groups_of(pool.name)):
+            if group.reserved is None:
+                continue
+            index = group.reserved
+            if index >= len(pool.reserved) or pool.reserved[index] != known.reserved[index]:
+                self.life.retire(group, now)
+
+    def close_pool(self, name: str, now: float) -> None:
+        """Withdraw the work of a pool and remove its groups; the pool is gone when the last one is."""
+        pool = self._pool(name)
+        self._set_pool(replace(pool, reserved=(), max_dynamic=0, lend_reserved=False), "closed")
+        for request in list(self.book.requests.values()):
+            if request.request.pool == name and not request.stage.has_ended:
+                self.withdraw(request.request_id, now, "its pool was closed")
+        for group in list(self.book.groups_of(name)):
+            self.life.retire(group, now)
+        self.life.closing.add(name)
+
+    def set_rules(self, rules: PreemptionRules) -> None:
+        """Put other rules of preemption in force, for what is decided from now on."""
+        self.life.rules = rules
+        self.budgets.rules = rules
+        self.life.changed()
+
+    # Demand
+
+    def submit(self, request: PlacementRequest, holder: str, now: float) -> Submitted:
+        """Let a request stand in line. The same id again is the same request, whatever it asks for.
+
+        Raises:
+            UnknownPoolError: its pool is not open.
+            CannotFitError: no node, or not its pool's quota, could ever carry it.
+        """
+        known = self.book.requests.get(request.request_id)
+        if known is not None:
+            return Submitted(request.request_id, known.stage, again=True)
+        self._must_fit(request)
+        self._order += 1
+        waiting = Occupancy(request, holder, submitted_at=now, order=self._order)
+        self.book.requests[request.request_id] = waiting
+        self.life.queue(waiting, now, "new")
+        self.renew(holder, now)
+        return Submitted(request.request_id, Stage.WAITING)
+
+    def withdraw(self, request_id: str, now: float, why: str = "") -> bool:
+        """End a request: at once where it waits, after it was stopped where it runs. Return whether it changed."""
+        request = self.book.requests.get(request_id)
+        if request is None or request.stage.has_ended:
+            return False
+        return self.life.withdraw(request, now, why or "withdrawn")
+
+    def complete(self, request_id: str, lease_id: str, epoch: int, now: float) -> ReleaseOutcome:
+        """Take back what a request holds: its work is stopped if it still runs, and its group is free again."""
+        request = self.book.requests.get(request_id)
+        if request is None:
+            return ReleaseOutcome.UNKNOWN
+        if request.lease_id != lease_id or request.epoch != epoch:
+            return ReleaseOutcome.STALE
+        if request.stage.has_ended or request.stop_reason == "completed":
+            return ReleaseOutcome.DUPLICATE
+        if request.stage is Stage.STOPPING:
+            request.stop_reason = "completed"  # it gave back what was being taken from it: nothing is left to run again
+        elif request.stage in {Stage.RUNNING, Stage.PLACING}:
+            self.life.stop(request, "completed", now)
+        else:
+            return ReleaseOutcome.STALE
+        return ReleaseOutcome.RELEASED
+
+    def saved(self, request_id: str, epoch: int, now: float) -> bool:
+        """Count work as saved up to now; return whether it is the current start of a running request."""
+        request = self.book.requests.get(request_id)
+        if request is None or request.epoch != epoch or request.stage is not Stage.RUNNING:
+            return False
+        request.saved_at = now
+        self.life.touch(request)
+        return True
+
+    def renew(self, holder: str, now: float) -> None:
+        """Remember that a driver lives."""
+        self.holders[holder] = now + self.settings.driver_lease_s
+        self.life.wake_at(self.holders[holder])
+
+    def forget(self, request_id: str) -> None:
+        """Drop an ended request from memory."""
+        request = self.book.requests.get(request_id)
+        if request is not None and request.stage.has_ended:
+            del self.book.requests[request_id]
+            self.life.changed_requests.add(request_id)
+
+    # Reports of the hands
+
+    def group_created(self, group_id: str, epoch: int, nodes: tuple[str, ...], now: float) -> None:
+        """A group is ready on `nodes`."""
+        if (group := self._group(group_id, epoch, GroupState.CREATING)) is not None:
+            self.life.group_created(group, nodes, now)
+
+    def group_failed(self, group_id: str, epoch: int, why: str, now: float) -> None:
+        """A group could not be made, and nothing of it is left."""
+        if (group := self._group(group_id, epoch, GroupState.CREATING)) is not None:
+            self.life.group_failed(group, why, now)
+
+    def group_gone(self, group_id: str, epoch: int, now: float) -> None:
+        """A group was removed."""
+        if (group := self._group(group_id, epoch, GroupState.REMOVING)) is not None:
+            self.life.group_gone(group, now)
+
+    def group_lost(self, group_id: str, why: str, now: float) -> None:
+        """A group is not there any more, though nobody asked for that: its work is lost, a reserved one is rebuilt."""
+        group = self.book.groups.get(group_id)
+        if group is not None and group.state is not GroupState.CREATING:
+            self.life.group_lost(group, why, now)
+
+    def work_started(self, request_id: str, epoch: int, now: float) -> None:
+        """Work runs."""
+        request = self._current(request_id, epoch)
+        if request is not None and request.stage is Stage.PLACING:
+            self.life.work_started(request, now)
+
+    def work_ended(self, request_id: str, epoch: int, now: float, failed: str | None = None) -> None:
+        """Work ended by itself and is seen gone from its group; `failed` says how it failed."""
+        if (request := self._current(request_id, epoch)) is not None:
+            self.life.work_ended(request, now, failed)
+
+    def work_lost(self, request_id: str, epoch: int, now: float, why: str) -> None:
+        """The process of work died, or its node."""
+        if (request := self._current(request_id, epoch)) is not None:
+            self.life.work_lost(request, now, why)
+
+    def work_stopped(self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool) -> None:
+        """Work was asked to stop; `dead` tells whether it is seen dead, `saved` whether its state was kept."""
+        request = self._current(request_id, epoch)
+        if request is not None and request.stage is Stage.STOPPING:
+            self.life.work_stopped(request, now, saved=saved, dead=dead)
+
+    def work_dead(self, request_id: str, epoch: int, now: float) -> None:
+        """Work that had not been seen dead in time is dead now."""
+        request = self._current(request_id, epoch)
+        if request is not None and request.stage is Stage.STOPPING:
+            self.life.work_stopped(request, now, saved=False, dead=True)
+
+    # Decisions
+
+    def decide(self, now: float) -> list[Command]:
+        """Return everything that is to be done in the cluster as things stand."""
+        self._end_drivers(now)
+        self.life.keep_house(now)
+        self.passing.run(now)
+        self.life.slept_until(now)
+        return self.life.take_commands()
+
+    def next_at(self) -> float | None:
+        """Return when `decide` must be called again even if nothing is reported; None where that is never."""
+        return self.life.next_wake()
+
+    def why(self, request_id: str, now: float) -> Why | None:
+        """Return what holds a request, or None if it is not known."""
+        request = self.book.requests.get(request_id)
+        return None if request is None else self.passing.why(request, now)
+
+    def take_events(self) -> list[Event]:
+        """Return what happened since the last call."""
+        told, self.life.events = self.life.events, []
+        return told
+
+    def take_changes(self) -> Changes:
+        """Return the names of what changed since the last call."""
+        return self.life.take_changes()
+
+    def validate(self) -> None:
+        """Assert the invariants of the class."""
+        self.book.validate()
+        self.budgets.validate()
+        self.life.validate()
+
+    @classmethod
+    def restore(
+        cls,
+        settings: LedgerSettings,
+        rules: PreemptionRules,
+        *,
+        generation: int,
+        pools: Iterable[Pool],
+        groups: Iterable[Group],
+        requests: Iterable[Occupancy],
+        now: float,
+    ) -> PlacementLedger:
+        """Return a ledger of journalled pools, groups and requests.
+
+        What was being prepared is prepared anew: requests that waited for room stand in line again, and groups that
+        were being made are forgotten (whoever restores removes what Ray has of them). Running work is taken to run,
+        until `work_lost` tells otherwise; groups that were being removed, and work that was being stopped, are asked
+        for again.
+        """
+        ledger = cls(settings, rules, generation=generation)
+        ledger.book.pools = {pool.name: pool for pool in pools}
+        ledger.life.restore(list(groups), sorted(requests, key=lambda each: each.order), now)
+        ledger._order = max((each.order for each in ledger.book.requests.values()), default=0)
+        for request in ledger.book.requests.values():
+            if not request.stage.has_ended:
+                ledger.renew(request.holder, now)
+        return ledger
+
+    def _end_drivers(self, now: float) -> None:
+        """Stop the work of drivers that were not heard of, or let it go on, as the settings say."""
+        for holder in [name for name, deadline in self.holders.items() if deadline <= now]:
+            del self.holders[holder]
+            theirs = [
+                each for each in self.book.requests.values() if each.holder == holder and not each.stage.has_ended
+            ]
+            kept = self.settings.keep_work_of_lost_drivers
+            if theirs:
+                self.life.tell(events.DriverLost(holder, len(theirs), kept))
+            for request in () if kept else theirs:
+                self.withdraw(request.request_id, now, "its driver was lost")
+
+    def _set_pool(self, pool: Pool, what: str) -> None:
+        self.book.pools[pool.name] = pool
+        self.life.closing.discard(pool.name)
+        self.life.changed_pools.add(pool.name)
+        self.life.changed()
+        self.life.tell(events.PoolChanged(pool.name, what))
+
+    def _pool(self, name: str) -> Pool:
+        pool = self.book.pools.get(name)
+        if pool is None or name in self.life.closing:
+            known = ", ".join(sorted(self.book.pools)) or "none"
+            raise UnknownPoolError(f"There is no open pool {name!r} (open: {known})")
+        return pool
+
+    def _group(self, group_id: str, epoch: int, state: GroupState) -> Group | None:
+        group = self.book.groups.get(group_id)
+        return group if group is not None and group.epoch == epoch and group.state is state else None
+
+    def _current(self, request_id: str, epoch: int) -> Occupancy | None:
+        request = self.book.requests.get(request_id)
+        if request is None or request.epoch != epoch or request.stage.has_ended:
+            return None
+        return request if request.stage in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING} else None
+
+    def _must_fit(self, request: PlacementRequest) -> None:
+        """Refuse what would wait for ever. A cluster without nodes is one that is not seen yet."""
+        pool = self._pool(request.pool)
+        if not request.size.fits(pool.quota):
+            raise CannotFitError(
+                f"{request.request_id} takes {request.size}, more than the quota of pool {pool.name}: {pool.quota}"
+            )
+        if not self.book.nodes:
+            return
+        waiting = Occupancy(request, "", 0.0, 0)
+        shape = shape_of(waiting)
+        empty = {node_id: dict(node.total.units) for node_id, node in self.book.nodes.items()}
+        if place(shape, empty, self.book.nodes) is None:
+            raise CannotFitError(_too_large(request, shape, self.book))
+        reserved = [group for group in self.book.groups.values() if group.reserved is not None]
+        if any(_may_use(waiting, pool, group, self.book) for group in reserved):
+            return
+        if pool.max_dynamic == 0:
+            raise CannotFitError(
+                f"{request.request_id} fits no reserved group that it may use, and pool {pool.name} makes no others "
+                f"(max_dynamic 0)"
+            )
+        for group in reserved:
+            for node, bundle in zip(group.nodes, group.shape.bundles, strict=True):
+                if node in empty:
+                    take(empty[node], bundle)
+        if place(shape, empty, self.book.nodes) is None:
+            raise CannotFitError(
+                f"{request.request_id} takes {request.size}, which does not fit beside the {len(reserved)} reserved "
+                f"groups, and none of them is for it"
+            )
+
+
+def _may_use(waiting: Occupancy, pool: Pool, group: Group, book: Book) -> bool:
+    """Tell whether a reserved group could carry a request, by right or on loan."""
+    if group.pool != pool.name or not covers(group.shape, group.nodes, shape_of(waiting), book.nodes):
+        return False
+    on_loan = pool.lend_reserved and waiting.request.preemptible
+    return (by_right(waiting, pool) or on_loan) and group.size.fits(pool.quota)
+
+
+def _too_large(request: PlacementRequest, shape: GroupShape, book: Book) -> str:
+    labels = f" with labels {dict(shape.node_labels)}" if shape.node_labels else ""
+    largest = max(book.nodes.values(), key=lambda node: tuple(units for _, units in node.total.units))
+    if request.is_gang:
+        return (
+            f"{request.request_id} takes {len(request.bundles)} bundles of up to {request.bundles[0]} under "
+            f"{request.strategy}{labels}; {len(book.nodes)} nodes could not carry them even when empty"
+        )
+    return f"{request.request_id} takes {request.size}{labels}; the largest node has {largest.total}"

@@ -1,0 +1,129 @@
+"""What the ledger answers, as types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.placement.occupancy import Stage
+from headgate.placement.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """Numbers that the ledger goes by.
+
+    Attributes:
+        ageing_per_s: priority that waiting adds inside a band; a whole band in an hour by default.
+        backfill_depth: how many requests that cannot be placed are looked at in one pass before the rest waits.
+        driver_lease_s: a driver that was not heard of for so long is lost.
+        keep_work_of_lost_drivers: whether its work goes on; otherwise it is stopped and withdrawn.
+        heal_grace_s: how long a group with a dead node is left alone in case the node comes back.
+        max_losses: a request whose process or node died so often is not started again.
+        idle_group_s: a dynamic group that nobody used for so long is removed.
+        create_retry_s: pause after a group could not be made.
+    """
+
+    ageing_per_s: float = 1 / 3600
+    backfill_depth: int = 100
+    driver_lease_s: float = 15.0
+    keep_work_of_lost_drivers: bool = False
+    heal_grace_s: float = 5.0
+    max_losses: int = 3
+    idle_group_s: float = 60.0
+    create_retry_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The request stands in the ledger; `again` tells that it did already."""
+
+    request_id: str
+    stage: Stage
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOpened:
+    """The pool is open as asked for; `again` tells that it was already."""
+
+    pool: Pool
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDiffers:
+    """A pool of that name is open with another configuration, which stays; `differences` names the fields."""
+
+    pool: Pool
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A step of the ladder that could not place a request.
+
+    Attributes:
+        step: name of the step.
+        says: a sentence for people.
+        until: monotonic seconds when the step may do by itself; None where only a change helps.
+    """
+
+    step: str
+    says: str
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A place for a request.
+
+    Attributes:
+        step: the step of the ladder that found it.
+        group_id: the group to take; empty where one is to be made.
+        nodes: where the new group is to lie.
+        evict: groups that must be removed first: idle ones, and those of victims whose room is needed.
+        victims: request ids that must be stopped first.
+        on_loan: it is a reserved group that the request has no right to.
+        lost_work_s: what stopping the victims loses, in seconds of the whole cluster.
+        reason: by which rule the victims are stopped.
+    """
+
+    step: str
+    group_id: str = ""
+    nodes: tuple[str, ...] = ()
+    evict: tuple[str, ...] = ()
+    victims: tuple[str, ...] = ()
+    on_loan: bool = False
+    lost_work_s: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What holds a request now.
+
+    Attributes:
+        stage: where it stands.
+        says: a sentence for people.
+        until: monotonic seconds when that ends by itself; None where it is not known.
+        ahead: how many requests stand before it in line.
+        rejected: the steps that could not place it, in order.
+    """
+
+    stage: Stage
+    says: str
+    until: float | None = None
+    ahead: int = 0
+    rejected: tuple[Rejected, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Names of what changed since the last call; a name that the ledger no longer knows was deleted."""
+
+    pools: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    requests: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.pools or self.groups or self.requests)

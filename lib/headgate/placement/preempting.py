@@ -1,0 +1,165 @@
+"""The step that stops others: which victims suffice for a request, at the least lost work, and where it then lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headgate.placement.amounts import NOTHING, total
+from headgate.placement.book import Book
+from headgate.placement.budgets import Budgets
+from headgate.placement.eligibility import Refusal, lost_work, promoted_band, reason, refusal
+from headgate.placement.fitting import covers
+from headgate.placement.group import Group, GroupState
+from headgate.placement.ladder import by_right, make_room, shape_of
+from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.outcomes import Offer, Rejected
+from headgate.placement.pool import Pool
+from headgate.placement.rules import PreemptionRules
+from headgate.placement.shadow import Shadow, amounts_by_node
+from headgate.placement.victims import Candidate, cheapest_set
+
+PREEMPT = "preemption"
+_ON_LOAN_BAND = -(10**9)
+
+
+@dataclass(slots=True)
+class Preempting:
+    """One look for victims. Changes nothing.
+
+    Attributes:
+        until: the earliest time at which a victim that is spared now may be stopped; None where there is none.
+    """
+
+    book: Book
+    waiting: Occupancy
+    pool: Pool
+    rules: PreemptionRules
+    budgets: Budgets
+    shadows: Sequence[Shadow]
+    now: float
+    until: float | None = None
+    _reclaimed: set[str] = field(default_factory=set)
+    _refusals: dict[str, Refusal] = field(default_factory=dict)
+
+    def search(self) -> Offer | Rejected:
+        """Return a place with its victims, or why nobody is stopped."""
+        candidates = self._candidates()
+        if not candidates:
+            return self._rejected("nobody may be stopped for it")
+        chosen = cheapest_set(candidates, lambda gone: self._place(gone) is not None)
+        if chosen is None:
+            return self._rejected("stopping all that may be stopped would not make enough room")
+        victims = frozenset(each.request_id for each in chosen)
+        held_back = self._over_budget(victims)
+        if held_back is not None:
+            self._sooner(held_back.until)
+            return Rejected(PREEMPT, held_back.says, self.until)
+        offer = self._place(victims)
+        assert offer is not None, "cheapest_set returns a sufficient set"
+        shading = self._shading(offer)
+        if shading is not None or not victims:
+            ahead = shading.request_id if shading is not None else "the first in line"
+            return Rejected(PREEMPT, f"its place would delay {ahead}", self.until)
+        first = self.book.requests[chosen[0].request_id]
+        return Offer(
+            PREEMPT,
+            group_id=offer.group_id,
+            nodes=offer.nodes,
+            evict=offer.evict,
+            victims=tuple(each.request_id for each in chosen),
+            lost_work_s=sum(each.cost for each in chosen),
+            reason=reason(self.waiting.request, first.request, self.rules, reclaim=first.request_id in self._reclaimed),
+        )
+
+    def was_reclaimed(self, request_id: str) -> bool:
+        """Tell whether a victim only gives back what it had on loan."""
+        return request_id in self._reclaimed
+
+    def _candidates(self) -> list[Candidate]:
+        candidates = []
+        entitled = by_right(self.waiting, self.pool)
+        for victim in self.book.placed_requests():
+            if victim.stage is Stage.CLEARING:
+                continue
+            victim_pool = self.book.pools[victim.request.pool]
+            reclaim = victim.on_loan and entitled and victim.request.pool == self.pool.name
+            held = refusal(self.waiting.request, victim, victim_pool, self.rules, self.now, reclaim=reclaim)
+            if held is None and not reclaim:
+                held = self.budgets.allows(
+                    victim_pool, [victim], self.waiting.request_id, self._running(victim_pool), self.now
+                )
+            if held is not None:
+                self._refusals[victim.request_id] = held
+                self._sooner(held.until)
+                continue
+            if reclaim:
+                self._reclaimed.add(victim.request_id)
+            band = _ON_LOAN_BAND if reclaim else promoted_band(victim, self.rules)
+            cost = lost_work(victim, self.book.cluster, self.now)
+            started_at = self.now if victim.started_at is None else victim.started_at
+            candidates.append(Candidate(victim.request_id, band, cost, started_at))
+        return candidates
+
+    def _running(self, pool: Pool) -> list[Occupancy]:
+        return [self.book.requests[each] for each in self.book.placed.get(pool.name, ())]
+
+    def _over_budget(self, victims: frozenset[str]) -> Refusal | None:
+        charged = [self.book.requests[each] for each in victims if each not in self._reclaimed]
+        for name in {victim.request.pool for victim in charged}:
+            pool = self.book.pools[name]
+            of_pool = [victim for victim in charged if victim.request.pool == name]
+            held = self.budgets.allows(pool, of_pool, self.waiting.request_id, self._running(pool), self.now)
+            if held is not None:
+                return held
+        return None
+
+    def _place(self, gone: frozenset[str]) -> Offer | None:
+        """Return where the request lies once these victims are gone: in a group as it is, or in a new one."""
+        victims = [self.book.requests[each] for each in gone]
+        mine = [victim for victim in victims if victim.request.pool == self.pool.name]
+        freed = total(self.book.groups[victim.group_id].size for victim in mine) if mine else NOTHING
+        shape = shape_of(self.waiting)
+        standing = [*self._usable_groups(), *(self.book.groups[victim.group_id] for victim in mine)]
+        fitting = [
+            group
+            for group in standing
+            if (group.reserved is None or by_right(self.waiting, self.pool))
+            and covers(group.shape, group.nodes, shape, self.book.nodes)
+            and self.book.within_quota(self.pool, group.size, freed)
+        ]
+        if fitting:
+            best = min(fitting, key=lambda group: (1 / max(1e-9, shape.size.share_of(group.size)), group.group_id))
+            return Offer(PREEMPT, group_id=best.group_id)
+        if not self.book.within_quota(self.pool, shape.size, freed):
+            return None
+        idle = [group for group in self.book.free_groups() if group.reserved is None]
+        theirs = [self.book.groups[victim.group_id] for victim in victims]
+        found = make_room(self.book, self.pool, shape, [*idle, *(group for group in theirs if group.reserved is None)])
+        return None if found is None else Offer(PREEMPT, nodes=found[0], evict=found[1])
+
+    def _shading(self, offer: Offer) -> Shadow | None:
+        """Return the shadow that a place would delay: what victims leave is not spared from those ahead in line."""
+        group = self.book.groups.get(offer.group_id)
+        shape = shape_of(self.waiting) if group is None else group.shape
+        nodes = offer.nodes if group is None else group.nodes
+        taken = {} if group is not None and group.reserved is not None else amounts_by_node(shape, nodes)
+        for shadow in self.shadows:
+            if not shadow.allows(self.waiting, taken, shape.size, self.now):
+                return shadow
+        return None
+
+    def _usable_groups(self) -> list[Group]:
+        return [group for group in self.book.groups_of(self.pool.name) if group.state is GroupState.FREE]
+
+    def _sooner(self, until: float | None) -> None:
+        if until is not None and (self.until is None or until < self.until):
+            self.until = until
+
+    def _rejected(self, says: str) -> Rejected:
+        """Name the refusals by rule with one example each, so that people see what to change."""
+        by_rule: dict[str, list[str]] = {}
+        for held in self._refusals.values():
+            by_rule.setdefault(held.rule, []).append(held.says)
+        reasons = "; ".join(f"{len(all_)} x {rule} ({all_[0]})" for rule, all_ in sorted(by_rule.items()))
+        return Rejected(PREEMPT, f"{says}: {reasons}" if reasons else says, self.until)
