@@ -185,6 +185,14 @@ class PlacementLedger:
         self.holders[holder] = now + self.settings.driver_lease_s
         self.life.wake_at(self.holders[holder])
 
+    def hand_over(self, request_id: str, holder: str, now: float) -> None:
+        """Make a request another driver's, whose life keeps it alive from now on."""
+        request = self.book.requests.get(request_id)
+        if request is not None and request.holder != holder:
+            request.holder = holder
+            self.life.touch(request)
+        self.renew(holder, now)
+
     def forget(self, request_id: str) -> None:
         """Drop an ended request from memory."""
         request = self.book.requests.get(request_id)
