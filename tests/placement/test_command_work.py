@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from headgate.placement import command_work
-from headgate.placement.command_work import CommandWork
+from headgate.placement.cluster import command_work
+from headgate.placement.cluster.command_work import CommandWork
+from headgate.placement.cluster.working import PlacementContext
 from headgate.placement.errors import InvalidPlacementError
 
 
@@ -69,3 +71,16 @@ def test_a_command_that_is_told_to_end_before_it_began_does_not_begin() -> None:
 def test_bytes_that_are_no_text_do_not_end_the_reading() -> None:
     ended = _python(r"import sys; sys.stdout.buffer.write(b'\xff\xfe\nlast\n')").run()
     assert ended.tail[-1] == "last"
+
+
+def test_a_command_runs_in_its_folder_and_knows_which_member_of_which_request_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_work, "placement_context", lambda: PlacementContext("train", 1, 2, 3, False))
+    program = "import os; print(os.getcwd(), *(os.environ[f'HEADGATE_{n}'] for n in 'REQUEST ATTEMPT RANK'.split()))"
+    ended = CommandWork([sys.executable, "-c", program], {}, str(tmp_path)).run()
+    assert ended.tail == (f"{tmp_path.resolve()} train 3 1",)
+
+
+def test_a_folder_that_the_node_does_not_have_is_no_reason_to_fail(tmp_path: Path) -> None:
+    assert CommandWork([sys.executable, "-c", ""], {}, str(tmp_path / "nowhere")).run().status == 0

@@ -9,8 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from headgate.placement.cluster.working import placement_context
 from headgate.placement.errors import InvalidPlacementError
 
 KEPT_LINES: Final = 10_000
@@ -45,14 +47,17 @@ class Output:
 class CommandWork:
     """Runs one command. Owned by its host; `lines` and `cancel` may be called from other threads while `run` runs.
 
-    A command that is stopped for other work begins anew when its turn comes: it keeps what it wrote to files.
+    A command that is stopped for other work begins anew when its turn comes: it keeps what it wrote to files. It runs in
+    `folder` where its node has that, and knows by HEADGATE_REQUEST, HEADGATE_ATTEMPT, HEADGATE_RANK and
+    HEADGATE_WORLD_SIZE what it is.
     """
 
-    def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], folder: str = "") -> None:
         if not command:
             raise InvalidPlacementError("There is no command to run", next_step="Name it after `--`.")
         self._command = tuple(command)
         self._variables = dict(variables)
+        self._folder = folder
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._told = 0
         self._lock = threading.Lock()  # of the lines and of the process, which other threads look at
@@ -97,7 +102,8 @@ class CommandWork:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=os.environ | self._variables,
+                cwd=self._folder if Path(self._folder).is_dir() else None,
+                env=os.environ | _about_itself() | self._variables,
                 text=True,
                 errors="replace",
             )
@@ -107,6 +113,19 @@ class CommandWork:
         with self._lock:
             self._lines.append(line)
             self._told += 1
+
+
+def _about_itself() -> dict[str, str]:
+    try:
+        here = placement_context()
+    except InvalidPlacementError:
+        return {}
+    return {
+        "HEADGATE_REQUEST": here.request_id,
+        "HEADGATE_ATTEMPT": str(here.attempt),
+        "HEADGATE_RANK": str(here.rank),
+        "HEADGATE_WORLD_SIZE": str(here.world_size),
+    }
 
 
 def _as_in_a_shell(returncode: int) -> int:
