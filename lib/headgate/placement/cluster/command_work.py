@@ -47,8 +47,8 @@ class Output:
 class CommandWork:
     """Runs one command. Owned by its host; `lines` and `cancel` may be called from other threads while `run` runs.
 
-    A command that is stopped for other work begins anew when its turn comes: it keeps what it wrote to files. It runs in
-    `folder` where its node has that, and knows by HEADGATE_REQUEST, HEADGATE_ATTEMPT, HEADGATE_RANK and
+    A command that is stopped for other work begins anew when its turn comes: it keeps what it wrote to files. It runs
+    in `folder` where its node has that, and knows by HEADGATE_REQUEST, HEADGATE_ATTEMPT, HEADGATE_RANK and
     HEADGATE_WORLD_SIZE what it is.
     """
 
@@ -102,7 +102,7 @@ class CommandWork:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                cwd=self._folder if Path(self._folder).is_dir() else None,
+                cwd=self._folder if self._folder and Path(self._folder).is_dir() else None,
                 env=os.environ | _about_itself() | self._variables,
                 text=True,
                 errors="replace",
