@@ -1,0 +1,1 @@
+"""Placement on Ray: the only part of placement that imports it."""

@@ -1,0 +1,135 @@
+"""Which cluster is used: the one that is named, else the one of this machine, else one that is started here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import ray
+from ray._private.services import find_bootstrap_address
+
+from headgate.placement.cluster.tuning import LocalCluster
+from headgate.placement.errors import ClusterMismatchError, ClusterUnreachableError
+
+NAMESPACE: Final = "headgate"
+"""Namespace of all named actors of placement."""
+
+_PROBE_S: Final = 3.0
+
+
+class Found(StrEnum):
+    """Where a cluster came from."""
+
+    ATTACHED = "attached"  # this process was connected already
+    NAMED = "named"  # by the caller or RAY_ADDRESS
+    RUNNING = "running"  # on this machine
+    STARTED = "started"  # here and now; it ends with this process
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A cluster that this process is connected to.
+
+    Attributes:
+        address: host and port of its head.
+        found: how it was found.
+    """
+
+    address: str
+    found: Found
+
+    @property
+    def says(self) -> str:
+        """A sentence for people."""
+        how = {
+            Found.ATTACHED: "the Ray cluster that this process was connected to already",
+            Found.NAMED: "the Ray cluster that was named",
+            Found.RUNNING: "the Ray cluster that runs on this machine",
+            Found.STARTED: "a local Ray cluster, started for this process",
+        }[self.found]
+        return f"Using {how} ({self.address})"
+
+
+def connect_ray(
+    address: str | None = None, *, local: LocalCluster | None = None, log_to_driver: bool = True
+) -> Connection:
+    """Connect this process to a Ray cluster: `address`, RAY_ADDRESS, one that runs here, or a new local one.
+
+    Args:
+        address: `host:port`, "auto" for a running one and no other, "local" for a new one, None for the first found.
+        local: how a new one looks.
+        log_to_driver: whether what work prints is shown here.
+
+    Raises:
+        ClusterUnreachableError: nothing answers there, within seconds.
+        ClusterMismatchError: it runs another version of Ray or Python.
+    """
+    if ray.is_initialized():
+        return Connection(ray.get_runtime_context().gcs_address, Found.ATTACHED)
+    named = address or os.environ.get("RAY_ADDRESS", "")
+    if named == "local":
+        return _started(local or LocalCluster(), log_to_driver=log_to_driver)
+    if named and named != "auto":
+        _probe(named)
+        return _joined(named, Found.NAMED, log_to_driver=log_to_driver)
+    running = find_bootstrap_address(None)
+    if running and _answers(running):
+        return _joined(running, Found.RUNNING, log_to_driver=log_to_driver)
+    if named == "auto":
+        raise ClusterUnreachableError("No Ray cluster runs on this machine")
+    return _started(local or LocalCluster(), log_to_driver=log_to_driver)
+
+
+def _probe(address: str) -> None:
+    """Refuse what cannot be reached, before Ray tries for a minute.
+
+    Ray's own client protocol is refused too: it cannot see what nodes have free.
+    """
+    if "://" in address:
+        raise ClusterUnreachableError(
+            f"A cluster is named by host:port (got {address})",
+            next_step="Give the head's address, e.g. 10.0.0.5:6379, on a machine that is part of its network.",
+        )
+    if not _answers(address):
+        raise ClusterUnreachableError(f"Nothing answers at {address} within {_PROBE_S:g} s")
+
+
+def _answers(address: str) -> bool:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ClusterUnreachableError(f"A cluster is named by host:port (got {address})")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S):
+            return True
+    except (OSError, OverflowError):
+        return False
+
+
+def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
+    _init({"address": address}, log_to_driver=log_to_driver)
+    return Connection(address, found)
+
+
+def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _init(local.as_init(), log_to_driver=log_to_driver)
+    return Connection(ray.get_runtime_context().gcs_address, Found.STARTED)
+
+
+def _init(options: dict[str, Any], *, log_to_driver: bool) -> None:
+    try:
+        ray.init(**options, namespace=NAMESPACE, log_to_driver=log_to_driver, logging_level=logging.WARNING)
+    except RuntimeError as error:
+        if "ersion mismatch" in str(error):
+            raise ClusterMismatchError(_first_lines(error)) from error
+        raise ClusterUnreachableError(f"Ray does not start or connect: {_first_lines(error)}") from error
+    except (ConnectionError, TimeoutError, ValueError, OSError) as error:
+        raise ClusterUnreachableError(f"Ray does not start or connect: {_first_lines(error)}") from error
+
+
+def _first_lines(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,124 @@
+"""The host: a process that stays in its bundle and runs one piece of work after another, without a process start."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ray
+
+from headgate.placement.cluster.leftovers import Leftovers, end_children
+from headgate.placement.cluster.working import Ended, Halted, Occupant, Order
+from headgate.placement.errors import PlacementLostError
+
+GRACE_S: Final = 0.25
+"""How long threads of work that has ended may take to end too; a new process takes a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How work left its host.
+
+    Attributes:
+        ended: how it ended.
+        remains: what it left behind; empty when the host can be used again.
+    """
+
+    ended: Ended
+    remains: str
+
+
+class Host:
+    """An async Ray actor, one per bundle. Its control methods always answer: user code runs in other threads.
+
+    It runs one order at a time; calls with another epoch are refused.
+    """
+
+    def __init__(self) -> None:
+        self._occupant: Occupant | None = None
+        self._before = Leftovers()
+        self._left: Left | None = None
+        self._leaving = asyncio.Lock()  # of the one look at what was left behind
+        # A thread in a Python loop gives way after 5 ms by default, and a stop takes several turns.
+        sys.setswitchinterval(0.001)
+        # Blocking `ray.get` is fine in work's own thread; Ray cannot tell it from one in the event loop.
+        os.environ["RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"] = "0"
+        # What is loaded by now stays: what is collected after each piece of work is only the work's own.
+        gc.freeze()
+
+    async def watch(self) -> None:
+        """Never return: the call fails when the process is dead, which is how that is known."""
+        await asyncio.Event().wait()
+
+    async def process_id(self) -> int:
+        """Return the id of the process; the answer says that the host is up."""
+        return os.getpid()
+
+    async def begin(self, order: Order) -> bool:
+        """Start an order; False when another one is still here."""
+        if self._occupant is not None and self._left is None:
+            return False
+        self._before, self._left = Leftovers(), None
+        self._occupant = Occupant(order)
+        self._occupant.start()
+        return True
+
+    async def occupant(self) -> tuple[str, str, int] | None:
+        """Return request, lease and epoch of the last order, also when it has ended."""
+        order = self._occupant.order if self._occupant is not None else None
+        return None if order is None else (order.request_id, order.lease_id, order.epoch)
+
+    async def outcome(self, epoch: int) -> Left:
+        """Wait until the work has ended by itself, and return how; may be asked again until the next begins."""
+        occupant = self._of(epoch)
+        ended = await occupant.ended()
+        return await self._leave(occupant, ended)
+
+    async def call(self, epoch: int, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a method of the work."""
+        return await self._of(epoch).call(method, args, kwargs)
+
+    async def stop(self, epoch: int, timeout_s: float) -> Halted:
+        """Ask the work to stop within a time; what it left behind is told by `outcome`.
+
+        What does not end is left to be killed; its child processes are killed here, as nobody else knows them.
+        """
+        halted = await self._of(epoch).stop(timeout_s)
+        if not halted.has_ended:
+            end_children()
+        return halted
+
+    def _of(self, epoch: int) -> Occupant:
+        occupant = self._occupant
+        if occupant is None or occupant.order.epoch != epoch:
+            raise PlacementLostError(f"No work of epoch {epoch} is in this host")
+        return occupant
+
+    async def _leave(self, occupant: Occupant, ended: Ended) -> Left:
+        async with self._leaving:
+            if self._left is None or self._occupant is not occupant:
+                self._left = Left(ended, await self._remains(occupant))
+            return self._left
+
+    async def _remains(self, occupant: Occupant) -> str:
+        until = asyncio.get_running_loop().time() + GRACE_S
+        while (remains := self._found(occupant)) and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # nobody tells when a thread or a process has ended
+        if remains:
+            end_children()
+        else:
+            occupant.forget()
+            self._before.cleared()
+        return remains
+
+    def _found(self, occupant: Occupant) -> str:
+        return "calls under way" if occupant.calls else self._before.found()
+
+
+HostActor: Final = ray.remote(Host)
+"""The class as Ray makes actors of it."""

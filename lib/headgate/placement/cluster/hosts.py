@@ -1,0 +1,204 @@
+"""The hosts of the groups, seen from the ledger's process: warmed up, watched, killed, replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from typing import Any, Final
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from headgate.placement.amounts import CPU, GPU, MEMORY, Amounts
+from headgate.placement.cluster.connecting import NAMESPACE
+from headgate.placement.cluster.groups import PREFIX, Groups, RayGroup
+from headgate.placement.cluster.host import HostActor
+from headgate.placement.service.hands import GroupFailedError
+
+HOST_PREFIX: Final = f"{PREFIX}host-"
+
+UP_S: Final = 60.0
+"""How long a process may take to start: 1.1 s on two busy cores, more when a node loads images."""
+
+STARTING_S: Final = 10.0
+"""How long a host that is still starting is waited for before it is killed all the same."""
+
+DEAD_S: Final = 5.0
+"""How long a killed process may take to be seen dead; 2 to 13 ms measured, up to 50 ms under load."""
+
+_UNAVAILABLE_S: Final = 0.1
+
+
+class Watched:
+    """An actor whose death is known as soon as Ray knows it, by a call that is pending as long as it lives."""
+
+    def __init__(self, actor: Any, watch: Any) -> None:
+        self.actor = actor
+        self.died: asyncio.Task[str] = asyncio.ensure_future(_death(watch))
+
+    async def kill(self) -> bool:
+        """Kill it, and tell whether it was seen dead in time."""
+        with suppress(RayError, ValueError):
+            ray.kill(self.actor, no_restart=True)
+        await asyncio.wait([self.died], timeout=DEAD_S)
+        return self.died.done()
+
+
+class HostHandle(Watched):
+    """One host. Owned by `Hosts`."""
+
+    def __init__(self, actor: Any, group_id: str, bundle: int) -> None:
+        super().__init__(actor, actor.watch)
+        self.group_id = group_id
+        self.bundle = bundle
+        self.up: asyncio.Task[int] = asyncio.ensure_future(_up(actor))
+        # Nobody waits for a host that is killed while it starts.
+        self.up.add_done_callback(lambda up: up.cancelled() or up.exception())
+
+    async def kill(self) -> bool:
+        """Kill it once it is up: of an actor that is killed while it is made, Ray may keep the resources held."""
+        await asyncio.wait([self.up, self.died], timeout=STARTING_S, return_when=asyncio.FIRST_COMPLETED)
+        return await super().kill()
+
+
+class Hosts:
+    """Keeps one host per bundle. Owned by the hands, one per process."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._hosts: dict[tuple[str, int], HostHandle] = {}
+
+    def warm(self, group: RayGroup) -> list[HostHandle]:
+        """Return the host of each bundle; those that are missing are started and come up by themselves."""
+        return [self._warmed(group, bundle) for bundle in range(len(group.bundles))]
+
+    async def ready(self, group: RayGroup) -> list[HostHandle]:
+        """Return the host of each bundle, all up.
+
+        Raises:
+            GroupFailedError: one does not come up.
+        """
+        hosts = self._alive(group)
+        if len(hosts) < len(group.bundles):  # they went with their group, or one has just been killed
+            if not self._groups.stands(group.group_id):
+                self._groups.forget(group.group_id)
+                self.drop(group.group_id)
+                raise GroupFailedError(f"Group {group.group_id} is not in Ray any more, or has lost a node")
+            hosts = self.warm(group)
+        done, _ = await asyncio.wait([host.up for host in hosts], timeout=UP_S)
+        if len(done) < len(hosts):
+            raise GroupFailedError(f"A host of group {group.group_id} was not up after {UP_S:g} s")
+        for host in hosts:
+            error = host.up.exception()
+            if error is not None:
+                self._forget(host)
+                raise GroupFailedError(f"A host of group {group.group_id} did not start: {first_line(error)}")
+        return hosts
+
+    async def retire(self, host: HostHandle) -> bool:
+        """Kill a host and have another warmed up; tell whether it was seen dead."""
+        is_dead = await host.kill()
+        self._forget(host)
+        group = self._groups.get(host.group_id)
+        if is_dead and group is not None and self._groups.stands(host.group_id):
+            self._warmed(group, host.bundle)
+        return is_dead
+
+    async def emptied(self, group_id: str) -> None:
+        """Kill the hosts of a group, so that its bundles are free for others.
+
+        Raises:
+            GroupFailedError: the group is gone, or a host was not seen dead.
+        """
+        if not self._groups.stands(group_id):
+            self._groups.forget(group_id)
+            self.drop(group_id)
+            raise GroupFailedError(f"Group {group_id} is not in Ray any more, or has lost a node")
+        hosts = [host for (of, _), host in self._hosts.items() if of == group_id]
+        deaths = await asyncio.gather(*(host.kill() for host in hosts))
+        self.drop(group_id)
+        if not all(deaths):
+            raise GroupFailedError(f"A host of group {group_id} was not seen dead in {DEAD_S:g} s")
+
+    def drop(self, group_id: str) -> None:
+        """Forget the hosts of a group that is gone; Ray has killed them with it."""
+        for host in [host for (of, _), host in self._hosts.items() if of == group_id]:
+            self._forget(host)
+
+    def found(self) -> list[HostHandle]:
+        """Return the hosts that live in the cluster, also those of an earlier ledger, and take them over."""
+        for row in ray.util.list_named_actors(all_namespaces=True):
+            name = row["name"]
+            if row["namespace"] != NAMESPACE or not name.startswith(HOST_PREFIX):
+                continue
+            group_id, bundle, _ = name.removeprefix(HOST_PREFIX).rsplit("-", 2)
+            if (group_id, int(bundle)) not in self._hosts:
+                with suppress(ValueError):  # it has died since
+                    self._take(HostHandle(ray.get_actor(name, namespace=NAMESPACE), group_id, int(bundle)))
+        return list(self._hosts.values())
+
+    def _alive(self, group: RayGroup) -> list[HostHandle]:
+        hosts = [self._hosts.get((group.group_id, bundle)) for bundle in range(len(group.bundles))]
+        return [host for host in hosts if host is not None and not host.died.done()]
+
+    def _warmed(self, group: RayGroup, bundle: int) -> HostHandle:
+        host = self._hosts.get((group.group_id, bundle))
+        if host is not None and not host.died.done():
+            return host
+        name = f"{HOST_PREFIX}{group.group_id}-{bundle}-{secrets.token_hex(4)}"
+        actor = HostActor.options(
+            name=name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            max_restarts=0,
+            max_concurrency=1000,
+            **as_options(group.bundles[bundle]),
+            scheduling_strategy=in_bundle(group, bundle),
+        ).remote()
+        return self._take(HostHandle(actor, group.group_id, bundle))
+
+    def _take(self, host: HostHandle) -> HostHandle:
+        self._hosts[host.group_id, host.bundle] = host
+        return host
+
+    def _forget(self, host: HostHandle) -> None:
+        if self._hosts.get((host.group_id, host.bundle)) is host:
+            del self._hosts[host.group_id, host.bundle]
+
+
+def as_options(amounts: Amounts) -> dict[str, Any]:
+    """Return what an actor takes, as its options are written."""
+    resources = amounts.as_ray()
+    return {
+        "num_cpus": resources.pop(CPU, 0),
+        "num_gpus": resources.pop(GPU, 0),
+        "memory": resources.pop(MEMORY, None),
+        "resources": resources,
+    }
+
+
+def in_bundle(group: RayGroup, bundle: int) -> PlacementGroupSchedulingStrategy:
+    """Return the strategy that places an actor into one bundle of a group."""
+    return PlacementGroupSchedulingStrategy(group.handle, placement_group_bundle_index=bundle)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of Ray says, on one line and of bounded length."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+async def _death(watch: Any) -> str:
+    while True:
+        try:
+            await watch.remote()
+        except ActorUnavailableError:  # the network, not the process
+            await asyncio.sleep(_UNAVAILABLE_S)
+        except RayError as error:
+            return first_line(error)
+
+
+async def _up(actor: Any) -> int:
+    process_id: int = await actor.process_id.remote()
+    return process_id

@@ -1,0 +1,168 @@
+"""The hands of the ledger on Ray: groups, hosts, and the work in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import ray
+from ray.exceptions import RayError
+
+from headgate.placement.amounts import NOTHING, Amounts, of_units
+from headgate.placement.cluster.connecting import NAMESPACE
+from headgate.placement.cluster.groups import PREFIX, Groups, RayGroup
+from headgate.placement.cluster.hosted import HostedWork
+from headgate.placement.cluster.hosts import Hosts
+from headgate.placement.cluster.inventory import Inventory
+from headgate.placement.cluster.leased import LeasedWork
+from headgate.placement.cluster.own_process import OwnWork
+from headgate.placement.commands import CreateGroup
+from headgate.placement.errors import PlacementLostError
+from headgate.placement.node import NodeView
+from headgate.placement.service.hands import GroupFailedError, Running, Stopped, WorkOrder
+
+_Work = HostedWork | OwnWork | LeasedWork
+
+
+class RayHands:
+    """Acts in the Ray cluster that this process is connected to. Owned by the service; one per cluster.
+
+    Made inside a running event loop, whose calls of Ray take a millisecond at most: what may take longer is awaited.
+    """
+
+    def __init__(self) -> None:
+        self._inventory = Inventory()
+        self._groups = Groups()
+        self._hosts = Hosts(self._groups)
+        self._work: dict[tuple[str, int], _Work] = {}
+
+    async def nodes(self, ours: Mapping[str, Amounts]) -> list[NodeView]:
+        """Return the living nodes, with what others than our groups have taken.
+
+        Of `ours` and what Ray has been seen to hold for us the larger counts: groups that the ledger has promised
+        are not in Ray yet, and groups that are being removed are not in the ledger any more.
+        """
+        held = self._groups.taken()
+        both = {node: _most(ours.get(node, NOTHING), held.get(node, NOTHING)) for node in {*ours, *held}}
+        return self._inventory.nodes(both)
+
+    async def create_group(self, command: CreateGroup) -> tuple[str, ...]:
+        """Make a group where the ledger wants it, have its hosts come up, and return its nodes.
+
+        Raises:
+            GroupFailedError: the room is not free, or Ray does not make it; nothing of it is left.
+        """
+        group = await self._groups.create(command.group_id, command.shape, command.nodes)
+        self._hosts.warm(group)
+        return group.nodes
+
+    async def remove_group(self, group_id: str) -> None:
+        """Remove a group with all that runs in it; return when Ray says that it is gone."""
+        await self._groups.remove(group_id)
+        self._hosts.drop(group_id)
+
+    async def start(self, group_id: str, nodes: Sequence[str], work: WorkOrder) -> Running:
+        """Start work; it counts as started when its code begins to run, and how it fails is its outcome.
+
+        Raises:
+            GroupFailedError: the group is gone, or its hosts do not come up.
+        """
+        del nodes  # the group knows
+        group = self._groups.get(group_id)
+        if group is None:
+            raise GroupFailedError(f"Group {group_id} is not in Ray")
+        started = self._of_kind(group, work)
+        await started.start()
+        return self._kept(group_id, work, started)
+
+    async def stop(self, running: Running, timeout_s: float) -> Stopped:
+        """Ask work to stop and to save its state, kill it after the time, and return when it is seen dead."""
+        work = self._work.get((running.request_id, running.epoch))
+        if work is None:
+            return Stopped(None, dead=True)
+        stopped = await work.stop(timeout_s)
+        if stopped.dead:
+            self._work.pop((running.request_id, running.epoch), None)
+        return stopped
+
+    def reach(self, running: Running) -> tuple[Any, ...]:
+        """Return what a driver reaches work by, one per member; nothing when it does not run any more."""
+        work = self._work.get((running.request_id, running.epoch))
+        return () if work is None else work.reach()
+
+    async def call(
+        self, running: Running, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, rank: int = 0
+    ) -> Any:
+        """Call a method of running work; for a gang, of one member.
+
+        Raises:
+            PlacementLostError: it does not run any more.
+        """
+        work = self._work.get((running.request_id, running.epoch))
+        if work is None:
+            raise PlacementLostError(f"Work {running.request_id} does not run any more")
+        return await work.call(rank, method, args, kwargs)
+
+    async def existing_groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Return all groups of ours in Ray, those of an earlier ledger too, with their nodes."""
+        return {group_id: group.nodes for group_id, group in self._groups.found().items()}
+
+    async def existing_work(self) -> Mapping[str, tuple[str, int]]:
+        """Return group id -> request id and epoch of the last work that its hosts have taken."""
+        found: dict[str, tuple[str, int]] = {}
+        for host in self._hosts.found():
+            with suppress(RayError):  # it has died since
+                occupant = await host.actor.occupant.remote()
+                if occupant is not None:
+                    found[host.group_id] = (occupant[0], occupant[2])
+        return found
+
+    async def adopt(self, group_id: str, work: WorkOrder) -> Running | None:
+        """Take up work again that was started before this process; None when it does not run any more."""
+        self._groups.found()
+        group = self._groups.get(group_id)
+        if group is None or not self._groups.stands(group_id):
+            return None
+        adopted = self._of_kind(group, work)
+        if not await self._resumed(adopted, group, work):
+            return None
+        return self._kept(group_id, work, adopted)
+
+    async def _resumed(self, adopted: _Work, group: RayGroup, work: WorkOrder) -> bool:
+        match adopted:
+            case LeasedWork():
+                adopted.resume()
+            case OwnWork():
+                options = cloudpickle.loads(work.payload)[4] or {}
+                name = options.get("name") or f"{PREFIX}own-{work.request_id}"
+                try:
+                    adopted.resume(ray.get_actor(name, namespace=options.get("namespace", NAMESPACE)))
+                except ValueError:
+                    return False
+            case HostedWork():
+                hosts = {host.bundle: host for host in self._hosts.found() if host.group_id == group.group_id}
+                if len(hosts) < len(group.bundles):
+                    return False
+                for host in hosts.values():
+                    occupant = await host.actor.occupant.remote()
+                    if occupant != (work.request_id, work.lease_id, work.epoch):
+                        return False
+                adopted.resume([hosts[rank] for rank in range(len(group.bundles))])
+        return True
+
+    def _of_kind(self, group: RayGroup, work: WorkOrder) -> _Work:
+        if work.kind == "lease":
+            return LeasedWork(self._hosts, self._groups, group, work)
+        return (OwnWork if work.kind == "own_process" else HostedWork)(self._hosts, group, work)
+
+    def _kept(self, group_id: str, work: WorkOrder, started: _Work) -> Running:
+        key = (work.request_id, work.epoch)
+        self._work[key] = started
+        started.outcome.add_done_callback(lambda _: self._work.pop(key, None))
+        return Running(work.request_id, work.epoch, group_id, started.outcome)
+
+
+def _most(one: Amounts, other: Amounts) -> Amounts:
+    return of_units({name: max(one.get(name), other.get(name)) for name in {*one.names(), *other.names()}})

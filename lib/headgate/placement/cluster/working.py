@@ -1,0 +1,337 @@
+"""One piece of work inside a host: made, run in a thread of its own, called, and stopped if it lets itself be."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from headgate.placement.amounts import MEBIBYTE
+from headgate.placement.errors import InvalidPlacementError, PlacementLostError, WorkFailedError
+
+LARGEST_BYTES: Final = 16 * MEBIBYTE
+"""Of a result and of a saved state: both are journalled. What is larger belongs into a file or a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a host is to run.
+
+    Attributes:
+        request_id: whose work it is; what `cancel` is called with.
+        lease_id: of this start.
+        epoch: of this start.
+        rank: which member of the gang.
+        world_size: how many members.
+        attempt: 1 for the first start.
+        payload: cloudpickled (class, args, kwargs, method, options).
+        state: pickled state of an earlier start, None for a fresh one.
+    """
+
+    request_id: str
+    lease_id: str
+    epoch: int
+    rank: int
+    world_size: int
+    payload: bytes
+    state: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How work ended by itself. `payload` is the pickled result or exception; empty when it cannot be pickled."""
+
+    kind: Literal["returned", "raised", "stopped"]
+    payload: bytes = b""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """How work answered the wish to stop.
+
+    Attributes:
+        state: pickled state that it saved, None when it saved none.
+        has_ended: whether none of its code runs any more.
+        why: what kept it from ending or saving.
+    """
+
+    state: bytes | None = None
+    has_ended: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementContext:
+    """What work can ask about its own start: see `placement_context`."""
+
+    request_id: str
+    rank: int
+    world_size: int
+    attempt: int
+    has_state: bool
+
+
+_here: PlacementContext | None = None
+
+
+def placement_context() -> PlacementContext:
+    """Return which member of which request this process works for.
+
+    Raises:
+        InvalidPlacementError: called outside work that was placed.
+    """
+    if _here is None:
+        raise InvalidPlacementError("placement_context() is for code that runs as placed work")
+    return _here
+
+
+def enter(order: Order) -> None:
+    """Let `placement_context` answer for this order."""
+    global _here  # noqa: PLW0603 - one process works for one request at a time
+    _here = PlacementContext(order.request_id, order.rank, order.world_size, order.epoch, order.state is not None)
+
+
+def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
+    """Run a call in a thread of its own and return its future: user code may block it for ever."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(put: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            put(value)
+
+    def run() -> None:
+        try:
+            value = call()
+        except BaseException as error:  # noqa: BLE001 - told to whoever awaits the future
+            loop.call_soon_threadsafe(settle, future.set_exception, _raisable(error))
+        else:
+            loop.call_soon_threadsafe(settle, future.set_result, value)
+
+    threading.Thread(target=run, name=f"headgate-{name}", daemon=True).start()
+    return future
+
+
+class Occupant:
+    """The work of one order. Owned by its host; made in the host's event loop, its code runs in threads.
+
+    A class with `async` methods gets an event loop of its own, on which all of them run.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.calls = 0  # of the user's methods that are under way besides the work itself
+        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._object: Any = None
+        self._ready = threading.Event()
+        self._leave = threading.Event()
+        self._stopping = False
+        self._saving_over = asyncio.Event()
+        self._saving_over.set()
+        self._serves = False  # it has no method to run, and stays to be called until it is stopped
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def start(self) -> None:
+        """Begin in a thread, and return at once: making the object may take minutes, and belongs to the work."""
+        enter(self.order)
+        in_thread(self._live, f"work-{self.order.epoch}").add_done_callback(self._settle)
+
+    async def ended(self) -> Ended:
+        """Wait until it has ended by itself, and return how."""
+        ended = await asyncio.shield(self._ended)
+        await self._saving_over.wait()  # else the object would be let go before a stop has its state
+        return ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its code runs any more, in so far as this process can know."""
+        return self._ended.done() and self.calls == 0
+
+    async def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a method of the object, once it is made, in a thread of its own."""
+        self.calls += 1
+        try:
+            return await in_thread(lambda: self._called(method, args, kwargs), "call")
+        finally:
+            self.calls -= 1
+
+    async def stop(self, timeout_s: float) -> Halted:
+        """Ask it to stop: `cancel(request_id)`, then `checkpoint()` when that has saved nothing."""
+        until = time.monotonic() + timeout_s
+        if self.has_ended:
+            return Halted(has_ended=True)
+        self._stopping = True
+        self._saving_over.clear()
+        try:
+            if not self._ready.is_set():  # it is still being made
+                await asyncio.wait_for(in_thread(self._ready.wait, "made"), timeout_s)
+            can_cancel = hasattr(self._object, "cancel")
+            rest = max(0.0, until - time.monotonic())
+            state = await asyncio.wait_for(in_thread(self._cancelled, "cancel"), rest) if can_cancel else None
+            self._leave.set()
+            self._interrupt()
+            if can_cancel or self._loop is not None or self._serves:
+                await self._left(until)
+            if state is None and hasattr(self._object, "checkpoint"):
+                rest = max(0.0, until - time.monotonic())
+                state = await asyncio.wait_for(in_thread(self._saved, "save"), rest)
+            packed = None if state is None else packed_state(state)
+        except TimeoutError:
+            return Halted(None, self.has_ended, f"It was still saving after {timeout_s:g} s")
+        except BaseException as error:  # noqa: BLE001 - the work's own: told, and the work is killed
+            return Halted(None, self.has_ended, f"It could not stop: {type(error).__name__}: {error}")
+        finally:
+            self._saving_over.set()
+        return Halted(packed, self.has_ended, "" if self.has_ended else "It went on after it was asked to stop")
+
+    def forget(self) -> None:
+        """Let go of the object, which may hold much memory."""
+        self._object = None
+
+    async def _left(self, until: float) -> None:
+        """Wait until its code is gone, at most until the deadline."""
+        await asyncio.wait([self._ended], timeout=max(0.0, until - time.monotonic()))
+        while self.calls and time.monotonic() < until:  # noqa: ASYNC110 - rare, and soon over
+            await asyncio.sleep(0.001)
+
+    def _settle(self, lived: asyncio.Future[Any]) -> None:
+        error = lived.exception()
+        ended = Ended("raised", why=repr(error)) if error is not None else lived.result()
+        if self._stopping:
+            ended = Ended("stopped", why="It was asked to stop")
+        self._ended.set_result(ended)
+
+    def _live(self) -> Ended:
+        try:
+            work, args, kwargs, method, _ = cloudpickle.loads(self.order.payload)
+            self._serves = not method
+            if _has_async(work):
+                result = self._live_async(work, args, kwargs, method)
+            else:
+                self._make(work, args, kwargs)
+                self._ready.set()
+                result = getattr(self._object, method)() if method else self._leave.wait() and None
+            return Ended("returned", packed_result(result))
+        except BaseException as error:  # noqa: BLE001 - the work's own, also SystemExit: told with its traceback
+            return raised(error)
+        finally:
+            self._ready.set()
+
+    def _live_async(self, work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any], method: str) -> Any:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+
+            async def main() -> Any:
+                self._make(work, args, kwargs)
+                self._task = asyncio.ensure_future(
+                    _awaited(getattr(self._object, method)()) if method else asyncio.to_thread(self._leave.wait)
+                )
+                self._ready.set()  # not before: a stop that comes now finds a task to cancel
+                result = await self._task
+                return result if method else None
+
+            return runner.run(main())
+
+    def _make(self, work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        made = work(*args, **kwargs)
+        if self.order.state is not None and hasattr(made, "restore"):
+            made.restore(pickle.loads(self.order.state))  # noqa: S301 - saved by the same work, kept by the ledger
+        self._object = made
+
+    def _called(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._ready.wait()
+        if self._object is None or self._stopping:
+            raise PlacementLostError(f"Work {self.order.request_id} is not there any more to answer {method}()")
+        return self._here(getattr(self._object, method)(*args, **kwargs))
+
+    def _here(self, value: Any) -> Any:
+        """Return a value, or what it gives when it is awaited on the work's own loop."""
+        if not inspect.isawaitable(value):
+            return value
+        if self._loop is None or self._loop.is_closed():
+            return asyncio.run(_awaited(value))
+        return asyncio.run_coroutine_threadsafe(_awaited(value), self._loop).result()
+
+    def _cancelled(self) -> Any:
+        cancel = self._object.cancel
+        takes_id = bool(inspect.signature(cancel).parameters)
+        return self._here(cancel(self.order.request_id) if takes_id else cancel())
+
+    def _saved(self) -> Any:
+        return self._here(self._object.checkpoint())
+
+    def _interrupt(self) -> None:
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with suppress(RuntimeError):  # it has closed since
+                loop.call_soon_threadsafe(task.cancel)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _has_async(work: type) -> bool:
+    return any(inspect.iscoroutinefunction(inspect.getattr_static(work, name, None)) for name in dir(work))
+
+
+def packed_result(result: Any) -> bytes:
+    """Return a result pickled.
+
+    Raises:
+        WorkFailedError: it cannot be, or is too large to be kept.
+    """
+    return _packed(result, "result")
+
+
+def packed_state(state: Any) -> bytes:
+    """Return a saved state pickled.
+
+    Raises:
+        WorkFailedError: it cannot be, or is too large to be kept.
+    """
+    return _packed(state, "saved state")
+
+
+def _packed(value: Any, what: str) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        raise WorkFailedError(
+            f"The {what} ({type(value).__name__}) cannot be pickled: {error}",
+            next_step="Return plain data, or write it to a file and return the file's name.",
+        ) from error
+    if len(data) > LARGEST_BYTES:
+        raise WorkFailedError(
+            f"The {what} takes {len(data) / MEBIBYTE:.1f} MiB, and at most {LARGEST_BYTES // MEBIBYTE} MiB are kept",
+            next_step="Write it to a file or a store and return the name.",
+        )
+    return data
+
+
+def raised(error: BaseException) -> Ended:
+    """Return how work ended that raised: its traceback, and the exception itself when it can be pickled."""
+    try:
+        payload: bytes = cloudpickle.dumps(error)
+        pickle.loads(payload)  # noqa: S301 - some exceptions can be written and not read
+    except Exception:  # noqa: BLE001 - the traceback, which is always told, says the same
+        payload = b""
+    return Ended(
+        "raised", payload if len(payload) <= LARGEST_BYTES else b"", "".join(traceback.format_exception(error))
+    )
+
+
+def _raisable(error: BaseException) -> BaseException:
+    """Return an error that a future can hold; StopIteration cannot be raised into one."""
+    return error if isinstance(error, Exception) and not isinstance(error, StopIteration) else RuntimeError(repr(error))
