@@ -1,0 +1,223 @@
+"""Carrying out: each command of the ledger becomes a task with the hands, and its end becomes a report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from headgate.core import Clock
+from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
+from headgate.placement.occupancy import Occupancy
+from headgate.placement.service.hands import GroupFailedError, Hands, Outcome, Running, Stopped, WorkOrder
+from headgate.placement.service.journal import Journal, Writes
+from headgate.placement.service.steps import Steps
+from headgate.placement.service.values import Ended
+
+AGAIN_S: Final = 1.0
+"""Pause before the cluster is asked again for what it has not done."""
+
+_SHORT_CHARS: Final = 300
+_log = logging.getLogger("headgate.placement")
+
+
+class Carrier:
+    """Runs commands with the hands. Owned by the service.
+
+    Attributes:
+        running: request id -> work that was started and not yet seen gone.
+    """
+
+    def __init__(self, hands: Hands, clock: Clock, look_soon: Callable[[], None]) -> None:
+        self.running: dict[str, Running] = {}
+        self._hands = hands
+        self._clock = clock
+        self._look_soon = look_soon
+        self._steps: Steps | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starts: dict[str, asyncio.Task[None]] = {}
+        self._watches: dict[str, asyncio.Task[None]] = {}
+
+    def report_to(self, steps: Steps) -> None:
+        """Set where reports go; called once, before the first command."""
+        self._steps = steps
+
+    @property
+    def steps(self) -> Steps:
+        """Where reports go."""
+        assert self._steps is not None, "report_to comes first"
+        return self._steps
+
+    def carry_out(self, command: Command) -> None:
+        """Set a command going."""
+        match command:
+            case CreateGroup():
+                self._go(self._create(command))
+            case RemoveGroup():
+                self._go(self._remove(command))
+            case StartWork():
+                self._starts[command.request_id] = self._go(self._start(command))
+            case StopWork():
+                self._go(self._stop(command, self._starts.get(command.request_id)))
+
+    def take_up(self, running: Running) -> None:
+        """Watch work that runs."""
+        self.running[running.request_id] = running
+        self._watches[running.request_id] = self._go(self._watch(running))
+
+    async def close(self) -> None:
+        """Let go of everything; work goes on in the cluster."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _go(self, carrying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(carrying)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("A command of the placement ledger failed", exc_info=error)
+
+    async def _create(self, command: CreateGroup) -> None:
+        group_id, epoch = command.group_id, command.epoch
+        try:
+            nodes = await self._hands.create_group(command)
+        except Exception as error:  # noqa: BLE001 - reported to the ledger, which tries again later
+            why = _told(error, f"group {group_id} was not made")
+            self._look_soon()
+            self.steps.do(lambda ledger, now: ledger.group_failed(group_id, epoch, why, now))
+        else:
+            self.steps.do(lambda ledger, now: ledger.group_created(group_id, epoch, nodes, now))
+
+    async def _remove(self, command: RemoveGroup) -> None:
+        while True:
+            try:
+                await self._hands.remove_group(command.group_id)
+                break
+            except Exception as error:  # noqa: BLE001 - its room counts as taken until it is gone
+                _told(error, f"group {command.group_id} was not removed; it is tried again")
+                await self._clock.sleep(AGAIN_S)
+        self.steps.do(lambda ledger, now: ledger.group_gone(command.group_id, command.epoch, now))
+
+    async def _start(self, command: StartWork) -> None:
+        request_id, epoch = command.request_id, command.epoch
+        try:
+            occupancy, group = self.steps.ledger.requests[request_id], self.steps.ledger.groups[command.group_id]
+            order = order_of(occupancy, self.steps.journal)
+            running = await self._hands.start(command.group_id, group.nodes, order)
+        except Exception as error:  # noqa: BLE001 - reported to the ledger: the work waits again
+            why = _told(error, f"work {request_id} was not started")
+            await self.check_group(command.group_id)
+            self._look_soon()
+            self.steps.do(lambda ledger, now: ledger.work_lost(request_id, epoch, now, why))
+        else:
+            self.take_up(running)
+            self.steps.do(lambda ledger, now: ledger.work_started(request_id, epoch, now))
+
+    async def _watch(self, running: Running) -> None:
+        # The future belongs to the hands: this task may be cancelled, and it must not be.
+        outcome = await asyncio.shield(asyncio.ensure_future(running.outcome))
+        if self.running.get(running.request_id) is running:
+            del self.running[running.request_id]
+        self._ended(running, outcome)
+
+    def _ended(self, running: Running, outcome: Outcome) -> None:
+        request_id, epoch = running.request_id, running.epoch
+        if outcome.kind == "died":
+            self._look_soon()
+            self.steps.do(lambda ledger, now: ledger.work_lost(request_id, epoch, now, outcome.why))
+            return
+        failed = None if outcome.kind == "returned" else _last_line(outcome.why)
+        ended = Ended(outcome.kind, outcome.payload, outcome.why)
+        current = self.steps.ledger.requests.get(request_id)
+        is_current = current is not None and current.epoch == epoch and not current.stage.has_ended
+        self.steps.do(
+            lambda ledger, now: ledger.work_ended(request_id, epoch, now, failed),
+            Writes(results={request_id: ended} if is_current else {}),
+        )
+
+    async def _stop(self, command: StopWork, start: asyncio.Task[None] | None) -> None:
+        request_id, epoch = command.request_id, command.epoch
+        if start is not None:
+            await asyncio.wait([start])
+        running = self.running.get(request_id)
+        if running is None or running.epoch != epoch:
+            self.steps.do(lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=False, dead=True))
+            return
+        stopped = await self._stopped(running, command.timeout_s)
+        self._stop_told(running, stopped)
+        while not stopped.dead:
+            await self._clock.sleep(AGAIN_S)
+            stopped = await self._stopped(running, 0.0)
+            if stopped.dead:
+                self._let_go(running)
+                self.steps.do(lambda ledger, now: ledger.work_dead(request_id, epoch, now))
+
+    def _stop_told(self, running: Running, stopped: Stopped) -> None:
+        request_id, epoch = running.request_id, running.epoch
+        if stopped.dead:
+            self._let_go(running)
+        saved = stopped.state is not None
+        self.steps.do(
+            lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=saved, dead=stopped.dead),
+            Writes(states={} if stopped.state is None else {request_id: stopped.state}),
+        )
+
+    async def _stopped(self, running: Running, timeout_s: float) -> Stopped:
+        try:
+            return await self._hands.stop(running, timeout_s)
+        except Exception as error:  # noqa: BLE001 - nobody knows whether it runs: its group stays closed
+            _told(error, f"work {running.request_id} was not stopped; it is tried again")
+            return Stopped(None, dead=False)
+
+    def _let_go(self, running: Running) -> None:
+        if self.running.get(running.request_id) is running:
+            del self.running[running.request_id]
+        watch = self._watches.pop(running.request_id, None)
+        if watch is not None:
+            watch.cancel()
+
+    async def check_group(self, group_id: str) -> None:
+        """Tell the ledger when a group has vanished from the cluster."""
+        try:
+            existing = await self._hands.existing_groups()
+        except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again with the nodes
+            _told(error, "the groups of the cluster could not be read")
+            return
+        if group_id not in existing:
+            why = "its placement group is not in the cluster any more"
+            self.steps.do(lambda ledger, now: ledger.group_lost(group_id, why, now))
+
+
+def order_of(occupancy: Occupancy, journal: Journal) -> WorkOrder:
+    """Return what the hands need to start a request's work, or to take it up again."""
+    kind, payload = journal.payload(occupancy.request_id)
+    return WorkOrder(
+        occupancy.request_id,
+        occupancy.lease_id,
+        occupancy.epoch,
+        kind,
+        payload,
+        journal.state(occupancy.request_id),
+        occupancy.request.bundles,
+    )
+
+
+def _told(error: Exception, what: str) -> str:
+    """Log what went wrong, and return it in one sentence."""
+    if isinstance(error, GroupFailedError):
+        _log.info("%s: %s", what, error.message)
+        return error.message
+    _log.warning("%s", what, exc_info=error)
+    return f"{what}: {type(error).__name__}: {error}"
+
+
+def _last_line(why: str) -> str:
+    lines = why.strip().splitlines() or ["it failed"]
+    return lines[-1][:_SHORT_CHARS]

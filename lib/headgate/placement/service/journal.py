@@ -1,0 +1,261 @@
+"""The journal: what the ledger knows, in a SQLite file, so that a killed ledger goes on where it was."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import orjson
+from pydantic import TypeAdapter
+
+from headgate.core.errors import JournalError
+from headgate.placement.group import Group
+from headgate.placement.occupancy import Occupancy
+from headgate.placement.pool import Pool
+from headgate.placement.service.hands import WorkKind
+from headgate.placement.service.values import Ended
+
+_VERSION: Final = 1
+_BUSY_S: Final = 5.0
+
+_POOLS: Final = TypeAdapter(Pool)
+_GROUPS: Final = TypeAdapter(Group)
+_REQUESTS: Final = TypeAdapter(Occupancy)
+R = TypeVar("R")
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS requests (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS payloads (name TEXT PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS states (name TEXT PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL, why TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What one step writes; a value of None drops what was there. One transaction: all of it, or nothing.
+
+    Attributes:
+        pools: name -> pool.
+        groups: group id -> group.
+        requests: request id -> request; None drops its payload, state and result, too.
+        payloads: request id -> how it runs and its payload.
+        states: request id -> state that its work has saved.
+        results: request id -> how it ended.
+        meta: name -> what is to be remembered of the service itself.
+        spent: requests that have ended: their payload and state are needed no more.
+    """
+
+    pools: Mapping[str, Pool | None] = field(default_factory=dict)
+    groups: Mapping[str, Group | None] = field(default_factory=dict)
+    requests: Mapping[str, Occupancy | None] = field(default_factory=dict)
+    payloads: Mapping[str, tuple[WorkKind, bytes]] = field(default_factory=dict)
+    states: Mapping[str, bytes] = field(default_factory=dict)
+    results: Mapping[str, Ended] = field(default_factory=dict)
+    meta: Mapping[str, object] = field(default_factory=dict)
+    spent: Iterable[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    """What a journal holds, with times on the clock of this process."""
+
+    pools: list[Pool]
+    groups: list[Group]
+    requests: list[Occupancy]
+
+
+class Journal:
+    """One SQLite file in WAL mode, owned by one service at a time through a lock file beside it.
+
+    A commit survives the death of the process, and, up to the last few, the loss of power (`synchronous=NORMAL`):
+    what Ray held is gone then anyway.
+
+    Attributes:
+        generation: which opening this is; grows by one with each.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.generation = 0
+        self._lock: int | None = None
+        self._db: sqlite3.Connection | None = None
+
+    def open(self) -> Self:
+        """Become the only service of this journal, and count up its generation.
+
+        Raises:
+            JournalError: another service has it, it cannot be written, or it is of a newer Headgate.
+        """
+        self._take_lock()
+        try:
+            with self._failing("opened"):
+                self._db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+                self._prepare(self._db)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def load(self, *, now: float, wall: float) -> Journalled:
+        """Return what is journalled. Monotonic times of an earlier boot or machine are moved to this clock."""
+        before = self.meta("clock")
+        offset = wall - now
+        shift = before - offset if isinstance(before, float) else 0.0
+        self.commit(Writes(meta={"clock": offset}))
+        groups = [replace(each, since=each.since + shift) for each in self._read("groups", _GROUPS)]
+        requests = [_moved(each, shift) for each in self._read("requests", _REQUESTS)]
+        return Journalled(list(self._read("pools", _POOLS)), groups, requests)
+
+    def commit(self, writes: Writes) -> None:
+        """Write a step.
+
+        Raises:
+            JournalError: it could not be written; nothing of it is there.
+        """
+        with self._failing("written"):
+            db = self._connection()
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                _write(db, writes)
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    def meta(self, name: str) -> Any:
+        """Return what is remembered under a name, or None."""
+        row = self._one("SELECT value FROM meta WHERE name = ?", name)
+        return None if row is None else orjson.loads(row[0])
+
+    def payload(self, request_id: str) -> tuple[WorkKind, bytes]:
+        """Return how a request runs and its payload; a lease where nothing is known."""
+        row = self._one("SELECT kind, body FROM payloads WHERE name = ?", request_id)
+        return ("lease", b"") if row is None else (row[0], row[1])
+
+    def state(self, request_id: str) -> bytes | None:
+        """Return what a request's work has saved last."""
+        row = self._one("SELECT body FROM states WHERE name = ?", request_id)
+        return None if row is None else row[0]
+
+    def result(self, request_id: str) -> Ended | None:
+        """Return how a request's work ended by itself."""
+        row = self._one("SELECT kind, body, why FROM results WHERE name = ?", request_id)
+        return None if row is None else Ended(*row)
+
+    def names(self, table: str) -> set[str]:
+        """Return the names of journalled pools, groups or requests; for the audit."""
+        assert table in {"pools", "groups", "requests"}, table
+        with self._failing("read"):
+            return {row[0] for row in self._connection().execute(f"SELECT name FROM {table}")}  # noqa: S608 - see above
+
+    def close(self) -> None:
+        """Give the journal up; legal twice."""
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(sqlite3.Error):  # what was committed is safe; the log is merged at the next opening
+                db.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def _take_lock(self) -> None:
+        path = self.path.with_name(self.path.name + ".lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"The journal {self.path} could not be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(handle, 100, 0).decode(errors="replace").strip() or "another process"
+            os.close(handle)
+            raise JournalError(
+                f"The journal {self.path} is written by {holder}",
+                next_step="Each cluster has a ledger of its own: give this one another journal.",
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+        self._lock = handle
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise JournalError(
+                f"The journal {self.path} is of version {version}, this Headgate writes {_VERSION}",
+                next_step="Use the newer Headgate, or another journal.",
+            )
+        db.executescript(_TABLES)
+        db.execute(f"PRAGMA user_version={_VERSION}")
+        self.generation = int(self.meta("generation") or 0) + 1
+        self.commit(Writes(meta={"generation": self.generation}))
+
+    def _read(self, table: str, adapter: TypeAdapter[R]) -> Iterator[R]:
+        with self._failing("read"):
+            rows = self._connection().execute(f"SELECT body FROM {table} ORDER BY name").fetchall()  # noqa: S608 - ours
+        for (body,) in rows:
+            yield adapter.validate_json(body)
+
+    def _one(self, statement: str, name: str) -> Any:
+        with self._failing("read"):
+            return self._connection().execute(statement, (name,)).fetchone()
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise JournalError(f"The journal {self.path} is closed")
+        return self._db
+
+    @contextmanager
+    def _failing(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise JournalError(f"The journal {self.path} could not be {done}: {error}") from error
+
+
+def _write(db: sqlite3.Connection, writes: Writes) -> None:
+    for table, rows in (("pools", writes.pools), ("groups", writes.groups), ("requests", writes.requests)):
+        for name, row in rows.items():
+            if row is None:
+                db.execute(f"DELETE FROM {table} WHERE name = ?", (name,))  # noqa: S608 - one of the three above
+            else:
+                body = orjson.dumps(row, default=list)  # sets
+                db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (name, body))  # noqa: S608 - as above
+    gone = [name for name, row in writes.requests.items() if row is None]
+    for name in (*gone, *writes.spent):
+        db.execute("DELETE FROM payloads WHERE name = ?", (name,))
+        db.execute("DELETE FROM states WHERE name = ?", (name,))
+    for name in gone:
+        db.execute("DELETE FROM results WHERE name = ?", (name,))
+    for name, (kind, payload) in writes.payloads.items():
+        db.execute("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?)", (name, kind, payload))
+    for name, state in writes.states.items():
+        db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (name, state))
+    for name, ended in writes.results.items():
+        db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", (name, ended.kind, ended.payload, ended.why))
+    for name, value in writes.meta.items():
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value)))
+
+
+def _moved(request: Occupancy, shift: float) -> Occupancy:
+    return replace(
+        request,
+        submitted_at=request.submitted_at + shift,
+        started_at=None if request.started_at is None else request.started_at + shift,
+        saved_at=request.saved_at + shift,
+        waiting_since=request.waiting_since + shift,
+        not_before=request.not_before + shift,
+        stop_at=request.stop_at + shift,
+    )

@@ -1,0 +1,95 @@
+"""Looking: what nodes there are, and which groups have vanished, told to the ledger every second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from headgate.core.errors import JournalError
+from headgate.placement.amounts import NOTHING, Amounts
+from headgate.placement.group import GroupState
+from headgate.placement.ledger import PlacementLedger
+from headgate.placement.service.hands import Hands
+from headgate.placement.service.steps import Steps
+
+LOOK_S: Final = 1.0
+"""How often the nodes are looked at; at once after a failure."""
+
+_GROUPS_EVERY: Final = 5
+_NOT_STANDING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
+_log = logging.getLogger("headgate.placement")
+
+
+class Looker:
+    """Looks at the cluster again and again. Owned by the service."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self._soon = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, steps: Steps) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._look_on(steps))
+
+    def soon(self) -> None:
+        """Have the cluster looked at now: something in it has failed."""
+        self._soon.set()
+
+    async def close(self) -> None:
+        """End; legal twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _look_on(self, steps: Steps) -> None:
+        turn = 0
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), LOOK_S)
+            self._soon.clear()
+            turn += 1
+            try:
+                await self._look(steps)
+                if turn % _GROUPS_EVERY == 0:
+                    await self._look_at_groups(steps)
+                steps.forget_old()
+            except JournalError:
+                return  # the service ends
+            except Exception:  # noqa: BLE001 - reported; the next look may do
+                _log.exception("The cluster could not be looked at; it is tried again")
+
+    async def _look(self, steps: Steps) -> None:
+        nodes = await self._hands.nodes(ours(steps.ledger))
+        if {node.node_id: node for node in nodes} != steps.ledger.book.nodes:
+            steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
+
+    async def _look_at_groups(self, steps: Steps) -> None:
+        before = _standing(steps.ledger)
+        existing = await self._hands.existing_groups()
+        # Standing before and after the look: one that was made or removed meanwhile has not vanished.
+        vanished = before & _standing(steps.ledger) - existing.keys()
+
+        def act(ledger: PlacementLedger, now: float) -> None:
+            for group_id in sorted(vanished):
+                ledger.group_lost(group_id, "its placement group is not in the cluster any more", now)
+
+        if vanished:
+            steps.do(act)
+
+
+def ours(ledger: PlacementLedger) -> dict[str, Amounts]:
+    """Return what the ledger's groups take on each node."""
+    taken: dict[str, Amounts] = {}
+    for group in ledger.groups.values():
+        for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
+            taken[node] = taken.get(node, NOTHING) + bundle
+    return taken
+
+
+def _standing(ledger: PlacementLedger) -> set[str]:
+    return {group.group_id for group in ledger.groups.values() if group.state not in _NOT_STANDING}

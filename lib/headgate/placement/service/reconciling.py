@@ -1,0 +1,61 @@
+"""Reconciling: after a start, the ledger learns what of its journal is still true in the cluster."""
+
+from __future__ import annotations
+
+import logging
+
+from headgate.placement.group import GroupState
+from headgate.placement.ledger import PlacementLedger
+from headgate.placement.occupancy import Stage
+from headgate.placement.service.carrying import Carrier, order_of
+from headgate.placement.service.hands import GroupFailedError, Hands
+from headgate.placement.service.looking import ours
+from headgate.placement.service.steps import Steps
+
+_log = logging.getLogger("headgate.placement")
+
+
+async def reconcile(steps: Steps, carrier: Carrier, hands: Hands) -> None:
+    """Remove groups that the journal does not know, take running work up again, and tell the ledger what is lost.
+
+    Nothing is decided before all of it is known: one step at the end tells the ledger everything.
+    """
+    ledger = steps.ledger
+    existing = await hands.existing_groups()
+    for group_id in sorted(existing.keys() - ledger.groups.keys()):
+        try:
+            await hands.remove_group(group_id)
+        except GroupFailedError as error:
+            _log.warning("Group %s, which the journal does not know, stays: %s", group_id, error.message)
+    adopted = await _adopted(steps, carrier, hands)
+    nodes = await hands.nodes(ours(ledger))
+    missing = [
+        group.group_id
+        for group in ledger.groups.values()
+        if group.group_id not in existing and group.state is not GroupState.REMOVING
+    ]
+
+    def act(ledger: PlacementLedger, now: float) -> None:
+        ledger.see_nodes(nodes, now)
+        for request_id, epoch in adopted.items():
+            ledger.work_started(request_id, epoch, now)
+        for request in list(ledger.requests.values()):
+            if request.begun and not request.stage.has_ended and request.request_id not in adopted:
+                ledger.work_lost(request.request_id, request.epoch, now, "it did not run any more after a restart")
+        for group_id in missing:
+            ledger.group_lost(group_id, "it was not in the cluster any more after a restart", now)
+
+    steps.do(act)
+
+
+async def _adopted(steps: Steps, carrier: Carrier, hands: Hands) -> dict[str, int]:
+    """Take up what still runs; return the epoch of each."""
+    found: dict[str, int] = {}
+    for request in list(steps.ledger.requests.values()):
+        if not request.begun or request.stage not in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING}:
+            continue
+        running = await hands.adopt(request.group_id, order_of(request, steps.journal))
+        if running is not None:
+            carrier.take_up(running)
+            found[request.request_id] = request.epoch
+    return found

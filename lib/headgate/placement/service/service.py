@@ -1,0 +1,315 @@
+"""The placement service: the ledger at work, with its journal, its timers and its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from headgate.core import Clock, ReleaseOutcome
+from headgate.core.errors import JournalError, NotFoundError
+from headgate.core.events import Event
+from headgate.placement.ledger import PlacementLedger
+from headgate.placement.node import NodeView
+from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
+from headgate.placement.pool import Pool
+from headgate.placement.rules import PreemptionRules, rules_from
+from headgate.placement.service.carrying import Carrier
+from headgate.placement.service.hands import Hands
+from headgate.placement.service.journal import Journal, Writes
+from headgate.placement.service.looking import Looker, ours
+from headgate.placement.service.reconciling import reconcile
+from headgate.placement.service.steps import Steps
+from headgate.placement.service.tally import pool_stats
+from headgate.placement.service.values import Beat, Ended, GroupView, Reach, Submission, Told, WorkView, view_of
+
+_LONGEST_WAIT_S: Final = 30.0
+
+
+def _ignored(_: object) -> None:
+    """Take what nobody listens to."""
+
+
+class PlacementService:
+    """What drivers ask. Every method that changes something decides and journals before it first awaits.
+
+    Owned by one process per cluster; all its methods are called in one event loop.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        hands: Hands,
+        clock: Clock,
+        *,
+        settings: LedgerSettings | None = None,
+        rules: PreemptionRules | None = None,
+        emit: Callable[[Event], None] = _ignored,
+        on_fatal: Callable[[JournalError], None] = _ignored,
+    ) -> None:
+        """Take up what an opened journal holds; `start` compares it with the cluster and sets the ledger going.
+
+        Args:
+            journal: opened, and owned by this service from now on.
+            hands: act in the cluster.
+            clock: gives the time.
+            settings: of the ledger.
+            rules: of preemption, where the journal has none.
+            emit: gets every event.
+            on_fatal: called when the journal cannot be written any more; the process should end.
+        """
+        self.journal = journal
+        now = clock.monotonic()
+        held = journal.load(now=now, wall=clock.wall())
+        written = journal.meta("rules")
+        self._hands = hands
+        self._clock = clock
+        self._looker = Looker(hands)
+        self._carrier = Carrier(hands, clock, self._looker.soon)
+        ledger = PlacementLedger.restore(
+            settings or LedgerSettings(),
+            (rules or PreemptionRules()) if written is None else rules_from(written),
+            generation=journal.generation,
+            pools=held.pools,
+            groups=held.groups,
+            requests=held.requests,
+            now=now,
+        )
+        self._steps = Steps(ledger, journal, clock, emit, self._carrier.carry_out, on_fatal)
+        self._carrier.report_to(self._steps)
+        self._steps.begin(now)
+
+    @property
+    def ledger(self) -> PlacementLedger:
+        """The ledger, to be read."""
+        return self._steps.ledger
+
+    @property
+    def generation(self) -> int:
+        """Which life of the ledger this is."""
+        return self.journal.generation
+
+    async def start(self) -> None:
+        """Bring ledger and cluster together, and begin to decide."""
+        await reconcile(self._steps, self._carrier, self._hands)
+        self._looker.start(self._steps)
+
+    async def close(self) -> None:
+        """End the service; work goes on in the cluster, and the next service takes it up."""
+        self._steps.close()
+        await self._looker.close()
+        await self._carrier.close()
+        self.journal.close()
+
+    # Pools and rules
+
+    def open_pool(self, pool: Pool) -> PoolOpened | PoolDiffers:
+        """Open a pool; see `PlacementLedger.open_pool`."""
+        return self._steps.do(lambda ledger, now: ledger.open_pool(pool, now))
+
+    def change_pool(self, pool: Pool) -> None:
+        """Give an open pool another form; see `PlacementLedger.change_pool`."""
+        self._steps.do(lambda ledger, now: ledger.change_pool(pool, now))
+
+    def close_pool(self, name: str) -> None:
+        """Withdraw a pool's work and remove its groups; see `PlacementLedger.close_pool`."""
+        self._steps.do(lambda ledger, now: ledger.close_pool(name, now))
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the open pools."""
+        return tuple(self.ledger.pools.values())
+
+    def set_rules(self, rules: PreemptionRules) -> None:
+        """Put other rules in force; they hold after a restart, too."""
+        written = {each.name: getattr(rules, each.name) for each in fields(rules) if each.init}
+
+        def act(ledger: PlacementLedger, _: float) -> None:
+            ledger.set_rules(rules)
+
+        self._steps.do(act, Writes(meta={"rules": written}))
+
+    def rules(self) -> PreemptionRules:
+        """Return the rules in force."""
+        return self.ledger.rules
+
+    # Demand
+
+    def submit(self, submission: Submission, holder: str) -> Submitted:
+        """Let a request stand in line. The same id again is the same request, and becomes this driver's.
+
+        Raises:
+            UnknownPoolError: its pool is not open.
+            CannotFitError: it could never run.
+        """
+        request = submission.request
+        if request.request_id in self.ledger.requests:
+            submitted = self._steps.do(lambda ledger, now: ledger.submit(request, holder, now))
+            self.hand_over([request.request_id], holder)
+            return submitted
+        writes = Writes(payloads={request.request_id: (submission.kind, submission.payload)})
+        return self._steps.do(lambda ledger, now: ledger.submit(request, holder, now), writes)
+
+    def hand_over(self, request_ids: Iterable[str], holder: str) -> tuple[str, ...]:
+        """Make requests another driver's: its life keeps them alive from now on. Return those that are known."""
+        known = tuple(each for each in request_ids if each in self.ledger.requests)
+
+        def act(ledger: PlacementLedger, now: float) -> None:
+            for request_id in known:
+                ledger.hand_over(request_id, holder, now)
+
+        self._steps.do(act)
+        return known
+
+    def withdraw(self, request_id: str, why: str = "") -> bool:
+        """End a request: at once where it waits, after it was stopped where it runs."""
+        return self._steps.do(lambda ledger, now: ledger.withdraw(request_id, now, why))
+
+    def withdraw_all(self, holder: str, why: str) -> int:
+        """Withdraw whatever a driver has in line or running; return how many."""
+        theirs = [
+            each.request_id
+            for each in self.ledger.requests.values()
+            if each.holder == holder and not each.stage.has_ended
+        ]
+
+        def act(ledger: PlacementLedger, now: float) -> int:
+            return sum(ledger.withdraw(request_id, now, why) for request_id in theirs)
+
+        return self._steps.do(act)
+
+    def complete(self, request_id: str) -> ReleaseOutcome:
+        """Take back what a request holds now, whichever start that is; one that waits again is withdrawn."""
+        request = self.ledger.requests.get(request_id)
+        if request is None:
+            return ReleaseOutcome.UNKNOWN
+        return self.release(request_id, request.lease_id, request.epoch)
+
+    def release(self, request_id: str, lease_id: str, epoch: int) -> ReleaseOutcome:
+        """Take back a lease exactly once; one that was lost and waits for another place is withdrawn."""
+
+        def act(ledger: PlacementLedger, now: float) -> ReleaseOutcome:
+            outcome = ledger.complete(request_id, lease_id, epoch, now)
+            request = ledger.requests.get(request_id)
+            # It was taken away and stands in line again: whoever gives the lease back does not want another.
+            waits_again = request is not None and not request.begun and not request.stage.has_ended
+            if outcome is ReleaseOutcome.STALE and request is not None and waits_again and request.epoch == epoch:
+                ledger.withdraw(request_id, now, "given back")
+                return ReleaseOutcome.RELEASED
+            return outcome
+
+        return self._steps.do(act)
+
+    def saved(self, request_id: str, epoch: int) -> bool:
+        """Count a request's work as saved up to now."""
+        return self._steps.do(lambda ledger, now: ledger.saved(request_id, epoch, now))
+
+    # What drivers are told
+
+    async def beat(self, holder: str, generation: int, number: int, watched: tuple[str, ...], timeout_s: float) -> Beat:
+        """Keep a driver's work alive, and answer as soon as one of its requests has changed.
+
+        Args:
+            holder: the driver.
+            generation: of the last answer that the driver has; 0 before the first.
+            number: of that answer.
+            watched: requests of other drivers that it wants to be told of as well.
+            timeout_s: answer after so long in any case.
+        """
+        feeds = self._steps.feeds
+        self._steps.do(lambda ledger, now: ledger.renew(holder, now))
+        if generation != self.generation:
+            number = 0
+            feeds.retell(holder, [each.request_id for each in self._all() if each.holder == holder])
+        feeds.watch(holder, (each for each in watched if each in self.ledger.requests))
+        changed = await feeds.wait(holder, number, min(timeout_s, _LONGEST_WAIT_S))
+        requests = self.ledger.requests
+        views = tuple(view_of(requests[each]) for each in changed if each in requests)
+        return Beat(self.generation, feeds.number, views)
+
+    def view(self, request_id: str) -> WorkView:
+        """Return where a request stands.
+
+        Raises:
+            NotFoundError: it is not known.
+        """
+        request = self.ledger.requests.get(request_id)
+        if request is None:
+            raise NotFoundError(
+                f"There is no request {request_id!r}",
+                next_step="Ended requests are kept for an hour; `headgate placement status` lists those there are.",
+            )
+        return view_of(request)
+
+    def why(self, request_id: str) -> Why:
+        """Return what holds a request; raises as `view`."""
+        self.view(request_id)
+        found = self.ledger.why(request_id, self._clock.monotonic())
+        assert found is not None, "it was there a line ago"
+        return found
+
+    def result(self, request_id: str) -> Ended | None:
+        """Return how a request's work ended by itself; None where it did not."""
+        return self.journal.result(request_id)
+
+    def reach(self, request_id: str) -> Reach | None:
+        """Return what running work is reached by; None when it does not run."""
+        running = self._carrier.running.get(request_id)
+        request = self.ledger.requests.get(request_id)
+        if running is None or request is None or request.stage is not Stage.RUNNING:
+            return None
+        kind, _ = self.journal.payload(request_id)
+        return Reach(kind, running.epoch, self._hands.reach(running))
+
+    def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
+        """Return the requests of a pool or of all, ended ones included."""
+        return tuple(view_of(each) for each in self._all() if pool in {None, each.request.pool})
+
+    def groups(self, pool: str | None = None) -> tuple[GroupView, ...]:
+        """Return the groups of a pool or of all."""
+        return tuple(
+            GroupView(
+                each.group_id,
+                each.pool,
+                each.state.value,
+                each.reserved is not None,
+                str(each.size),
+                each.nodes,
+                each.holder,
+                each.uses,
+            )
+            for each in self.ledger.groups.values()
+            if pool in {None, each.pool}
+        )
+
+    async def nodes(self) -> list[NodeView]:
+        """Return the living nodes."""
+        return await self._hands.nodes(ours(self.ledger))
+
+    def events(self, since: int = 0) -> tuple[Told, ...]:
+        """Return what happened after event number `since`, as far as it is kept."""
+        return self._steps.tally.since(since)
+
+    def stats(self) -> dict[str, Any]:
+        """Return counts of preemption, under the seed's keys."""
+        running = sum(each.stage in {Stage.RUNNING, Stage.STOPPING} for each in self._all())
+        return self._steps.tally.stats(running)
+
+    def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
+        """Return counts of groups under the seed's keys: of one pool, or of all under `pools`."""
+        groups = self.ledger.groups.values()
+        if pool is not None:
+            return pool_stats(pool, groups)
+        return {"pools": {name: pool_stats(name, groups) for name in self.ledger.pools}}
+
+    def journalled(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the names that the journal holds, and those that the ledger holds; for the audit."""
+        return {
+            "journal_groups": tuple(sorted(self.journal.names("groups"))),
+            "journal_requests": tuple(sorted(self.journal.names("requests"))),
+            "ledger_groups": tuple(sorted(self.ledger.groups)),
+            "ledger_requests": tuple(sorted(self.ledger.requests)),
+        }
+
+    def _all(self) -> Iterable[Occupancy]:
+        return self.ledger.requests.values()

@@ -1,0 +1,164 @@
+"""Steps: the one place where the ledger is called, decides, and is journalled, with nothing awaited in between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from headgate.core import Clock
+from headgate.core.errors import JournalError
+from headgate.core.events import Event
+from headgate.placement.commands import Command
+from headgate.placement.ledger import PlacementLedger
+from headgate.placement.outcomes import Changes
+from headgate.placement.service.feeds import Feeds
+from headgate.placement.service.journal import Journal, Writes
+from headgate.placement.service.tally import Tally
+
+KEPT_ENDED_S: Final = 3_600.0
+KEPT_ENDED: Final = 10_000
+"""Ended requests are kept so long, and so many of them, for drivers that ask later."""
+
+_SHORTEST_TIMER_S: Final = 1e-3
+_NOTHING: Final = Writes()
+
+T = TypeVar("T")
+_log = logging.getLogger("headgate.placement")
+
+
+class Steps:
+    """The ledger with its journal, timer, feeds and events. Owned by the service; called from its event loop only.
+
+    Invariant: what anybody is told, and what is done in the cluster, has been journalled before.
+    """
+
+    def __init__(
+        self,
+        ledger: PlacementLedger,
+        journal: Journal,
+        clock: Clock,
+        emit: Callable[[Event], None],
+        carry_out: Callable[[Command], None],
+        on_fatal: Callable[[JournalError], None],
+    ) -> None:
+        self.ledger = ledger
+        self.journal = journal
+        self.feeds = Feeds()
+        self.tally = Tally(journal.meta("tally"))
+        self._clock = clock
+        self._emit = emit
+        self._carry_out = carry_out
+        self._on_fatal = on_fatal
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended: OrderedDict[str, float] = OrderedDict()
+        self._holders: dict[str, str] = {}
+        self._is_open = True
+
+    def do(self, act: Callable[[PlacementLedger, float], T], writes: Writes = _NOTHING) -> T:
+        """Call the ledger, have it decide, journal what changed, and set the decisions going.
+
+        Raises:
+            HeadgateError: the ledger refuses the call; nothing has changed.
+            JournalError: the step could not be journalled: the service ends, and nothing of the step was done.
+        """
+        if not self._is_open:
+            raise JournalError("The placement ledger has ended", next_step="Connect again: it starts anew by itself.")
+        now = self._clock.monotonic()
+        answer = act(self.ledger, now)
+        commands = self.ledger.decide(now)
+        events = self.ledger.take_events()
+        changes = self.ledger.take_changes()
+        self._journal_step(changes, events, writes, now)
+        for request_id in changes.requests:
+            self._tell(request_id)
+        for event in events:
+            self._emit(event)
+        self._arm(now)
+        for command in commands:
+            self._carry_out(command)
+        return answer
+
+    def begin(self, now: float) -> None:
+        """Count what ended in an earlier life as ended now, and remember whose each request is."""
+        for request_id, request in self.ledger.requests.items():
+            self._holders[request_id] = request.holder
+            if request.stage.has_ended:
+                self._ended[request_id] = now
+
+    def forget_old(self) -> None:
+        """Drop requests that ended long ago."""
+        if self._ended and self._is_old(self._clock.monotonic()):
+            self.do(self._forget)
+
+    def close(self) -> None:
+        """Decide nothing more; everybody who waits is answered."""
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self.feeds.wake_all()
+
+    def _forget(self, ledger: PlacementLedger, now: float) -> None:
+        while self._ended and self._is_old(now):
+            request_id, _ = self._ended.popitem(last=False)
+            ledger.forget(request_id)
+
+    def _is_old(self, now: float) -> bool:
+        oldest = next(iter(self._ended.values()))
+        return len(self._ended) > KEPT_ENDED or now - oldest > KEPT_ENDED_S
+
+    def _journal_step(self, changes: Changes, events: list[Event], writes: Writes, now: float) -> None:
+        counted = [self.tally.take(event, self._clock.wall()) for event in events]
+        if any(counted):
+            writes = replace(writes, meta={**writes.meta, "tally": self.tally.as_meta()})
+        if not changes and writes == _NOTHING:
+            return
+        requests = {name: self.ledger.requests.get(name) for name in changes.requests}
+        spent = [name for name, each in requests.items() if each is not None and each.stage.has_ended]
+        for name in spent:
+            self._ended.setdefault(name, now)
+        try:
+            self.journal.commit(
+                replace(
+                    writes,
+                    pools={name: self.ledger.pools.get(name) for name in changes.pools},
+                    groups={name: self.ledger.groups.get(name) for name in changes.groups},
+                    requests=requests,
+                    spent=spent,
+                )
+            )
+        except JournalError as error:
+            # Memory is ahead of the journal now: to go on would be to decide what a restart does not know.
+            _log.critical("The placement ledger ends: %s", error)
+            self.close()
+            self._on_fatal(error)
+            raise
+
+    def _tell(self, request_id: str) -> None:
+        request = self.ledger.requests.get(request_id)
+        if request is None:
+            self.feeds.forget(self._holders.pop(request_id, ""), request_id)
+        else:
+            self._holders[request_id] = request.holder
+            self.feeds.note(request.holder, request_id)
+
+    def _arm(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self.ledger.next_at()
+        if at is not None and self._is_open:
+            self._timer = asyncio.get_running_loop().call_later(max(_SHORTEST_TIMER_S, at - now), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._is_open:
+            self.do(_nothing)
+
+
+def _nothing(ledger: PlacementLedger, now: float) -> None:
+    """Have the ledger decide what only time has brought about."""
+    del ledger, now
