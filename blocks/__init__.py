@@ -7,6 +7,7 @@ from blocks.admission_limits import AdmissionLimits, EndpointLimit
 from blocks.jobqueue_server import JobQueueServer
 from blocks.model_endpoint import ModelEndpoint
 from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
+from blocks.ray_cluster import RayCluster
 from blocks.report_store import PublishedReport, ReportStore
 from blocks.sample_store import SampleStore
 
@@ -18,6 +19,7 @@ __all__ = [
     "ModelEndpoint",
     "ModelRoster",
     "PublishedReport",
+    "RayCluster",
     "ReportStore",
     "RosterEntry",
     "SampleStore",

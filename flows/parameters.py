@@ -51,3 +51,10 @@ LocalWorkers = Annotated[int, Field(ge=0, le=10_000)]
 
 Reserve = Literal["ask", "before", "never"]
 """When a job's command gets its policy server."""
+
+FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""A name that a folder can have."""
+
+Rollouts = Annotated[int, Field(ge=1, le=256)]
+
+ExtraPriority = Annotated[float, Field(ge=-100, le=100)]

@@ -23,8 +23,8 @@ MODELS = [
 
 
 def test_all_blocks_are_found() -> None:
-    names = ["AdmissionLimits", "JobQueueServer", "ModelEndpoint", "ModelRoster", "ReportStore", "SampleStore"]
-    assert [block.__name__ for block in BLOCKS] == names
+    names = ["AdmissionLimits", "JobQueueServer", "ModelEndpoint", "ModelRoster", "RayCluster", "ReportStore"]
+    assert [block.__name__ for block in BLOCKS] == [*names, "SampleStore"]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)

@@ -38,7 +38,7 @@ def test_one_command_registers_every_block(prefect: object) -> None:
     done = subprocess.run(command, env=prefect.environ(), capture_output=True, text=True, timeout=60, check=False)  # type: ignore[attr-defined]
     assert done.returncode == 0, done.stdout + done.stderr
     servers = ("Admission Limits", "Job Queue Server", "Model Endpoint")
-    for shown in (*servers, "Model Roster", "Report Store", "Sample Store"):
+    for shown in (*servers, "Model Roster", "Ray Cluster", "Report Store", "Sample Store"):
         assert shown in done.stdout
 
 

@@ -10,7 +10,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import ObjectAlreadyExists
 
 POOL: Final = "headgate"
-QUEUES: Final[Mapping[str, int]] = {"windows": 1, "evaluations": 2, "upkeep": 3}
+QUEUES: Final[Mapping[str, int]] = {"windows": 1, "evaluations": 2, "upkeep": 3, "placement": 4}
 """Name -> priority; 1 goes first. Windows are short and scheduled, evaluations long, upkeep can wait."""
 
 

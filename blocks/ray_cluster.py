@@ -1,0 +1,93 @@
+"""The `RayCluster` block: a Ray cluster, its pools, and who may be stopped for whom there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from prefect.blocks.core import Block
+from pydantic import Field, field_validator, model_validator
+
+from headgate.placement.checks import PoolSpec, pool_spec
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.rules import PreemptionRules, checked_rules
+
+
+class RayCluster(Block):
+    """A Ray cluster with its pools and rules of preemption. See docs/prefect.md#raycluster.
+
+    Examples:
+        ```python
+        from blocks import RayCluster
+
+        block = RayCluster.load("BLOCK_NAME")
+        print([pool.name for pool in block.pool_specs()], block.preemption_rules().same_pool_threshold)
+        ```
+    """
+
+    _block_type_name: ClassVar[str] = "Ray Cluster"
+    _block_type_slug: ClassVar[str] = "headgate-ray-cluster"
+    _logo_url: ClassVar[Any] = None
+
+    address: str = Field(
+        default="",
+        title="Address",
+        description="Host and port of the cluster's head. Empty: RAY_ADDRESS, else one that runs, else a local one.",
+        pattern=r"^(|auto|local|[^\s@/]+:\d{1,5})$",
+    )
+    pools: list[dict[str, Any]] = Field(
+        default_factory=list,
+        title="Pools",
+        description='As in [{"name": "rlhf", "quota": {"cpu": 6}, "reserved": [{"cpu": 2}]}].',
+    )
+    rules: dict[str, Any] = Field(
+        default_factory=dict,
+        title="Rules of preemption",
+        description='As in {"label_rules": {"role": {"train": ["reward", "rollout"]}}, "cancel_timeout_s": 0.5}.',
+    )
+    aggressiveness: str = Field(
+        default="medium",
+        title="Aggressiveness",
+        description="Thresholds of preemption: high, medium, low, an alias of theirs, or env:VARIABLE.",
+    )
+    journal: str = Field(
+        default="",
+        title="Journal",
+        description="File on the head node that keeps what was placed through a restart. Empty: the default one.",
+    )
+
+    @field_validator("pools")
+    @classmethod
+    def _usable_pools(cls, pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        names = [_told(pool_spec, pool).name for pool in pools]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"pools must have different names (got {twice[0]!r} twice)")
+        return pools
+
+    @model_validator(mode="after")
+    def _usable_rules(self) -> RayCluster:
+        if "aggressiveness" in self.rules:
+            raise ValueError("aggressiveness has a field of its own; leave it out of rules")
+        if not self.aggressiveness.startswith("env:"):  # what it names is known where the cluster is used
+            _told(self.preemption_rules)
+        return self
+
+    def pool_specs(self) -> list[PoolSpec]:
+        """Return the pools, checked."""
+        return [pool_spec(pool) for pool in self.pools]
+
+    def preemption_rules(self) -> PreemptionRules:
+        """Return the rules, checked.
+
+        Raises:
+            InvalidPlacementError: aggressiveness names a variable that is not set.
+        """
+        return checked_rules(aggressiveness=self.aggressiveness, **self.rules)
+
+
+def _told(check: Callable[..., Any], *given: Any) -> Any:
+    # Pydantic says where a ValueError came from; the library's own errors it lets through as they are.
+    try:
+        return check(*given)
+    except InvalidPlacementError as error:
+        raise ValueError(f"{error.message} {error.next_step}") from None

@@ -1,0 +1,61 @@
+"""A training whose roles are placed on a Ray cluster by priority."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate import orchestration
+
+
+@flow(name="place-roles", flow_run_name="train {name} in {environment}")
+async def place_roles(
+    name: p.FolderName = "babyai",
+    environment: p.Name = "agentgym:babyai",
+    rounds: p.Rounds = 8,
+    rollouts: p.Rollouts = 4,
+    episodes: p.Instances = 96,
+    trial_episodes: p.Instances = 100,
+    cluster: p.Block = "",
+    pool: p.Name = "rlhf",
+    priority: p.ExtraPriority = 0.0,
+    folder: p.Path = ".headgate/placement",
+    seed: p.Seed = 0,
+) -> dict[str, Any]:
+    """Train a small policy on an environment, with rollout, reward and train as tasks that share a Ray cluster.
+
+    Rollouts play wherever there is room; scoring and training take places from them when they must. What is stopped
+    goes on from its checkpoint. A cancelled run gives all its places back, and the next one goes on where it was.
+
+    Args:
+        name: Of the training; another name begins anew.
+        environment: What is played and learned.
+        rounds: Updates of the policy.
+        rollouts: Rollout tasks at a time.
+        episodes: Scored episodes per round.
+        trial_episodes: Episodes that tell how good the policy is before and after.
+        cluster: Name of a Ray Cluster block. Empty: RAY_ADDRESS of the worker, else one that runs, else a local one.
+        pool: Pool whose quota the roles count against; made when there is none of this name.
+        priority: Added to the priority of every role, so that one training goes before another.
+        folder: Where trainings are kept; every node of the cluster must see it.
+        seed: Of all random choices.
+
+    Returns:
+        Rounds, episodes, mean reward before and after, and how often work was stopped for other work.
+    """
+    order = orchestration.PlacingOrder(
+        name=name,
+        environment=environment,
+        rounds=rounds,
+        rollouts=rollouts,
+        episodes=episodes,
+        trial_episodes=trial_episodes,
+        cluster=cluster,
+        pool=pool,
+        priority=priority,
+        folder=folder,
+        seed=seed,
+    )
+    return await orchestration.run_placing(order)
