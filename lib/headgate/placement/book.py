@@ -24,9 +24,11 @@ class Book:
         pools: name -> pool.
         groups: group id -> group that exists or is being made.
         requests: request id -> request, ended ones included until they are forgotten.
-        room: node id -> free units; negative while promised room is still held by what must go first.
+        room: node id -> units that are free, or will be once every group that is leaving has left.
+        leaving: groups that are being removed, or will be as soon as their occupant is gone.
         held: pool -> what its placed requests hold, promises included.
-        running: pool -> request ids that hold a group.
+        placed: pool -> request ids that hold a group or are promised one.
+        freed: request ids that are being stopped for others: their pool is charged for them no more.
     """
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -36,6 +38,8 @@ class Book:
     room: Room = field(default_factory=dict)
     held: dict[str, Amounts] = field(default_factory=dict)
     placed: dict[str, set[str]] = field(default_factory=dict)
+    leaving: set[str] = field(default_factory=set)
+    freed: set[str] = field(default_factory=set)
     cluster: Amounts = NOTHING
 
     def see(self, nodes: Iterable[NodeView]) -> None:
@@ -44,7 +48,8 @@ class Book:
         self.cluster = total(node.total for node in self.nodes.values())
         self.room = {node_id: dict(node.usable.units) for node_id, node in self.nodes.items()}
         for group in self.groups.values():
-            self._occupy(group)
+            if group.group_id not in self.leaving:
+                self._occupy(group)
 
     def add_group(self, group: Group) -> None:
         """Count a new group on its nodes."""
@@ -53,14 +58,40 @@ class Book:
 
     def move_group(self, group: Group, nodes: tuple[str, ...]) -> None:
         """Count a group on the nodes where it really lies."""
-        self._vacate(group)
+        leaving = group.group_id in self.leaving
+        if not leaving:
+            self._vacate(group)
         group.nodes = nodes
-        self._occupy(group)
+        if not leaving:
+            self._occupy(group)
+
+    def leave(self, group: Group) -> None:
+        """Count the room of a group as free: it goes as soon as it can."""
+        if group.group_id not in self.leaving:
+            self.leaving.add(group.group_id)
+            self._vacate(group)
+
+    def in_the_way(self, nodes: Iterable[str]) -> set[str]:
+        """Return the leaving groups that must be gone before what is promised on these nodes has room."""
+        found: set[str] = set()
+        for node in set(nodes):
+            there = [group for group_id in self.leaving if node in (group := self.groups[group_id]).nodes]
+            now = dict(self.room.get(node, {}))
+            for group in there:
+                for at, bundle in zip(group.nodes, group.shape.bundles, strict=False):
+                    if at == node:
+                        take(now, bundle)
+            if any(units < 0 for units in now.values()):
+                found.update(group.group_id for group in there)
+        return found
 
     def drop_group(self, group: Group) -> None:
         """Forget a group that is gone."""
         del self.groups[group.group_id]
-        self._vacate(group)
+        if group.group_id in self.leaving:
+            self.leaving.remove(group.group_id)
+        else:
+            self._vacate(group)
 
     def hold(self, request: Occupancy, group: Group) -> None:
         """Promise a group to a request and charge its pool with the whole group."""
@@ -69,10 +100,18 @@ class Book:
         self.held[pool] = self.held.get(pool, NOTHING) + group.size
         self.placed.setdefault(pool, set()).add(request.request_id)
 
+    def free_quota(self, request: Occupancy) -> None:
+        """Charge a pool no more for work that is being stopped for others: they are charged in its place."""
+        if request.request_id not in self.freed:
+            self.freed.add(request.request_id)
+            pool = request.request.pool
+            self.held[pool] = self.held[pool] - self.groups[request.group_id].size
+
     def let_go(self, request: Occupancy) -> None:
         """Take the charge of a request's group back."""
         pool = request.request.pool
-        self.held[pool] = self.held[pool] - self.groups[request.group_id].size
+        self.free_quota(request)
+        self.freed.discard(request.request_id)
         self.placed[pool].discard(request.request_id)
         request.group_id = ""
 
@@ -94,9 +133,8 @@ class Book:
         return [group for group in self.groups.values() if group.state is GroupState.FREE]
 
     def dynamic_count(self, pool: str) -> int:
-        """Return how many dynamic groups a pool has, those being removed left out."""
-        gone = GroupState.REMOVING
-        return sum(group.reserved is None and group.state is not gone for group in self.groups_of(pool))
+        """Return how many dynamic groups a pool has, those that are leaving left out."""
+        return sum(group.reserved is None and group.group_id not in self.leaving for group in self.groups_of(pool))
 
     def placed_requests(self) -> Iterator[Occupancy]:
         """Return every request that holds a group or is promised one."""
@@ -105,16 +143,17 @@ class Book:
     def validate(self) -> None:
         """Assert that the sums agree with what they are sums of."""
         room: Room = {node_id: dict(node.usable.units) for node_id, node in self.nodes.items()}
+        assert self.leaving <= self.groups.keys(), "a group that is gone is leaving"
         for group in self.groups.values():
             for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
-                if node in room:
+                if node in room and group.group_id not in self.leaving:
                     take(room[node], bundle)
         for node_id, units in room.items():
             have = self.room[node_id]
             assert all(have.get(name, 0) == units.get(name, 0) for name in {*have, *units}), f"room of {node_id}"
         for name in {*self.held, *self.placed}:
             holders = [self.requests[each] for each in self.placed.get(name, ())]
-            sums = total(self.groups[each.group_id].size for each in holders)
+            sums = total(self.groups[each.group_id].size for each in holders if each.request_id not in self.freed)
             assert self.held.get(name, NOTHING) == sums, f"{name}: held {self.held.get(name)}, sum {sums}"
         for request in self.requests.values():
             placed = request.request_id in self.placed.get(request.request.pool, ())

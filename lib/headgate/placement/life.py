@@ -42,7 +42,6 @@ class Life:
     changed_groups: set[str] = field(default_factory=set)
     changed_requests: set[str] = field(default_factory=set)
     _commands: list[Command] = field(default_factory=list)
-    _doomed: set[str] = field(default_factory=set)
     _wakes: list[float] = field(default_factory=list)
     _number: int = 0
     _rebuild_at: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -110,9 +109,10 @@ class Life:
         group = self._group_for(request, offer, now)
         self.book.hold(request, group)
         request.stage = Stage.CLEARING
-        request.evicting = set(offer.evict)
         request.victims = set(offer.victims)
-        self._doomed.update(offer.evict)
+        for group_id in offer.evict:
+            self.book.leave(self.book.groups[group_id])
+        request.evicting = self.book.in_the_way(group.nodes) if group.state is GroupState.CREATING else set()
         self.touch(request)
         waited = now - request.waiting_since
         self.tell(
@@ -241,7 +241,7 @@ class Life:
         group.state = GroupState.FREE if group.holder is None else GroupState.HELD
         self._touch_group(group, now)
         self.changed()
-        if group.group_id in self._doomed:
+        if group.group_id in self.book.leaving:
             self.remove(group, now)
         elif group.holder is not None:
             self._start(self.book.requests[group.holder], group)
@@ -276,7 +276,7 @@ class Life:
         self.tell(events.GroupBroken(group.group_id, group.pool, group.nodes))
         if holder is not None and holder.group_id == group.group_id:
             group.state = GroupState.BROKEN
-            self._doomed.add(group.group_id)
+            self.book.leave(group)
             if holder.stage in {Stage.RUNNING, Stage.STOPPING} or holder.begun:
                 self.work_lost(holder, now, why)
             else:
@@ -336,10 +336,11 @@ class Life:
         if group.state is GroupState.FREE:
             self.remove(group, now)
         elif group.state is not GroupState.REMOVING:
-            self._doomed.add(group.group_id)
+            self.book.leave(group)
 
     def remove(self, group: Group, now: float) -> None:
         """Ask for a group to be removed."""
+        self.book.leave(group)
         group.state = GroupState.REMOVING
         group.holder = group.heir = None
         group.epoch += 1
@@ -359,6 +360,7 @@ class Life:
             self._restore_request(request, now)
         for group in list(self.book.groups.values()):
             if group.state is GroupState.REMOVING:
+                self.book.leave(group)
                 self._commands.append(RemoveGroup(group.group_id, group.epoch))
             elif group.holder is None and group.state is not GroupState.FREE:
                 group.state = GroupState.FREE
@@ -427,6 +429,7 @@ class Life:
             victim = self.book.requests[victim_id]
             reason = "reclaimed" if victim_id in reclaimed else offer.reason
             self.stop(victim, reason, now, stopped_for=request.request_id)
+            self.book.free_quota(victim)
             if victim_id not in reclaimed:
                 by_pool.setdefault(victim.request.pool, []).append(victim)
         for pool, victims in by_pool.items():
@@ -444,7 +447,7 @@ class Life:
             self._drop(group)  # nobody was asked to make it yet
         elif group.state is GroupState.CREATING:
             group.holder = None
-            self._doomed.add(group.group_id)
+            self.book.leave(group)
         else:
             self._release(group, now)
 
@@ -460,7 +463,7 @@ class Life:
         pool = self.book.pools.get(group.pool)
         group.holder = None
         self.changed()
-        if group.group_id in self._doomed or group.group_id in self.broken or pool is None:
+        if group.group_id in self.book.leaving or group.group_id in self.broken or pool is None:
             if heir is not None:
                 group.heir = None
                 self._renounce_heir(heir, now)
@@ -515,7 +518,6 @@ class Life:
 
     def _drop(self, group: Group) -> None:
         self.book.drop_group(group)
-        self._doomed.discard(group.group_id)
         self.broken.pop(group.group_id, None)
         self._made_at.pop(group.group_id, None)
         self.changed_groups.add(group.group_id)

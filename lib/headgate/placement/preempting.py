@@ -14,10 +14,11 @@ from headgate.placement.group import Group, GroupState
 from headgate.placement.ladder import by_right, make_room, shape_of
 from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.outcomes import Offer, Rejected
+from headgate.placement.placements import Placements
 from headgate.placement.pool import Pool
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.shadow import Shadow, amounts_by_node
-from headgate.placement.victims import Candidate, cheapest_set
+from headgate.placement.victims import Candidate
 
 PREEMPT = "preemption"
 _ON_LOAN_BAND = -(10**9)
@@ -47,7 +48,9 @@ class Preempting:
         candidates = self._candidates()
         if not candidates:
             return self._rejected("nobody may be stopped for it")
-        chosen = cheapest_set(candidates, lambda gone: self._place(gone) is not None)
+        groups = {each.request_id: self._group_of(each.request_id) for each in candidates}
+        placements = Placements(self.book, shape_of(self.waiting), candidates, groups)
+        chosen = placements.best(lambda gone: self._place(gone) is not None)
         if chosen is None:
             return self._rejected("stopping all that may be stopped would not make enough room")
         victims = frozenset(each.request_id for each in chosen)
@@ -101,6 +104,9 @@ class Preempting:
             candidates.append(Candidate(victim.request_id, band, cost, started_at))
         return candidates
 
+    def _group_of(self, request_id: str) -> Group:
+        return self.book.groups[self.book.requests[request_id].group_id]
+
     def _running(self, pool: Pool) -> list[Occupancy]:
         return [self.book.requests[each] for each in self.book.placed.get(pool.name, ())]
 
@@ -135,7 +141,7 @@ class Preempting:
             return None
         idle = [group for group in self.book.free_groups() if group.reserved is None]
         theirs = [self.book.groups[victim.group_id] for victim in victims]
-        found = make_room(self.book, self.pool, shape, [*idle, *(group for group in theirs if group.reserved is None)])
+        found = make_room(self.book, self.pool, shape, [*idle, *(group for group in theirs if self._removable(group))])
         return None if found is None else Offer(PREEMPT, nodes=found[0], evict=found[1])
 
     def _shading(self, offer: Offer) -> Shadow | None:
@@ -148,6 +154,9 @@ class Preempting:
             if not shadow.allows(self.waiting, taken, shape.size, self.now):
                 return shadow
         return None
+
+    def _removable(self, group: Group) -> bool:
+        return group.reserved is None and group.group_id not in self.book.leaving
 
     def _usable_groups(self) -> list[Group]:
         return [group for group in self.book.groups_of(self.pool.name) if group.state is GroupState.FREE]

@@ -77,7 +77,7 @@ def cast(book: Book, waiting: Occupancy, pool: Pool, shape: GroupShape, now: flo
     """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone."""
     room: Room = {node: dict(units) for node, units in book.room.items()}
     for group in book.groups.values():
-        if group.reserved is None and group.holder is None:
+        if group.reserved is None and group.holder is None and group.group_id not in book.leaving:
             _give_back(room, group)  # idle dynamic groups can be removed at any time
     quota = dict(book.quota_left(pool).units)
     begins_at = now
@@ -88,9 +88,9 @@ def cast(book: Book, waiting: Occupancy, pool: Pool, shape: GroupShape, now: flo
             break  # those that end together are all counted as gone
         begins_at = end
         group = book.groups[running.group_id]
-        if group.reserved is None:
+        if group.reserved is None and group.group_id not in book.leaving:
             _give_back(room, group)
-        if running.request.pool == pool.name:
+        if running.request.pool == pool.name and running.request_id not in book.freed:
             give(quota, group.size)
         if found is None and fits(quota, shape.size):
             found = place(shape, room, book.nodes)
