@@ -66,16 +66,17 @@ class Feeds:
     def wake_all(self) -> None:
         """Answer everybody who waits."""
         for driver in list(self._waiting):
-            self._wake(driver)
+            self.wake(driver)
 
     def _note(self, driver: str, request_id: str) -> None:
         self.number += 1
         changed = self._changed.setdefault(driver, OrderedDict())
         changed[request_id] = self.number
         changed.move_to_end(request_id)
-        self._wake(driver)
+        self.wake(driver)
 
-    def _wake(self, driver: str) -> None:
+    def wake(self, driver: str) -> None:
+        """Answer a driver that waits."""
         for woken in self._waiting.pop(driver, set()):
             if not woken.done():
                 woken.set_result(None)

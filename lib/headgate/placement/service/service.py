@@ -178,6 +178,10 @@ class PlacementService:
 
         return self._steps.do(act)
 
+    def leave(self, holder: str) -> None:
+        """Answer a driver's heartbeat now: it is about to go."""
+        self._steps.feeds.wake(holder)
+
     def complete(self, request_id: str) -> ReleaseOutcome:
         """Take back what a request holds now, whichever start that is; one that waits again is withdrawn."""
         request = self.ledger.requests.get(request_id)

@@ -1,0 +1,148 @@
+"""The ledger's actor: one per cluster, detached, named, restarted by Ray whenever it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray._private import worker as ray_worker
+
+from headgate.core import SystemClock
+from headgate.core.errors import HeadgateError, JournalError
+from headgate.core.events import Event
+from headgate.placement.cluster.auditing import audit, tidy
+from headgate.placement.cluster.connecting import NAMESPACE
+from headgate.placement.cluster.metrics import PlacementMetrics
+from headgate.placement.cluster.ray_hands import RayHands
+from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.service.journal import Journal
+from headgate.placement.service.service import PlacementService
+
+LEDGER_NAME: Final = "headgate-placement"
+
+_JOURNAL_FAILED: Final = 75
+_CALLS_AT_ONCE: Final = 10_000
+_PAUSE_S: Final = 0.05
+_TAKE_OVER_S: Final = 3.0
+_ASKED: Final = frozenset(
+    {
+        "open_pool", "change_pool", "close_pool", "pools", "set_rules", "rules",
+        "submit", "hand_over", "withdraw", "withdraw_all", "leave", "complete", "release", "saved",
+        "beat", "view", "why", "result", "reach", "requests", "groups", "nodes", "events", "stats", "pool_stats",
+    }
+)  # fmt: skip
+"""Methods of the service that drivers may call."""
+
+_log = logging.getLogger("headgate.placement")
+
+
+class LedgerActor:
+    """The placement service of one cluster. Every refusal is an answer, so that drivers get the error itself."""
+
+    def __init__(self, journal: str, settings: LedgerSettings) -> None:
+        """Open the journal and begin to take up what it holds; calls wait until that is done.
+
+        Args:
+            journal: path on the machine of this actor; empty for one in the folder of Ray's session.
+            settings: of the ledger.
+        """
+        self._path = Path(journal) if journal else _session_folder() / "headgate" / "placement.sqlite"
+        self._settings = settings
+        self._metrics = PlacementMetrics()
+        # Without a call from outside, too: a ledger that Ray has restarted must watch its work at once.
+        self._opening = asyncio.get_running_loop().create_task(self._opened())
+
+    async def ask(self, name: str, args: tuple[Any, ...]) -> tuple[bool, Any]:
+        """Call a method of the service; the answer is True and its value, or False and the error."""
+        try:
+            service = await asyncio.shield(self._opening)
+            if name in _ASKED:
+                answer = getattr(service, name)(*args)
+                return True, await answer if asyncio.iscoroutine(answer) else answer
+            return True, await getattr(self, f"_ask_{name}")(service, *args)
+        except HeadgateError as error:
+            return False, error
+
+    async def _ask_about(self, service: PlacementService) -> dict[str, Any]:
+        return {
+            "generation": service.generation,
+            "journal": str(self._path),
+            "process_id": os.getpid(),
+            "node": ray.get_runtime_context().get_node_id(),
+        }
+
+    async def _ask_audit(self, service: PlacementService, fix: bool) -> tuple[Any, ...]:
+        differences = await audit(service, RayHands, fix=fix)
+        for each in differences:
+            self._metrics(each.as_event())
+        return differences
+
+    async def _ask_end(self, service: PlacementService) -> None:
+        """Withdraw all work, remove all groups, and return when Ray has nothing of ours any more."""
+        for pool in service.pools():
+            service.close_pool(pool.name)
+        while service.pools():  # noqa: ASYNC110 - a pool is gone when its groups are, which nobody is woken by
+            await asyncio.sleep(_PAUSE_S)
+        await service.close()
+        await tidy()
+
+    async def _opened(self) -> PlacementService:
+        journal = await self._opened_journal()
+        service = PlacementService(
+            journal, RayHands(), SystemClock(), settings=self._settings, emit=self._emit, on_fatal=_end_process
+        )
+        self._metrics.seed(service.ledger.groups.values(), service.ledger.requests.values())
+        await service.start()
+        return service
+
+    async def _opened_journal(self) -> Journal:
+        """Open the journal; a process that was killed a moment ago may still hold it."""
+        until = time.monotonic() + _TAKE_OVER_S
+        while True:
+            try:
+                return Journal(self._path).open()
+            except JournalError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    def _emit(self, event: Event) -> None:
+        try:
+            self._metrics(event)
+        except Exception:  # noqa: BLE001 - reported; metrics never stop the ledger
+            _log.exception("An event could not be counted; the ledger goes on")
+
+
+def ledger_actor(journal: str, settings: LedgerSettings) -> Any:
+    """Return the cluster's ledger actor, started where there is none: on the head node, whose disk has the journal."""
+    return (
+        ray.remote(LedgerActor)
+        .options(
+            name=LEDGER_NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=0,  # calls are asked again by the drivers, which know that each may be
+            max_concurrency=_CALLS_AT_ONCE,
+            num_cpus=0,
+            resources={"node:__internal_head__": 0.001},
+        )
+        .remote(journal, settings)
+    )
+
+
+def _session_folder() -> Path:
+    node: Any = ray_worker._global_node  # noqa: SLF001 - there is no public way
+    return Path(node.get_session_dir_path())
+
+
+def _end_process(error: JournalError) -> None:
+    """End the process; Ray starts the actor again, which takes up what the journal holds."""
+    _log.critical("The process of the placement ledger ends: %s", error)
+    os._exit(_JOURNAL_FAILED)

@@ -1,0 +1,282 @@
+"""What a driver calls: it connects to a cluster, opens pools, and hands in work."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+
+from headgate.core import ReleaseOutcome, new_holder_id
+from headgate.core.errors import HeadgateError, JournalError
+from headgate.placement.amounts import Amounts
+from headgate.placement.checks import pool_spec
+from headgate.placement.cluster.audit import Difference
+from headgate.placement.cluster.connecting import Connection, Found, connect_ray
+from headgate.placement.cluster.heart import Heart
+from headgate.placement.cluster.link import LedgerLink
+from headgate.placement.cluster.placed import PlacedWork
+from headgate.placement.cluster.pools import PlacementPool
+from headgate.placement.cluster.tuning import LocalCluster
+from headgate.placement.errors import InvalidPlacementError, UnknownPoolError
+from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened
+from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.rules import PreemptionRules
+from headgate.placement.scaling import scaled
+from headgate.placement.service.values import GroupView, Told, WorkView
+
+_BRIEFLY_S = 5.0
+
+
+def connect(
+    address: str | None = None,
+    *,
+    local: LocalCluster | None = None,
+    journal: Path | str | None = None,
+    settings: LedgerSettings | None = None,
+    driver: str | None = None,
+    keep_work: bool = False,
+    log_to_driver: bool = True,
+) -> Placement:
+    """Connect to a cluster and its placement ledger, which is started where there is none.
+
+    Args:
+        address: `host:port` of a Ray cluster; None for RAY_ADDRESS, else one that runs here, else a local one.
+        local: how a local one looks.
+        journal: file on the head node that a new ledger journals to, absolute; None for one in the folder of Ray's
+            session, which goes with the cluster.
+        settings: of a new ledger; one that runs keeps its own.
+        driver: a name for this driver. Connecting again with the same name, from another process too, takes its
+            requests up again; None for a new one.
+        keep_work: what becomes of open requests on `close`, on an exception, Ctrl-C and SIGTERM: kept, or withdrawn.
+        log_to_driver: whether what work prints is shown here.
+
+    Raises:
+        ClusterUnreachableError: no cluster answers.
+        ClusterMismatchError: it runs another version of Ray or Python.
+        JournalError: the journal cannot be used.
+
+    Examples:
+        ```python
+        with connect() as placement:
+            pool = placement.pool("rlhf", quota=amounts(cpu=6))
+            print(pool.submit(Training, 3, resources=amounts(cpu=2), priority=9).result())
+        ```
+    """
+    connection = connect_ray(address, local=local, log_to_driver=log_to_driver)
+    try:
+        link = LedgerLink("" if journal is None else str(journal), settings or LedgerSettings())
+        link.ask("about")
+    except JournalError:
+        link.kill()  # it has opened nothing, and would answer everybody so
+        if connection.found is not Found.ATTACHED:
+            ray.shutdown()
+        raise
+    except BaseException:
+        if connection.found is not Found.ATTACHED:
+            ray.shutdown()
+        raise
+    return Placement(connection, link, driver or new_holder_id(), keep_work=keep_work)
+
+
+class Placement:
+    """A driver's connection to the placement ledger. A context manager; used from any thread.
+
+    As long as it is open a thread tells the ledger that the driver lives. When that ends without `close`, the ledger
+    stops the driver's work after 15 s, or lets it go on where its settings say so.
+
+    Attributes:
+        connection: which cluster it is.
+        driver: this driver's name.
+    """
+
+    def __init__(self, connection: Connection, link: LedgerLink, driver: str, *, keep_work: bool) -> None:
+        self.connection = connection
+        self.driver = driver
+        self._link = link
+        self._keep_work = keep_work
+        self._is_closed = False
+        self._heart = Heart(link, driver)
+        # Before Ray's own, which was registered earlier: it still needs the connection. SIGTERM comes here, too.
+        atexit.register(self.close)
+
+    @property
+    def says(self) -> str:
+        """Which cluster is used, in a sentence."""
+        return self.connection.says
+
+    def pool(
+        self,
+        name: str,
+        *,
+        quota: Amounts | Mapping[str, Any] | None = None,
+        reserved: Sequence[Amounts | GroupShape | Mapping[str, Any]] = (),
+        scale: bool = False,
+        change: bool = False,
+        **more: Any,
+    ) -> PlacementPool:
+        """Open a pool, or get an open one by its name alone.
+
+        Args:
+            name: unique in the cluster.
+            quota: what its running work may hold together; None for a pool that is open.
+            reserved: groups that are kept ready for high priorities.
+            scale: make it smaller, down to a quarter, where the nodes have less.
+            change: give a pool that is open in another form this one; otherwise that is an error.
+            more: other fields of `Pool`.
+
+        Raises:
+            InvalidPlacementError: a field breaks a rule, or the pool is open in another form.
+            CannotFitError: with `scale`, it does not fit even at a quarter.
+            UnknownPoolError: no quota is given and it is not open.
+        """
+        if quota is None:
+            open_pools: tuple[Pool, ...] = self._link.ask("pools")
+            known = next((each for each in open_pools if each.name == name), None)
+            if known is None:
+                names = ", ".join(sorted(each.name for each in open_pools)) or "none"
+                raise UnknownPoolError(f"There is no open pool {name!r} (open: {names})")
+            return PlacementPool(self._link, self._heart, known)
+        spec = pool_spec({"name": name, "quota": quota, "reserved": tuple(reserved), **more})
+        wanted, factor = scaled(spec, self._link.ask("nodes")) if scale else (spec.as_pool(), 1.0)
+        told: PoolOpened | PoolDiffers = self._link.ask("open_pool", wanted)
+        if isinstance(told, PoolDiffers):
+            if not change:
+                raise InvalidPlacementError(
+                    f"Pool {name!r} is open with another {' and '.join(told.differences)}",
+                    next_step="Use placement.pool(name) to get it as it is, or change=True to change it.",
+                )
+            self._link.ask("change_pool", wanted)
+        return PlacementPool(self._link, self._heart, wanted, factor)
+
+    def close_pool(self, name: str) -> None:
+        """Withdraw the work of a pool and remove its groups."""
+        self._link.ask("close_pool", name)
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the open pools."""
+        pools: tuple[Pool, ...] = self._link.ask("pools")
+        return pools
+
+    def work(self, request_id: str, *, take_over: bool = False) -> PlacedWork:
+        """Return submitted work by its id, of any driver.
+
+        Args:
+            request_id: its id.
+            take_over: make it this driver's, whose life keeps it alive from now on.
+
+        Raises:
+            NotFoundError: it is not known.
+        """
+        view: WorkView = self._link.ask("view", request_id)
+        if take_over:
+            self._link.ask("hand_over", (request_id,), self.driver)
+        elif view.holder != self.driver:
+            self._heart.watch(request_id)
+        if view.stage.has_ended:
+            self._heart.take(view)
+        return PlacedWork(self._link, self._heart, request_id)
+
+    def complete(self, request_id: str) -> ReleaseOutcome:
+        """Take back what a request holds; see `PlacedWork.complete`."""
+        outcome: ReleaseOutcome = self._link.ask("complete", request_id)
+        return outcome
+
+    def cancel(self, request_id: str, why: str = "cancelled") -> bool:
+        """End a request of any driver; see `PlacedWork.cancel`."""
+        return bool(self._link.ask("withdraw", request_id, why))
+
+    def why(self, request_id: str) -> Any:
+        """Return what holds a request, as `Why`."""
+        return self._link.ask("why", request_id)
+
+    def set_rules(self, rules: PreemptionRules) -> None:
+        """Put other rules of preemption in force, for all pools."""
+        self._link.ask("set_rules", rules)
+
+    def rules(self) -> PreemptionRules:
+        """Return the rules in force."""
+        rules: PreemptionRules = self._link.ask("rules")
+        return rules
+
+    def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
+        """Return the requests of a pool or of all, ended ones of the last hour included."""
+        views: tuple[WorkView, ...] = self._link.ask("requests", pool)
+        return views
+
+    def groups(self, pool: str | None = None) -> tuple[GroupView, ...]:
+        """Return the placement groups of a pool or of all."""
+        views: tuple[GroupView, ...] = self._link.ask("groups", pool)
+        return views
+
+    def events(self, since: int = 0) -> tuple[Told, ...]:
+        """Return what happened after event number `since`; the last ten thousand are kept."""
+        told: tuple[Told, ...] = self._link.ask("events", since)
+        return told
+
+    def stats(self) -> dict[str, Any]:
+        """Return counts of preemption, under the seed's keys."""
+        stats: dict[str, Any] = self._link.ask("stats")
+        return stats
+
+    def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
+        """Return counts of groups, under the seed's keys; of all pools under `pools`."""
+        stats: dict[str, Any] = self._link.ask("pool_stats", pool)
+        return stats
+
+    def about(self) -> dict[str, Any]:
+        """Return the ledger's generation, journal, process and node."""
+        about: dict[str, Any] = self._link.ask("about")
+        return about
+
+    def audit(self, *, fix: bool = False) -> tuple[Difference, ...]:
+        """Compare ledger, journal and Ray; nothing differs where all is well.
+
+        Args:
+            fix: remove groups and actors of ours that nobody knows.
+        """
+        differences: tuple[Difference, ...] = self._link.ask("audit", fix)
+        return differences
+
+    def close(self, *, keep_work: bool | None = None) -> None:
+        """Leave the cluster; legal twice. Open requests are withdrawn, or kept for whoever takes them over.
+
+        Kept work needs a driver within 15 s (`connect` with the same `driver`), or a ledger whose settings keep it.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        atexit.unregister(self.close)
+        try:
+            if not (self._keep_work if keep_work is None else keep_work):
+                self._link.ask("withdraw_all", self.driver, "its driver ended", patience_s=_BRIEFLY_S)
+        except HeadgateError:
+            # The ledger does not answer: it will miss this driver's heartbeats when it is back.
+            pass
+        finally:
+            self._heart.close()
+            if self.connection.found is not Found.ATTACHED:
+                ray.shutdown()
+
+    def shutdown(self) -> None:
+        """Remove everything of ours from the cluster, of all drivers: work, groups, hosts, and the ledger itself."""
+        self._is_closed = True
+        atexit.unregister(self.close)
+        try:
+            self._link.ask("end")
+            self._heart.close()
+            self._link.kill()
+        finally:
+            if self.connection.found is not Found.ATTACHED:
+                ray.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,69 @@
+"""The link of a driver to the ledger: calls that survive a restart of the ledger."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+
+from headgate.core.errors import HeadgateError
+from headgate.placement.cluster.actor import LEDGER_NAME, ledger_actor
+from headgate.placement.cluster.connecting import NAMESPACE
+from headgate.placement.errors import LedgerUnreachableError
+from headgate.placement.outcomes import LedgerSettings
+
+PATIENCE_S: Final = 30.0
+"""How long a call waits for a ledger that is being restarted, which takes 2 s."""
+
+_PAUSE_S: Final = 0.1
+
+
+class LedgerLink:
+    """Calls of the ledger from any thread. Every call may be made twice: the ledger's are idempotent."""
+
+    def __init__(self, journal: str, settings: LedgerSettings) -> None:
+        self._actor = ledger_actor(journal, settings)
+
+    def ask(self, name: str, *args: Any, patience_s: float = PATIENCE_S) -> Any:
+        """Return the ledger's answer.
+
+        Raises:
+            HeadgateError: the ledger refuses.
+            LedgerUnreachableError: it does not answer in time.
+        """
+        until = time.monotonic() + patience_s
+        while True:
+            try:
+                accepted, answer = ray.get(self._actor.ask.remote(name, args), timeout=patience_s)
+            except (ActorUnavailableError, RayActorError, GetTimeoutError) as error:
+                if time.monotonic() >= until:
+                    raise LedgerUnreachableError(
+                        f"The placement ledger did not answer {name} within {patience_s:g} s: {type(error).__name__}"
+                    ) from error
+                if _is_gone(error):
+                    raise LedgerUnreachableError("The placement ledger of this cluster was ended") from error
+                time.sleep(_PAUSE_S)
+            except RayTaskError as error:
+                raise LedgerUnreachableError(f"The placement ledger failed at {name}: {error}") from error
+            else:
+                if accepted:
+                    return answer
+                refusal: HeadgateError = answer
+                raise refusal
+
+    def kill(self) -> None:
+        """End the ledger for good; what it held must be gone before."""
+        ray.kill(self._actor, no_restart=True)
+
+
+def _is_gone(error: Exception) -> bool:
+    """Tell whether the ledger was ended for good, and is not being restarted."""
+    if isinstance(error, GetTimeoutError | ActorUnavailableError):
+        return False
+    try:
+        ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
+    except ValueError:
+        return True
+    return False
