@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -40,7 +41,7 @@ def least_waiting_s(trace: Trace, cluster: Cluster, quantile: float, high_from: 
     than there is.
     """
     jobs = [job for job in trace.jobs if job.priority >= high_from]
-    may_wait = (1.0 - quantile) * len(jobs)
+    may_wait = len(jobs) - math.ceil(quantile * len(jobs) - _ROUNDING)
     return max(
         (_least(_demands(jobs, name), capacity, may_wait) for name, capacity in cluster.total.units), default=0.0
     )
@@ -52,7 +53,7 @@ def _demands(jobs: Sequence[Job], name: str) -> list[_Demand]:
     ]
 
 
-def _least(demands: Sequence[_Demand], capacity: float, may_wait: float) -> float:
+def _least(demands: Sequence[_Demand], capacity: float, may_wait: int) -> float:
     if must_wait(demands, capacity, 0.0) <= may_wait:
         return 0.0
     low, high = 0.0, 1.0

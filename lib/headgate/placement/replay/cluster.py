@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.placement.amounts import MEBIBYTE, Amounts, amounts, total
+from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, total
 from headgate.placement.errors import CannotFitError
 from headgate.placement.node import NodeView
 from headgate.placement.pool import GroupShape
@@ -52,7 +52,13 @@ class Cluster:
         return total(node.total for node in self.nodes)
 
     def __str__(self) -> str:
-        return f"{len(self.nodes)} nodes of {self.nodes[0].total}"
+        each, count = self.nodes[0].total, len(self.nodes)
+        parts = (
+            f"{each.get(GPU) / MILLI:g} GPUs",
+            f"{each.get(CPU) / MILLI:g} CPUs",
+            f"{each.get(MEMORY) / MEBIBYTE / 1024:g} GiB",
+        )
+        return f"{count} {'node' if count == 1 else 'nodes'} of {', '.join(parts)}"
 
 
 def cluster_of(

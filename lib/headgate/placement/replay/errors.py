@@ -10,7 +10,7 @@ class InvalidTraceError(InvalidPlacementError):
     """A file of jobs, or a setting of a replay, cannot be used."""
 
     code = "invalid_trace"
-    next_step = "Correct it and run the command again; docs/how-to/placement-simulate.md shows the forms."
+    next_step = "Correct it and run the command again; `headgate placement simulate --help` shows what it takes."
 
 
 class OvercommittedError(HeadgateError):

@@ -97,9 +97,8 @@ def _useful(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> list[l
 
 def fractional_bound(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> float:
     """Return a lower bound: all nodes as one, and work that can be stopped in part, each resource by itself."""
-    wanted = [sum(units) for units in zip(*shape.bundles, strict=True)]
     bound = 0.0
-    for place, units in enumerate(wanted):
+    for place, units in enumerate(shape.whole):
         # A shape that lies on one node needs what the emptiest one lacks at least.
         have = max(node[place] for node in free) if _on_one_node(shape) else sum(node[place] for node in free)
         bound = max(bound, _cheapest_cover(units - have, place, candidates))

@@ -20,11 +20,13 @@ class Shape:
 
     Attributes:
         bundles: units of each bundle.
+        whole: their sum.
         strategy: where they may lie.
         is_possible: False when a bundle asks for a resource that no node has.
     """
 
     bundles: tuple[Units, ...]
+    whole: Units
     strategy: Strategy
     is_possible: bool = True
 
@@ -36,7 +38,8 @@ class Room:
         self.names = tuple(sorted({name for node in nodes for name in node.total.names()}))
         self.capacity = [self.units_of(node.total) for node in nodes]
         self.free: Free = [list(units) for units in self.capacity]
-        self._node_ids = {node.node_id: place for place, node in enumerate(nodes)}
+        self.node_ids = tuple(node.node_id for node in nodes)
+        self._places = {node_id: place for place, node_id in enumerate(self.node_ids)}
         self._shapes: dict[tuple[tuple[Amounts, ...], Strategy], Shape] = {}
 
     def units_of(self, amounts: Amounts) -> Units:
@@ -51,12 +54,13 @@ class Room:
         if shape is None:
             units = [self.units_of(bundle) for bundle in bundles]
             possible = all(set(bundle.names()) <= set(self.names) for bundle in bundles)
-            shape = self._shapes[key] = Shape(tuple(units), strategy, possible)
+            whole = tuple(sum(each) for each in zip(*units, strict=True))
+            shape = self._shapes[key] = Shape(tuple(units), whole, strategy, possible)
         return shape
 
     def places(self, node_ids: Iterable[str]) -> tuple[int, ...]:
         """Return the positions of nodes by their ids."""
-        return tuple(self._node_ids[node_id] for node_id in node_ids)
+        return tuple(self._places[node_id] for node_id in node_ids)
 
     def place(self, shape: Shape) -> tuple[int, ...] | None:
         """Return a node for each bundle by best fit, or None when there is no room."""
@@ -85,7 +89,7 @@ class Room:
                 free[position] += units
 
 
-def place_in(free: Sequence[Sequence[int]], shape: Shape) -> tuple[int, ...] | None:
+def place_in(free: Free, shape: Shape) -> tuple[int, ...] | None:
     """Return a node for each bundle, or None.
 
     One bundle, or one node for all: the node that is left with the least. Several: the largest first, each on the
@@ -97,13 +101,12 @@ def place_in(free: Sequence[Sequence[int]], shape: Shape) -> tuple[int, ...] | N
         node = _best(free, shape.bundles[0], ())
         return None if node is None else (node,)
     if shape.strategy == "STRICT_PACK":
-        whole = tuple(sum(units) for units in zip(*shape.bundles, strict=True))
-        node = _best(free, whole, ())
+        node = _best(free, shape.whole, ())
         return None if node is None else (node,) * len(shape.bundles)
     return _gang(free, shape)
 
 
-def _gang(free: Sequence[Sequence[int]], shape: Shape) -> tuple[int, ...] | None:
+def _gang(free: Free, shape: Shape) -> tuple[int, ...] | None:
     left = [list(units) for units in free]
     found: dict[int, int] = {}
     for place in sorted(range(len(shape.bundles)), key=lambda place: shape.bundles[place], reverse=True):
@@ -119,7 +122,7 @@ def _gang(free: Sequence[Sequence[int]], shape: Shape) -> tuple[int, ...] | None
     return tuple(found[place] for place in range(len(shape.bundles)))
 
 
-def _best(free: Sequence[Sequence[int]], bundle: Units, without: tuple[int, ...]) -> int | None:
+def _best(free: Free, bundle: Units, without: tuple[int, ...]) -> int | None:
     best, least = None, None
     for node, have in enumerate(free):
         if node in without:

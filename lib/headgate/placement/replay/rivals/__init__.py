@@ -1,1 +1,1 @@
-"""Job traces replayed through the placement ledger in virtual time, beside rivals and bounds."""
+"""Policies beside the ledger: what others do, and what nobody can."""

@@ -10,7 +10,7 @@ from headgate.placement.replay.engine import Engine
 from headgate.placement.replay.job import HIGH_FROM
 from headgate.placement.replay.least import Stoppable, least_lost
 from headgate.placement.replay.outcome import Decision
-from headgate.placement.replay.room import Shape, Units
+from headgate.placement.replay.room import Shape
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
 
@@ -173,10 +173,11 @@ class SeedRule:
     def _verdicts(self, job: int) -> Iterator[_Verdict]:
         """Give everyone whom the thresholds allow to stop for a job."""
         jobs = self._engine.trace.jobs
+        priority, lower = jobs[job].priority, self._lower(job)
         for victim, ends in self._engine.running.items():
             other = jobs[victim]
-            difference = jobs[job].priority - other.priority
-            is_named = self._is_named(job, victim)
+            difference = priority - other.priority
+            is_named = bool(lower) and any(other.labels.get(key) in values for key, values in lower)
             if not other.preemptible or difference < (-_LABEL if is_named else _SAME_POOL):
                 continue
             base = max(difference, _LABEL) if is_named else difference
@@ -184,9 +185,10 @@ class SeedRule:
             if score >= _MIN_SCORE:
                 yield _Verdict(victim, score)
 
-    def _is_named(self, job: int, victim: int) -> bool:
-        incoming, running = self._engine.trace.jobs[job].labels, self._engine.trace.jobs[victim].labels
-        return any(running.get(key) in rules.get(incoming.get(key, ""), ()) for key, rules in self._label_rules.items())
+    def _lower(self, job: int) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the label values that a job may stop, by key."""
+        labels = self._engine.trace.jobs[job].labels
+        return [(key, rules[labels[key]]) for key, rules in self._label_rules.items() if labels.get(key) in rules]
 
     def _remaining_s(self, victim: int, ends: float) -> float:
         engine = self._engine
@@ -223,8 +225,4 @@ class SeedRule:
 
 def _covers(one: Shape, other: Shape) -> bool:
     """Tell whether the sum of one shape covers that of another in every resource."""
-    return all(have >= wanted for have, wanted in zip(_sum(one), _sum(other), strict=True))
-
-
-def _sum(shape: Shape) -> Units:
-    return tuple(sum(units) for units in zip(*shape.bundles, strict=True))
+    return all(have >= wanted for have, wanted in zip(one.whole, other.whole, strict=True))

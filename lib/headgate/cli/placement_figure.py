@@ -1,0 +1,126 @@
+"""The figure of `headgate placement simulate`: who held what, under each policy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from headgate.placement.replay import Comparison, Outcome, blocks, drawn_resource, held_by_kind
+from headgate.reports import COLOURS, WIDTH_IN, clipped, drawing, inline_svg, legend_above, quiet_grid
+
+_BINS: Final = 400
+_MAX_BLOCKS: Final = 400
+_PANEL_IN: Final = 1.5
+_NODE_IN: Final = 1.1
+_UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0))
+
+
+def timeline_svg(comparison: Comparison) -> str:
+    """Return an SVG: the first policy's nodes GPU by GPU where most was stopped, below it each policy's use by kind."""
+    return inline_svg(timeline_figure(comparison), "placement", f"Who held what: {comparison.trace.name}")
+
+
+def timeline_figure(comparison: Comparison) -> Figure:
+    """Return the figure of `timeline_svg`."""
+    nodes, policies = len(comparison.cluster.nodes), len(comparison.outcomes)
+    heights = [_NODE_IN * min(nodes, 8), *[_PANEL_IN] * policies]
+    with drawing():
+        figure = Figure(figsize=(WIDTH_IN, sum(heights) + 0.8), layout="constrained")
+        panels = figure.subplots(1 + policies, 1, height_ratios=heights, squeeze=False)[:, 0]
+        colours = _colours(comparison)
+        _draw_blocks(panels[0], comparison, comparison.outcomes[0], colours)
+        for panel, outcome in zip(panels[1:], comparison.outcomes, strict=True):
+            _draw_use(panel, comparison, outcome, colours)
+        panels[-1].set_xlabel(f"time ({_unit(_span(comparison))[0]})")
+    return figure
+
+
+def _colours(comparison: Comparison) -> dict[str, str]:
+    highest: dict[str, float] = {}
+    for job in comparison.trace.jobs:
+        highest[job.kind] = max(job.priority, highest.get(job.kind, job.priority))
+    order = sorted(highest, key=lambda kind: (-highest[kind], kind))
+    return {kind: COLOURS[number % len(COLOURS)] for number, kind in enumerate(order)}
+
+
+def _draw_use(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dict[str, str]) -> None:
+    span = _span(comparison)
+    edges = [span * number / _BINS for number in range(_BINS + 1)]
+    held = held_by_kind(comparison.trace, comparison.cluster, outcome, edges)
+    seconds = _unit(span)[1]
+    at = [edge / seconds for edge in edges]
+    bottom = [0.0] * _BINS
+    for kind, colour in colours.items():
+        top = [low + more for low, more in zip(bottom, held[kind], strict=True)]
+        axes.stairs(top, at, baseline=bottom, fill=True, color=colour, linewidth=0)
+        bottom = top
+    stops = [each.ended_s for each in outcome.attempts if not each.is_last and each.ended_s <= span]
+    ticks = sorted({int(at_s / span * _BINS) for at_s in stops})
+    height = comparison.cluster.total.get(drawn_resource(comparison.cluster)) / 1000
+    axes.plot([at[tick] for tick in ticks], [height * 1.04] * len(ticks), "|", color="#D55E00", markersize=4, alpha=0.5)
+    axes.set_ylim(0, height * 1.1)
+    axes.set_xlim(0, at[-1])
+    axes.set_ylabel(drawn_resource(comparison.cluster))
+    axes.set_title(f"{outcome.policy}: {len(stops)} stops", loc="left")
+    axes.tick_params(labelsize=7)
+    quiet_grid(axes, "y")
+
+
+def _draw_blocks(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dict[str, str]) -> None:
+    first, last = _busiest(comparison, outcome)
+    name, seconds = _unit(last - first)
+    resource = drawn_resource(comparison.cluster)
+    heights = [node.total.get(resource) / 1000 for node in comparison.cluster.nodes]
+    base = [sum(heights[:number]) + number * 0.6 for number in range(len(heights))]
+    drawn: set[str] = set()
+    for block in blocks(comparison.trace, comparison.cluster, outcome, first, last):
+        job = comparison.trace.jobs[block.job]
+        began, ended = max(block.began_s, first), min(block.ended_s, last)
+        axes.add_patch(
+            Rectangle(
+                ((began - first) / seconds, base[block.node] + block.low),
+                (ended - began) / seconds,
+                block.high - block.low,
+                facecolor=colours[job.kind],
+                edgecolor="#D55E00" if not block.is_last else "white",
+                linewidth=0.9 if not block.is_last else 0.3,
+                alpha=0.85,
+                label=None if job.kind in drawn else clipped(job.kind),
+            )
+        )
+        drawn.add(job.kind)
+    axes.set_xlim(0, (last - first) / seconds)
+    axes.set_ylim(0, base[-1] + heights[-1])
+    axes.set_yticks(
+        [low + height / 2 for low, height in zip(base, heights, strict=True)],
+        [clipped(node.node_id, 14) for node in comparison.cluster.nodes],
+    )
+    at, whole = _unit(_span(comparison))
+    axes.set_xlabel(f"{name} from {first / whole:.3g} {at}; stopped work has an orange edge")
+    axes.set_title(f"{outcome.policy}: every {resource} while most was stopped", loc="left", pad=18)
+    if drawn:
+        legend_above(axes)
+
+
+def _busiest(comparison: Comparison, outcome: Outcome) -> tuple[float, float]:
+    """Return the interval of at most so many stays that begins with the most stops among its stays."""
+    stays = sorted((each for each in outcome.attempts if each.nodes), key=lambda each: each.began_s)
+    if len(stays) <= _MAX_BLOCKS:
+        return 0.0, _span(comparison)
+    stops = [0]
+    for each in stays:
+        stops.append(stops[-1] + (not each.is_last))
+    place = max(range(len(stays) - _MAX_BLOCKS + 1), key=lambda at: stops[at + _MAX_BLOCKS] - stops[at])
+    return stays[place].began_s, max(stays[place].began_s + 1.0, stays[place + _MAX_BLOCKS - 1].began_s)
+
+
+def _span(comparison: Comparison) -> float:
+    ends = (each.ended_s for outcome in comparison.outcomes[:1] for each in outcome.attempts)
+    return max(ends, default=1.0) or 1.0
+
+
+def _unit(span_s: float) -> tuple[str, float]:
+    return next((unit for unit in _UNITS if span_s >= 2 * unit[1]), _UNITS[-1])
