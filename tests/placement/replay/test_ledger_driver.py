@@ -92,6 +92,9 @@ def test_on_a_mix_high_priority_waits_less_than_by_backfill_and_the_seeds_rule(m
     assert ours.never_done == 0
     assert ours.victims_done == ours.victims
     assert (ours.high.p95_s or 0) < min(seeds.high.p95_s or 0, easy.high.p95_s or 0)
+    assert (ours.decisions > 0, ours.exact_share) == (True, 1.0)
+    assert ours.lost_over_least_in_band is not None
+    assert ours.lost_over_least_in_band <= 1.2
 
 
 def test_the_same_trace_gives_the_same_record() -> None:

@@ -7,12 +7,12 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from headgate.core import events as told
 from headgate.core.events import Event
 from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
-from headgate.placement.group import GroupState
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.occupancy import Stage
 from headgate.placement.outcomes import LedgerSettings
@@ -226,7 +226,14 @@ class _Replay:
         requests = self._ledger.requests
         preemptor = self._works[event.request]
         later = later - {event.request}
-        chosen, others = self._asker.candidates(requests[event.request], event.victims, requests, self._held, now)
+        # What is stopped for somebody whose turn came later still ran.
+        then = {
+            each: replace(requests[each], stage=Stage.RUNNING)
+            if requests[each].stopped_for in later
+            else requests[each]
+            for each in self._held
+        }
+        chosen, others = self._asker.candidates(requests[event.request], event.victims, then, self._held, now)
         self.questions.append(
             Question(
                 now,
@@ -241,23 +248,24 @@ class _Replay:
 
     def _free_for(self, name: str, victims: frozenset[str], later: set[str]) -> Free:
         """Return what `name` could have without its victims: what nobody holds or was promised before it."""
-        book = self._ledger.book
-        free = [[book.room[node].get(each, 0) for each in self._room.names] for node in self._room.node_ids]
+        free = [list(units) for units in self._room.capacity]
         occupants = {group_id: each for each, group_id in self._group_of.items()}
-        for group in book.groups.values():
+        for group in self._ledger.groups.values():
             occupant = occupants.get(group.group_id)
-            if occupant in victims:
-                continue
             if occupant is None:
-                is_free = group.holder in {None, name} or group.holder in later
-                is_free &= group.reserved is None and group.state is not GroupState.QUARANTINED
-            else:  # it is being stopped for others, who make groups of their own in its room
-                is_free = book.requests[occupant].stage is Stage.STOPPING and group.heir is None
-            if is_free:
+                is_held = group.reserved is not None or (group.holder not in {None, name} and group.holder not in later)
+            else:
+                is_held = occupant in victims or self._stays(occupant, group.heir, later)
+            if is_held:
                 for node, bundle in zip(self._room.places(group.nodes), group.shape.bundles, strict=True):
                     units = self._room.units_of(bundle)
-                    free[node] = [have + more for have, more in zip(free[node], units, strict=True)]
+                    free[node] = [have - less for have, less in zip(free[node], units, strict=True)]
         return free
+
+    def _stays(self, occupant: str, heir: str | None, later: set[str]) -> bool:
+        """Tell whether a group is held at the moment of a decision, or leaves for one that came before it."""
+        request = self._ledger.requests[occupant]
+        return request.stage is not Stage.STOPPING or heir is not None or request.stopped_for in later
 
     def _node_id(self, node: int) -> str:
         return self._room.node_ids[node]
