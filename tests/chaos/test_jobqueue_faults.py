@@ -7,6 +7,7 @@ import random
 import resource
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import httpx
@@ -19,12 +20,12 @@ from headgate.jobqueue.port import Happening
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.simulation import PrivatePostgres
 from tests.chaos.queue_fixtures import chaos_postgres, nursery, place, postgres_place, sqlite_place
-from tests.chaos.queue_place import QueuePlace
+from tests.chaos.queue_place import QueuePlace, Verdict
 from tests.chaos.queue_proxy import proxy_before
 
 __all__ = ["chaos_postgres", "nursery", "place", "postgres_place", "sqlite_place"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(900)]
 
 HOUR_S = 3600
 
@@ -113,6 +114,12 @@ def _cut_off(server: PrivatePostgres, database: str) -> None:
         admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", (database,))
 
 
+def _assert_only_workers_charge_attempts(verdict: Verdict) -> None:
+    """A job has lost the attempts that its workers said had failed, and none to the database."""
+    said = Counter(entry.job_id for entry in verdict.entries if entry.what is Happening.FAILED)
+    assert {job.job_id: job.failures for job in verdict.jobs if job.failures} == dict(said)
+
+
 def _status_of_a_claim(place: QueuePlace) -> tuple[int, str]:
     answer = httpx.post(f"{place.url}/v1/claims", json={"worker": "asks", "teams": ["nobody's"]}, timeout=30)
     return answer.status_code, answer.json().get("code", "")
@@ -127,7 +134,7 @@ def test_a_database_server_that_is_cut_off_and_restarted_loses_nothing(
     place.register(servers=3)
     for _ in range(4):
         place.start_worker(ends=True, load_s=0.01, run_s=0.05)
-    place.submit(200, max_attempts=3)
+    place.submit(200)
     for number in range(min(kills, 20)):
         before = place.amount_told()
         place.until(lambda before=before: place.amount_told() > before, 60)
@@ -143,6 +150,7 @@ def test_a_database_server_that_is_cut_off_and_restarted_loses_nothing(
     verdict = place.judge()
     place.assert_kept(verdict)
     assert verdict.count(Happening.EXPIRED) == 0
+    _assert_only_workers_charge_attempts(verdict)
 
 
 def test_a_full_disk_refuses_with_503_and_everything_goes_on_when_there_is_room(
@@ -154,7 +162,7 @@ def test_a_full_disk_refuses_with_503_and_everything_goes_on_when_there_is_room(
     place.register(servers=3)
     for _ in range(3):
         place.start_worker(ends=True, load_s=0.01, run_s=0.05)
-    place.submit(100, max_attempts=3)
+    place.submit(100)
     refused: list[str] = []
     assert place.server is not None
     for number in range(kills):
@@ -173,3 +181,4 @@ def test_a_full_disk_refuses_with_503_and_everything_goes_on_when_there_is_room(
     place.assert_kept(verdict)
     assert {job.job_id for job in verdict.jobs}.isdisjoint(refused)
     assert verdict.count(Happening.EXPIRED) == 0
+    _assert_only_workers_charge_attempts(verdict)
