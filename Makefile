@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODEL_READY := $(VENV)/.model-ready
 KILLS := 30
+# Two processes, because half of the time of the tests is waiting; ARGS=-n0 runs them in one, as a debugger needs it.
+SPREAD := -n 2 --dist loadfile
 export PYTHON
 export NO_MKDOCS_2_WARNING := 1
 
@@ -30,10 +32,10 @@ demo: $(READY) ## sample three baseline agents on the bundled environments and s
 	@exec $(BIN)/python -m headgate.cli demo
 
 test: $(READY) ## the whole test suite, documentation included
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
 test-fast: $(READY) ## the tests that need no real servers or processes
-	@exec $(BIN)/python -m pytest -m "not slow and not chaos" $(ARGS)
+	@exec $(BIN)/python -m pytest $(SPREAD) -m "not slow and not chaos" $(ARGS)
 
 test-slurm: $(READY) ## the SLURM script against a real SLURM on this machine (root installs it on Debian)
 	@exec bash scripts/test-slurm.sh $(ARGS)

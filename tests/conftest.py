@@ -7,10 +7,14 @@ import contextvars
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.turns import Turns, is_alone
 
 # Laws are checked by what they say and not by the clock: tests share their machine.
 hypothesis.settings.register_profile(
@@ -50,10 +54,22 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
         try:
             with server.as_client():
                 runner.run(ensure_pool(), context=contextvars.copy_context())
-            yield server
+            with _only_new_garbage():
+                yield server
             runner.run(_told())
         finally:
             runner.run(running.__aexit__(None, None, None))
+
+
+@contextmanager
+def _only_new_garbage() -> Iterator[None]:
+    """Let `gc.collect` pass over what is there already, half a million objects that stay: it is called often."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @pytest.fixture
@@ -107,3 +123,40 @@ models:
 """
     )
     return path
+
+
+TURNS = pytest.StashKey[Turns]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share locks with the other processes of this run, in the folder above that of each."""
+    if hasattr(config, "workerinput"):
+        folder = Path(config.option.basetemp).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        config.stash[TURNS] = Turns(folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave the locks."""
+    if TURNS in config.stash:
+        config.stash[TURNS].close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Let a test begin when it is its turn; its time limit begins then, too."""
+    if TURNS not in item.config.stash:
+        return (yield)
+    with item.config.stash[TURNS].turn(alone=is_alone(item), next_alone=is_alone(nextitem)):
+        return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Spread the tests as `make test` asks for it, when it does."""
+    from tests.spreading import Spreading
+
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return Spreading(config, log)

@@ -19,7 +19,7 @@ from tests.chaos.queue_place import Process, QueuePlace, Verdict
 
 __all__ = ["chaos_postgres", "nursery", "place", "postgres_place", "sqlite_place"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(1_800)]
 
 WORKERS = 8
 WORKER_KILLS = 17

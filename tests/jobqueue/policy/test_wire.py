@@ -92,7 +92,7 @@ def test_numbers_are_allowed_as_keys() -> None:
         np.datetime64("2026-01-01"),
         np.void(b"ab"),
         dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
-        object(),
+        pytest.param(object(), id="object"),
         2**64,
         {1, 2},
     ],
