@@ -161,6 +161,8 @@ def make_room(
 
     removed: list[Group] = []
     nodes = found()
+    if nodes is None and not _could_do(book, pool, shape, room, removable, count):
+        return None
     for group in removable:
         if nodes is not None:
             break
@@ -181,6 +183,19 @@ def make_room(
             nodes = again
             removed.remove(group)
     return nodes, tuple(group.group_id for group in removed)
+
+
+def _could_do(book: Book, pool: Pool, shape: GroupShape, room: Room, removable: Sequence[Group], count: int) -> bool:
+    """Tell whether a shape has a place at all once everything removable is gone."""
+    if not removable:
+        return False
+    left = count - sum(group.pool == pool.name for group in removable)
+    if pool.max_dynamic is not None and left >= pool.max_dynamic:
+        return False
+    emptied: Room = {node: dict(units) for node, units in room.items()}
+    for group in removable:
+        _vacate(emptied, group)
+    return place(shape, emptied, book.nodes) is not None
 
 
 def _vacate(room: Room, group: Group) -> None:

@@ -38,6 +38,8 @@ class Life:
     closing: set[str] = field(default_factory=set)
     broken: dict[str, float] = field(default_factory=dict)
     version: int = 0
+    joined: list[str] = field(default_factory=list)
+    look_again_at: float = inf
     changed_pools: set[str] = field(default_factory=set)
     changed_groups: set[str] = field(default_factory=set)
     changed_requests: set[str] = field(default_factory=set)
@@ -65,6 +67,11 @@ class Life:
         """Ask for a decision at a time."""
         if at < inf:
             heapq.heappush(self._wakes, at)
+
+    def look_at(self, at: float) -> None:
+        """Ask for a look at the whole line at a time."""
+        self.look_again_at = min(at, self.look_again_at)
+        self.wake_at(at)
 
     def slept_until(self, now: float) -> None:
         """Drop the times that are over."""
@@ -98,8 +105,8 @@ class Life:
         request.stop_reason = request.stopped_for = ""
         request.on_loan = request.begun = False
         self.line.add(request, self.rules)
+        self.joined.append(request.request_id)
         self.touch(request)
-        self.changed()
         self.tell(events.WorkQueued(request.request_id, request.request.pool, request.request.priority, reason))
 
     def promise(self, request: Occupancy, offer: Offer, reclaimed: Iterable[str], now: float) -> None:
@@ -152,6 +159,7 @@ class Life:
         request.note = why
         if request.stage is Stage.WAITING:
             self.line.discard(request.request_id)
+            self.changed()  # others may have gone around it
             self._end(request, Stage.WITHDRAWN, now)
         elif request.stage is Stage.STOPPING:
             if request.stop_reason in {"withdrawn", "completed"}:
@@ -179,7 +187,7 @@ class Life:
         request.stage = Stage.RUNNING
         request.started_at = request.saved_at = now
         self.touch(request)
-        self.changed()  # it may be a victim now
+        self._look_when_stoppable(request, now)
         waited = max(0.0, now - request.waiting_since)
         self.tell(events.WorkStarted(request.request_id, request.request.pool, request.group_id, waited))
 
@@ -240,7 +248,8 @@ class Life:
         self.tell(events.GroupCreated(group.group_id, group.pool, group.reserved is not None, nodes, took_s))
         group.state = GroupState.FREE if group.holder is None else GroupState.HELD
         self._touch_group(group, now)
-        self.changed()
+        if group.state is GroupState.FREE:
+            self.changed()
         if group.group_id in self.book.leaving:
             self.remove(group, now)
         elif group.holder is not None:
@@ -250,7 +259,7 @@ class Life:
         """A group could not be made."""
         self.tell(events.GroupCreationFailed(group.group_id, group.pool, why))
         retry_at = now + self.settings.create_retry_s
-        self.wake_at(retry_at)
+        self.look_at(retry_at)
         if group.reserved is not None:
             self._rebuild_at[group.pool, group.reserved] = retry_at
         holder = self.book.requests.get(group.holder or "")
@@ -441,6 +450,7 @@ class Life:
         request.victims, request.evicting = set(), set()
         was_placing = request.stage is Stage.PLACING
         self.book.let_go(request)
+        self.changed()
         if group.heir == request.request_id:
             group.heir = None
         elif group.state is GroupState.CREATING and not was_placing:
@@ -489,6 +499,14 @@ class Life:
             preemptor.victims.discard(victim.request_id)
             self.advance(preemptor, now)
 
+    def _look_when_stoppable(self, request: Occupancy, now: float) -> None:
+        """Have the line looked at when work that has started may be stopped for others, or others in its stead."""
+        if self.book.pools[request.request.pool].min_available:
+            self.changed()
+        own = request.request.min_runtime_s
+        if request.request.preemptible:
+            self.look_at(now + (self.rules.min_runtime_s if own is None else own))
+
     def _lose(self, request: Occupancy, now: float, why: str) -> None:
         request.losses += 1
         self.tell(events.WorkLost(request.request_id, request.request.pool, why, request.losses))
@@ -510,6 +528,7 @@ class Life:
         if holder is None:
             if group.state is not GroupState.REMOVING:
                 self.remove(group, now)
+                self.changed()
         elif holder.stage in {Stage.RUNNING, Stage.PLACING} and holder.begun:
             self.stop(holder, "node_lost", now)
         elif holder.stage in {Stage.CLEARING, Stage.PLACING}:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from math import inf
 
 from headgate.core import events
 from headgate.placement.group import GroupState
@@ -12,36 +14,47 @@ from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.outcomes import Offer, Rejected, Why
 from headgate.placement.pool import Pool
 from headgate.placement.preempting import Preempting
+from headgate.placement.prospects import Prospects
 from headgate.placement.shadow import Shadow, amounts_by_node, cast
 
-_Likeness = tuple[object, ...]
+
+class _Outcome(Enum):
+    """What a look at one request came to."""
+
+    PLACED = auto()
+    MISSED = auto()  # as all of its kind would that go around the same shadows
+    MISSED_ALONE = auto()
+    HOPELESS = auto()  # as all of its kind are, whatever the shadows
 
 
 @dataclass(slots=True)
 class Passing:
     """Looks for places in the order of the line. Owned by the ledger.
 
-    A request like one that found no place is not looked at again until something changed, so that a long line of
-    equal requests costs one search.
+    A pass costs what has changed: a request like one that found no place is not looked at until room, quota or rules
+    have changed, and a request that was told its reasons before is asked first whether there is any hope.
     """
 
     life: Life
     shadows: dict[str, Shadow] = field(default_factory=dict)
     _seen: int = -1
-    _again_at: float | None = None
+    _again_at: float = inf
     _told: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    _missed: set[int] = field(default_factory=set)
+    _missed_beside: set[tuple[int, tuple[bool, ...]]] = field(default_factory=set)
+    _prospects: Prospects | None = None
 
     def run(self, now: float) -> None:
         """Place what can be placed now."""
         life = self.life
-        if self._seen == life.version and (self._again_at is None or now < self._again_at):
-            return
-        self._again_at = None
-        self._reconsider(now)
-        self._rebuild(now)
-        self._place_line(now)
-        self._seen = life.version
-        self._ask_again()
+        joined, life.joined = life.joined, []
+        is_due = self._seen != life.version or now >= min(self._again_at, life.look_again_at)
+        if is_due or (joined and not self._newcomers(joined, now)):
+            self._everything(now)
+        if len(self._told) > 2 * len(life.line) + 16:
+            self._forget_told()
+        if self._again_at < inf:
+            life.wake_at(self._again_at)
 
     def why(self, request: Occupancy, now: float) -> Why:
         """Return what holds a request."""
@@ -58,7 +71,7 @@ class Passing:
 
     def _why_waiting(self, request: Occupancy, now: float) -> Why:
         pool = self.life.book.pools[request.request.pool]
-        ahead = list(self.life.line).index(request.request_id)
+        ahead = self.life.line.ahead_of(request.request_id)
         found = self._search(request, pool, now).climb()
         if isinstance(found, Offer):
             until = request.not_before if request.not_before > now else None
@@ -100,28 +113,64 @@ class Passing:
                 if not evict:
                     self.life.reserve_group(pool.name, index, shape, nodes, now)
 
-    def _place_line(self, now: float) -> None:
-        life, book = self.life, self.life.book
+    def _everything(self, now: float) -> None:
+        """Look at the reserved groups and at the line from its head."""
+        life = self.life
+        self._again_at = life.look_again_at = inf
+        self._reconsider(now)
+        self._rebuild(now)
         self.shadows = {}
-        failed: set[_Likeness] = set()
+        self._missed, self._missed_beside = set(), set()
+        self._prospects = None
         missed = 0
-        for request_id in life.line:
-            request = book.requests[request_id]
-            if request.not_before > now:
-                self._later(request.not_before)
-                continue
-            likeness = _likeness(request)
-            if likeness in failed:
+        for request_id, number in life.line.walk():
+            if number in self._missed:
                 continue
             if missed >= life.settings.backfill_depth:
                 break
-            if not self._try(request, now):
-                failed.add(likeness)
-                missed += 1
+            missed += self._look_at(request_id, number, now) is False
+        life.joined.clear()
+        self._seen = life.version
 
-    def _try(self, request: Occupancy, now: float) -> bool:
+    def _newcomers(self, joined: list[str], now: float) -> bool:
+        """Look only at those who joined the line, since nothing got free; return False where that is not enough."""
+        line = self.life.line
+        waiting = sorted((each for each in joined if each in line), key=line.ahead_of)
+        for shadow in self.shadows.values():
+            passed = shadow.request_id not in line or shadow.begins_at <= now
+            if passed or any(line.ahead_of(each) < line.ahead_of(shadow.request_id) for each in waiting):
+                return False
+        for request_id in waiting:
+            if (number := line.number_of(request_id)) not in self._missed:
+                self._look_at(request_id, number, now)
+        return self._seen == self.life.version
+
+    def _look_at(self, request_id: str, number: int, now: float) -> bool | None:
+        """Return whether a request was placed; None where it is not to be looked at now."""
+        request = self.life.book.requests[request_id]
+        if request.not_before > now:
+            self._later(request.not_before)
+            return None
+        beside = (number, tuple(shadow.outlasts(request, now) for shadow in self.shadows.values()))
+        if beside in self._missed_beside:
+            return None
+        is_shaded = bool(self.shadows)
+        outcome = self._try(request, now)
+        if outcome is _Outcome.PLACED:
+            self._prospects = None
+        elif outcome is _Outcome.HOPELESS or (outcome is _Outcome.MISSED and not is_shaded):
+            self._missed.add(number)
+        elif outcome is _Outcome.MISSED:
+            self._missed_beside.add(beside)
+        return outcome is _Outcome.PLACED
+
+    def _try(self, request: Occupancy, now: float) -> _Outcome:
         """Place one request if that can be; cast its shadow otherwise, if it is the first of its pool."""
         pool = self.life.book.pools[request.request.pool]
+        is_hopeless = self._is_hopeless(request, pool, now)
+        if is_hopeless and request.request_id in self._told:
+            self._shade(request, pool, now)
+            return _Outcome.HOPELESS
         found = self._search(request, pool, now).climb()
         reclaimed: tuple[str, ...] = ()
         if not isinstance(found, Offer):
@@ -130,13 +179,25 @@ class Passing:
             if isinstance(outcome, Rejected):
                 self._reject(request, [*found, outcome])
                 self._shade(request, pool, now)
-                return False
+                if is_hopeless:
+                    return _Outcome.HOPELESS
+                return _Outcome.MISSED_ALONE if preempting.is_personal else _Outcome.MISSED
             reclaimed = tuple(each for each in outcome.victims if preempting.was_reclaimed(each))
             self._tell_plan(request, outcome)
             found = outcome
         self._told.pop(request.request_id, None)
         self._count_in_shadows(request, found, now)
         self.life.promise(request, found, reclaimed, now)
+        return _Outcome.PLACED
+
+    def _is_hopeless(self, request: Occupancy, pool: Pool, now: float) -> bool:
+        """Tell whether a request finds no place even without shadows, budgets of a set, and the best of victims."""
+        if self._prospects is None:
+            self._prospects = Prospects(self.life.book, self.life.rules, self.life.budgets, now)
+        prospect = self._prospects.of(request, pool)
+        if prospect.allows(shape_of(request), self.life.book.nodes):
+            return False
+        self._later(prospect.until)
         return True
 
     def _search(self, request: Occupancy, pool: Pool, now: float) -> Search:
@@ -167,13 +228,12 @@ class Passing:
         for shadow in self.shadows.values():
             shadow.took(request, taken, shape.size, now)
 
-    def _ask_again(self) -> None:
-        if self._again_at is not None:
-            self.life.wake_at(self._again_at)
-
     def _later(self, at: float) -> None:
-        if self._again_at is None or at < self._again_at:
-            self._again_at = at
+        self._again_at = min(at, self._again_at)
+
+    def _forget_told(self) -> None:
+        """Forget what was told to those who wait no longer."""
+        self._told = {request_id: told for request_id, told in self._told.items() if request_id in self.life.line}
 
     def _reject(self, request: Occupancy, rejected: list[Rejected]) -> None:
         """Tell each step's reason once while the request waits, and look again when a rule ends by itself."""
@@ -192,18 +252,3 @@ class Passing:
                 request.request_id, request.request.pool, offer.victims, offer.lost_work_s, offer.reason
             )
         )
-
-
-def _likeness(request: Occupancy) -> _Likeness:
-    """Return what two requests must share for the one to find no place where the other found none."""
-    wanted = request.request
-    return (
-        wanted.pool,
-        wanted.bundles,
-        wanted.strategy,
-        tuple(sorted(wanted.node_labels.items())),
-        tuple(sorted(wanted.labels.items())),
-        wanted.priority,
-        wanted.preemptible,
-        wanted.estimated_duration_s,
-    )

@@ -30,6 +30,7 @@ class Preempting:
 
     Attributes:
         until: the earliest time at which a victim that is spared now may be stopped; None where there is none.
+        is_personal: whether somebody is spared because the two met lately, which others of the kind did not.
     """
 
     book: Book
@@ -40,12 +41,13 @@ class Preempting:
     shadows: Sequence[Shadow]
     now: float
     until: float | None = None
+    is_personal: bool = False
     _reclaimed: set[str] = field(default_factory=set)
     _refusals: dict[str, Refusal] = field(default_factory=dict)
 
     def search(self) -> Offer | Rejected:
         """Return a place with its victims, or why nobody is stopped."""
-        candidates = self._candidates()
+        candidates = self.candidates()
         if not candidates:
             return self._rejected("nobody may be stopped for it")
         groups = {each.request_id: self._group_of(each.request_id) for each in candidates}
@@ -79,7 +81,8 @@ class Preempting:
         """Tell whether a victim only gives back what it had on loan."""
         return request_id in self._reclaimed
 
-    def _candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate]:
+        """Return what may be stopped for the request, one by one; budgets of a whole set are asked later."""
         candidates = []
         entitled = by_right(self.waiting, self.pool)
         for victim in self.book.placed_requests():
@@ -87,11 +90,7 @@ class Preempting:
                 continue
             victim_pool = self.book.pools[victim.request.pool]
             reclaim = victim.on_loan and entitled and victim.request.pool == self.pool.name
-            held = refusal(self.waiting.request, victim, victim_pool, self.rules, self.now, reclaim=reclaim)
-            if held is None and not reclaim:
-                held = self.budgets.allows(
-                    victim_pool, [victim], self.waiting.request_id, self._running(victim_pool), self.now
-                )
+            held = self._held(victim, victim_pool, reclaim=reclaim)
             if held is not None:
                 self._refusals[victim.request_id] = held
                 self._sooner(held.until)
@@ -103,6 +102,18 @@ class Preempting:
             started_at = self.now if victim.started_at is None else victim.started_at
             candidates.append(Candidate(victim.request_id, band, cost, started_at))
         return candidates
+
+    def _held(self, victim: Occupancy, victim_pool: Pool, *, reclaim: bool) -> Refusal | None:
+        """Return why a victim is spared; what spares it for ever comes before what spares it for now."""
+        wanted = self.waiting.request
+        held = refusal(wanted, victim, victim_pool, self.rules, self.now, reclaim=reclaim)
+        if held is not None and held.until is not None:
+            later = refusal(wanted, victim, victim_pool, self.rules, held.until, reclaim=reclaim)
+            return later if later is not None and later.until is None else held
+        if held is None and not reclaim:
+            held = self.budgets.allows(victim_pool, [victim], wanted.request_id, self._running(victim_pool), self.now)
+            self.is_personal |= held is not None and held.rule == "pair_interval"
+        return held
 
     def _group_of(self, request_id: str) -> Group:
         return self.book.groups[self.book.requests[request_id].group_id]

@@ -36,10 +36,14 @@ class Shadow:
     spare: Room
     quota_spare: dict[str, int]
 
+    def outlasts(self, other: Occupancy, now: float) -> bool:
+        """Tell whether `other` will have ended when this begins, if it starts now."""
+        duration = other.request.estimated_duration_s
+        return duration > 0 and now + duration <= self.begins_at
+
     def allows(self, other: Occupancy, nodes: Mapping[str, Amounts], size: Amounts, now: float) -> bool:
         """Tell whether `other` may take `nodes` (node id -> amounts) now without delaying this."""
-        duration = other.request.estimated_duration_s
-        if duration > 0 and now + duration <= self.begins_at:
+        if self.outlasts(other, now):
             return True
         if other.request.pool == self.pool and not fits(self.quota_spare, size):
             return False
@@ -47,8 +51,7 @@ class Shadow:
 
     def took(self, other: Occupancy, nodes: Mapping[str, Amounts], size: Amounts, now: float) -> None:
         """Count what `other` takes, unless it will have ended by then."""
-        duration = other.request.estimated_duration_s
-        if duration > 0 and now + duration <= self.begins_at:
+        if self.outlasts(other, now):
             return
         if other.request.pool == self.pool:
             take(self.quota_spare, size)
