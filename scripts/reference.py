@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobqueue_reference import jobqueue_page
+from placement_reference import placement_page
 
 from headgate.cli import build_app
 from headgate.config import setting_fields, variables_of
@@ -169,6 +170,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "environments.md": environments_page,
     "cli.md": cli_page,
     "jobqueue.md": jobqueue_page,
+    "placement.md": placement_page,
 }
 
 

@@ -75,3 +75,18 @@ TOKEN_COMMANDS: Final = {
     "revoke": ("jobqueue_tokens:revoke", "End a token within five seconds."),
 }
 """The same for `headgate jobqueue token …`."""
+
+PLACEMENT_COMMANDS: Final = {
+    "up": ("placement_running:up", "Start the ledger of placements on a Ray cluster, and open pools."),
+    "down": ("placement_running:down", "Stop all placed work, and the ledger."),
+    "status": ("placement_watching:status", "Show pools, placement groups, and work that runs or waits."),
+    "submit": ("placement_submitting:submit", "Run a command or a class in a placement group, by priority."),
+    "why": ("placement_watching:why", "Say which rule holds a request, and what was not open to it."),
+    "events": ("placement_watching:events", "Write what happened lately as a file of events."),
+    "cancel": ("placement_steering:cancel", "Take requests out; work that runs is stopped."),
+    "apply": ("placement_steering:apply", "Open or change the pools and rules of a file."),
+    "close": ("placement_steering:close", "Close a pool: its work is stopped, its groups go."),
+    "audit": ("placement_steering:audit", "Compare the ledger with Ray, and remove what leaked."),
+    "simulate": ("placement_simulating:simulate", "Replay job traces under different rules of placement."),
+}
+"""The same for `headgate placement …`."""

@@ -9,7 +9,14 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import headgate
-from headgate.cli.commands import COMMANDS, CONFIG_COMMANDS, JOBQUEUE_COMMANDS, LIMITS_COMMANDS, TOKEN_COMMANDS
+from headgate.cli.commands import (
+    COMMANDS,
+    CONFIG_COMMANDS,
+    JOBQUEUE_COMMANDS,
+    LIMITS_COMMANDS,
+    PLACEMENT_COMMANDS,
+    TOKEN_COMMANDS,
+)
 from headgate.cli.output import print_error
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
@@ -36,14 +43,22 @@ def build_app() -> App:
         print_error=True,
     )
     _fill(app, COMMANDS)
+    jobqueue = App(name="jobqueue", help="Serve jobs and policy servers to outside workers, and work on them.")
     groups = (
-        App(name="config", help="Show and check settings."),
-        App(name="limits", help="Show and change the limits on requests in flight that Prefect keeps."),
-        App(name="jobqueue", help="Serve jobs and policy servers to outside workers, and work on them."),
+        (App(name="config", help="Show and check settings."), CONFIG_COMMANDS),
+        (
+            App(name="limits", help="Show and change the limits on requests in flight that Prefect keeps."),
+            LIMITS_COMMANDS,
+        ),
+        (jobqueue, JOBQUEUE_COMMANDS),
+        (
+            App(name="placement", help="Place work on a Ray cluster by priority, stopping other work for it."),
+            PLACEMENT_COMMANDS,
+        ),
     )
-    for group, commands in zip(groups, (CONFIG_COMMANDS, LIMITS_COMMANDS, JOBQUEUE_COMMANDS), strict=True):
+    for group, commands in groups:
         app.command(_fill(group, commands))
-    groups[-1].command(_fill(App(name="token", help="Make and end the tokens of a queue."), TOKEN_COMMANDS))
+    jobqueue.command(_fill(App(name="token", help="Make and end the tokens of a queue."), TOKEN_COMMANDS))
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)
     return app
 

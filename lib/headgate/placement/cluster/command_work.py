@@ -19,6 +19,7 @@ KEPT_LINES: Final = 10_000
 """Of the output; who reads too seldom misses the oldest."""
 
 _LONGEST_LINE: Final = 8_192
+_TAIL_LINES: Final = 200
 _NOT_STARTED: Final = {FileNotFoundError: 127, PermissionError: 126}
 """Exit statuses of a shell for what cannot be started."""
 
@@ -30,10 +31,12 @@ class CommandEnded:
     Attributes:
         status: its exit status; 128 and the number of the signal that ended it, as a shell has it.
         tail: the last lines of its output.
+        lines: how many there were.
     """
 
     status: int
-    tail: tuple[str, ...]
+    tail: tuple[str, ...] = ()
+    lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +73,14 @@ class CommandWork:
             process = self._started()
         except OSError as error:
             status = _NOT_STARTED.get(type(error), 1)
-            return CommandEnded(status, (f"{self._command[0]} cannot be started: {error}",))
+            return CommandEnded(status, (f"{self._command[0]} cannot be started: {error}",), 1)
         if process is None:
-            return CommandEnded(143, ())
+            return CommandEnded(143)
         assert process.stdout is not None, "it was started with a pipe"
         with process:
             for line in process.stdout:
                 self._take(line.rstrip("\n")[:_LONGEST_LINE])
-        return CommandEnded(_as_in_a_shell(process.returncode), tuple(self._lines)[-20:])
+        return CommandEnded(_as_in_a_shell(process.returncode), tuple(self._lines)[-_TAIL_LINES:], self._told)
 
     def lines(self, since: int) -> Output:
         """Return the lines from number `since` on, or from the oldest that is kept."""

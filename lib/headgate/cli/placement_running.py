@@ -1,0 +1,106 @@
+"""`headgate placement up|down`: the ledger of placements on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headgate.cli.placement_joining import Address, has_ledger, joined, require_ray, say, there_already
+from headgate.cli.placement_pools import PlacementFile, read_placement_file
+from headgate.cli.placement_steering import Change, Scale, open_pools
+from headgate.placement.outcomes import LedgerSettings
+
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def up(
+    *,
+    pools: Annotated[Path | None, Parameter(help="YAML or JSON file of pools, and rules of preemption.")] = None,
+    scale: Scale = False,
+    change: Change = False,
+    detach: Annotated[bool, Parameter(negative="", help="Return when all is up; the ledger stays.")] = False,
+    journal: Annotated[Path | None, Parameter(help="Where a new ledger journals to, on the head node.")] = None,
+    keep_work: Annotated[bool, Parameter(help="Of a new ledger: work of drivers that are gone goes on.")] = True,
+    cpus: Annotated[float, Parameter(help="Logical CPUs of a cluster that is started here.")] = 8,
+    gpus: Annotated[float | None, Parameter(help="Its logical GPUs; by default those of the machine.")] = None,
+    address: Address = None,
+) -> int:
+    """Start the ledger on a Ray cluster, or join the one that is there, and open pools.
+
+    Without --detach it runs until Ctrl-C or SIGTERM, and then ends what it has started: a cluster of its own whole, on
+    another one the ledger with all its work. A ledger that was there before stays.
+    """
+    require_ray()
+    import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
+
+    from headgate.placement.cluster.client import connect  # noqa: PLC0415
+    from headgate.placement.cluster.connecting import connect_ray  # noqa: PLC0415
+    from headgate.placement.cluster.tuning import LocalCluster  # noqa: PLC0415
+
+    written = PlacementFile(()) if pools is None else read_placement_file(pools)
+    stopped = threading.Event()
+    # A cluster that is started here ends with this process: there is nothing to detach from.
+    local = LocalCluster(cpus=cpus, gpus=gpus)
+    connection = there_already(address) if detach else connect_ray(address, local=local, log_to_driver=False)
+    was_there = has_ledger()
+    settings = LedgerSettings(keep_work_of_lost_drivers=keep_work)
+    file = None if journal is None else str(journal.absolute())
+    try:
+        with (
+            connect(journal=file, settings=settings, keep_work=True) as placement,
+            _signals(stopped),  # after Ray has set its own
+            _found_by_others(connection) if address != "local" else contextlib.nullcontext(),
+        ):
+            say(connection.says)
+            open_pools(placement, written, scale=scale, change=change)
+            if not detach:
+                say("The ledger runs; Ctrl-C ends it")
+                stopped.wait()
+                if not was_there:
+                    placement.shutdown()
+    finally:
+        ray.shutdown()
+    return 0
+
+
+@contextlib.contextmanager
+def _signals(stopped: threading.Event) -> Iterator[None]:
+    """Let signals to stop set an event, and put their handlers back."""
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _found_by_others(connection: Any) -> Iterator[None]:
+    """Let processes of this machine find a cluster that was started here, as they find one of `ray start`."""
+    from ray._common.utils import reset_ray_address  # noqa: PLC0415 - see above
+    from ray._private.utils import write_ray_address  # noqa: PLC0415
+
+    from headgate.placement.cluster.connecting import Found  # noqa: PLC0415
+
+    if connection.found is not Found.STARTED:
+        yield
+        return
+    write_ray_address(connection.address)
+    try:
+        yield
+    finally:
+        reset_ray_address()
+
+
+def down(*, address: Address = None) -> int:
+    """Stop all placed work of a cluster, remove its groups, and end the ledger."""
+    with joined(address) as placement:
+        placement.shutdown()
+    say("all work is stopped, all groups are removed, the ledger has ended")
+    return 0

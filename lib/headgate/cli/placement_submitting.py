@@ -1,0 +1,139 @@
+"""`headgate placement submit`: a command or a class in a placement group."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, print_json
+from headgate.cli.placement_following import follow
+from headgate.cli.placement_joining import Address, joined, require_ray, say
+from headgate.core.errors import InvalidInputError
+from headgate.placement.checks import request_spec
+from headgate.placement.request import Strategy
+
+_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the work takes, and how it stands in line."""
+
+    pool: Annotated[str, Parameter(help="Pool whose quota it counts against.")]
+    priority: Annotated[float, Parameter(help="Higher goes first; from 8 on reserved groups are its by right.")] = 5.0
+    cpu: Annotated[float, Parameter(help="CPUs of each member.")] = 1.0
+    gpu: Annotated[float, Parameter(help="GPUs of each member.")] = 0.0
+    memory: Annotated[str, Parameter(help="Memory of each member, such as 2GiB.")] = ""
+    label: Annotated[
+        tuple[str, ...], Parameter(negative="", help="What rules of preemption look at, role=train; may be repeated.")
+    ] = ()
+    gang: Annotated[int, Parameter(help="Members that start together or not at all.")] = 1
+    strategy: Annotated[Strategy, Parameter(help="Where the members may lie, in Ray's words.")] = "PACK"
+    node_label: Annotated[
+        tuple[str, ...], Parameter(negative="", help="Label that its nodes must have, key=value; may be repeated.")
+    ] = ()
+    request: Annotated[str | None, Parameter(help="Id; the same again is the same request.")] = None
+    preemptible: Annotated[bool, Parameter(help="Whether it may be stopped for other work.")] = True
+    estimated_duration_s: Annotated[float, Parameter(help="How long it will run; 0: nobody knows.")] = 0.0
+
+    def as_written(self) -> dict[str, Any]:
+        """Return it as a request is written."""
+        resources: dict[str, Any] = {"cpu": self.cpu, "gpu": self.gpu} | (
+            {"memory": self.memory} if self.memory else {}
+        )
+        if self.gang < 1:
+            raise InvalidInputError(f"--gang must be >= 1 (got {self.gang})")
+        named = {"request_id": self.request} if self.request else {}
+        return named | {
+            "pool": self.pool,
+            "bundles": [resources] * self.gang,
+            "priority": self.priority,
+            "labels": _pairs("--label", self.label),
+            "node_labels": _pairs("--node-label", self.node_label),
+            "strategy": self.strategy,
+            "preemptible": self.preemptible,
+            "estimated_duration_s": self.estimated_duration_s,
+        }
+
+
+def submit(
+    *work: Annotated[str, Parameter(help="module:Class, or `--` and a command with its arguments.")],
+    wanted: Wanted,
+    method: Annotated[str, Parameter(help="Of a class: the method that is its work.")] = "run",
+    env: Annotated[
+        tuple[str, ...], Parameter(negative="", help="Of a command: a variable, NAME=value; may be repeated.")
+    ] = (),
+    wait: Annotated[bool, Parameter(help="Wait for its end, and show what it prints.")] = True,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a command or a class in a placement group, by priority.
+
+    Waits, shows what a command prints, and ends with its exit status; Ctrl-C takes the request out. A command that is
+    stopped for other work runs again from its beginning; a class goes on from the state that it saved.
+    """
+    require_ray()
+    if not work:
+        raise InvalidInputError("there is no work", next_step="Name module:Class, or a command after `--`.")
+    written = wanted.as_written()
+    request_spec(written)
+    is_command = len(work) != 1 or _CLASS.fullmatch(work[0]) is None
+    variables = _pairs("--env", env)
+    what, args = _command(work, variables) if is_command else (_class(work[0]), ())
+    with joined(address) as placement:
+        pool = placement.pool(written.pop("pool"))
+        placed = pool.submit(what, *args, method="run" if is_command else method, **written)
+        if not wait:
+            placement.close(keep_work=True)
+            _tell(placed.request_id, as_json=as_json)
+            return 0
+        return follow(placed, is_command=is_command, as_json=as_json)
+
+
+def _tell(request_id: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"request": request_id})
+    else:
+        say(f"{request_id} stands in line; `headgate placement why {request_id}` says what it waits for")
+
+
+def _command(work: Sequence[str], variables: Mapping[str, str]) -> tuple[type, tuple[Any, ...]]:
+    from headgate.placement.cluster.command_work import CommandWork  # noqa: PLC0415 - only where Ray is installed
+
+    return CommandWork, (tuple(work), dict(variables), str(Path.cwd()))
+
+
+def _class(name: str) -> type:
+    """Return the class of `module:Class`, found from here; its module need not be there on the nodes."""
+    import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with Ray
+
+    module_name, _, class_name = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+        found: type = getattr(module, class_name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInputError(
+            f"{name} cannot be imported: {error}", next_step="Name it as module:Class, from where the module is found."
+        ) from error
+    cloudpickle.register_pickle_by_value(module)
+    return found
+
+
+def _pairs(option: str, written: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for one in written:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise InvalidInputError(f"{option} takes NAME=value (got {one!r})")
+        pairs[name] = value
+    return pairs

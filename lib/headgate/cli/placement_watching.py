@@ -1,0 +1,101 @@
+"""`headgate placement status|why|events`: looking at what is placed."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import orjson
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.placement_joining import Address, joined, say
+from headgate.cli.placement_status import show_placement, watch_placement
+from headgate.core.errors import InvalidInputError
+from headgate.telemetry import json_safe
+
+if TYPE_CHECKING:
+    from headgate.placement.cluster.client import Placement
+
+_WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def status(
+    *,
+    watch: Annotated[bool, Parameter(negative="", help="Show it anew every second, until Ctrl-C.")] = False,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="Requests that have ended, too.")] = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show pools with their quotas, placement groups by state, and the work that runs or waits."""
+    if watch and as_json:
+        raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
+    with joined(address) as placement:
+        if watch:
+            watch_placement(lambda: _document(placement), every=every)
+        else:
+            show_placement(_document(placement), as_json=as_json, every=every)
+    return 0
+
+
+def why(
+    request: Annotated[str, Parameter(help="Id of the request, as `headgate placement status` shows it.")],
+    *,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say where a request stands, which rule holds it, and which steps to a group were not open."""
+    with joined(address) as placement:
+        found = placement.why(request)
+    if as_json:
+        print_json({"request": request, **json_safe(found)})
+        return 0
+    say(f"{request} is {found.stage}: {found.says}")
+    if found.ahead:
+        say(f"{found.ahead} stand before it in line")
+    if found.rejected:
+        print_table("not open to it", ("step", "because"), [(one.step, one.says) for one in found.rejected])
+    return 0
+
+
+def events(
+    output: Annotated[Path, Parameter(help="File for the events, one JSON object a line.")],
+    *,
+    address: Address = None,
+) -> int:
+    """Write what happened lately (the last 10 000 events) as a file of events, which `headgate trace` draws."""
+    with joined(address) as placement:
+        told = placement.events()
+    lines = (
+        {
+            "sequence": one.number,
+            "wall": one.wall,
+            "monotonic": one.wall,
+            "run": "placement",
+            "event": _WORD_START.sub("_", one.event).lower(),
+            "fields": json_safe(one.fields),
+        }
+        for one in told
+    )
+    try:
+        output.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    except OSError as error:
+        raise InvalidInputError(f"{output} cannot be written: {error}") from error
+    say(f"{len(told)} events in {output}")
+    return 0
+
+
+def _document(placement: Placement) -> dict[str, Any]:
+    return {
+        "cluster": placement.connection.address,
+        "pools": [_plain(pool) | {"quota": str(pool.quota)} for pool in placement.pools()],
+        "groups": [_plain(group) for group in placement.groups()],
+        "requests": [_plain(request) for request in placement.requests()],
+        "preemptions": placement.stats()["total_preemptions"],
+    }
+
+
+def _plain(view: Any) -> dict[str, Any]:
+    return {field.name: json_safe(getattr(view, field.name)) for field in dataclasses.fields(view)}
