@@ -39,9 +39,8 @@ class PlacedWork:
         return view
 
     def stage(self) -> Stage:
-        """Return its stage, as last told by the ledger."""
-        known = self._heart.view(self.request_id)
-        return known.stage if known is not None else self.view().stage
+        """Return its stage, asked of the ledger."""
+        return self.view().stage
 
     def wait(self, timeout: float | None = None) -> WorkView:
         """Return how it ended.

@@ -31,10 +31,10 @@ class Feeds:
         for request_id in request_ids:
             self._note(driver, request_id)
 
-    def note(self, holder: str, request_id: str) -> None:
-        """A request has changed."""
+    def note(self, holder: str, request_id: str, *, is_news: bool = True) -> None:
+        """A request has changed; what is no news is told with the next answer, and wakes nobody."""
         for driver in {holder} | self._watchers.get(request_id, set()):
-            self._note(driver, request_id)
+            self._note(driver, request_id, is_news=is_news)
 
     def forget(self, holder: str, request_id: str) -> None:
         """A request is not there any more."""
@@ -68,12 +68,13 @@ class Feeds:
         for driver in list(self._waiting):
             self.wake(driver)
 
-    def _note(self, driver: str, request_id: str) -> None:
+    def _note(self, driver: str, request_id: str, *, is_news: bool = True) -> None:
         self.number += 1
         changed = self._changed.setdefault(driver, OrderedDict())
         changed[request_id] = self.number
         changed.move_to_end(request_id)
-        self.wake(driver)
+        if is_news:
+            self.wake(driver)
 
     def wake(self, driver: str) -> None:
         """Answer a driver that waits."""

@@ -14,6 +14,7 @@ from headgate.core.errors import JournalError
 from headgate.core.events import Event
 from headgate.placement.commands import Command
 from headgate.placement.ledger import PlacementLedger
+from headgate.placement.occupancy import Stage
 from headgate.placement.outcomes import Changes
 from headgate.placement.service.feeds import Feeds
 from headgate.placement.service.journal import Journal, Writes
@@ -23,6 +24,7 @@ KEPT_ENDED_S: Final = 3_600.0
 KEPT_ENDED: Final = 10_000
 """Ended requests are kept so long, and so many of them, for drivers that ask later."""
 
+_ON_THE_WAY: Final = frozenset({Stage.CLEARING, Stage.PLACING})
 _SHORTEST_TIMER_S: Final = 1e-3
 _NOTHING: Final = Writes()
 
@@ -143,7 +145,9 @@ class Steps:
             self.feeds.forget(self._holders.pop(request_id, ""), request_id)
         else:
             self._holders[request_id] = request.holder
-            self.feeds.note(request.holder, request_id)
+            # On its way to its first place nobody waits for anything but that it runs.
+            is_news = request.stage not in _ON_THE_WAY and (request.stage is not Stage.WAITING or request.epoch > 0)
+            self.feeds.note(request.holder, request_id, is_news=is_news)
 
     def _arm(self, now: float) -> None:
         if self._timer is not None:
