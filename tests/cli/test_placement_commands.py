@@ -1,0 +1,115 @@
+"""`headgate placement` on a real Ray of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+POOLS = """
+pools:
+- name: rlhf
+  quota: {cpu: 4}
+  reserved: [{cpu: 1}]
+rules: {min_runtime_s: 0}
+"""
+
+
+class Site:
+    """A ledger that `headgate placement up` runs, and commands beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "pools.yaml").write_text(POOLS)
+        self.environ = os.environ | {
+            "RAY_TMPDIR": str(folder),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_ADDRESS": "",
+        }
+        self.up = subprocess.Popen(
+            [sys.executable, "-m", "headgate.cli", "placement", "up", "--pools", str(folder / "pools.yaml")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environ,
+        )
+        assert self.up.stdout is not None
+        said = ""
+        while "The ledger runs" not in said:
+            line = self.up.stdout.readline()
+            assert line, said
+            said += line
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "headgate.cli", "placement", *words],
+            capture_output=True,
+            text=True,
+            env=self.environ,
+            cwd=self.folder,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
+    running = None
+    try:
+        running = Site(folder)
+        yield running
+    finally:
+        if running is not None and running.up.poll() is None:
+            running.up.kill()
+            running.up.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_command_streams_its_output_and_gives_its_exit_status(site: Site) -> None:
+    said = site("submit", "--pool", "rlhf", "--cpu", "1", "--", "sh", "-c", "echo hello; pwd; exit 3")
+    assert said.returncode == 3, said.stderr
+    assert said.stdout.splitlines() == ["hello", str(site.folder)]
+
+
+def test_a_class_runs_whose_module_only_the_submitter_has(site: Site) -> None:
+    (site.folder / "mywork.py").write_text("class Work:\n    def run(self):\n        return 42\n")
+    said = site("submit", "--pool", "rlhf", "mywork:Work", "--json")
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["results"] == [42]
+
+
+def test_work_that_nobody_waits_for_is_shown_explained_and_taken_out(site: Site) -> None:
+    assert site("submit", "--pool", "rlhf", "--request", "long", "--no-wait", "--", "sleep", "600").returncode == 0
+    found = json.loads(site("status", "--json").stdout)
+    assert [pool["name"] for pool in found["pools"]] == ["rlhf"]
+    assert any(one["request_id"] == "long" for one in found["requests"])
+    assert "long is" in site("why", "long").stdout
+    assert "taken out" in site("cancel", "long").stdout
+
+
+def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:
+    said = site("submit", "--pool", "rlhf", "--cpu", "100", "--", "true")
+    assert (said.returncode, "cannot_fit" in said.stderr) == (2, True)
+    said = site("submit", "--pool", "nowhere", "--", "true")
+    assert (said.returncode, "unknown_pool" in said.stderr) == (2, True)
+    assert "There is no request" in site("why", "nobody").stderr
+
+
+def test_the_audit_of_a_whole_ledger_finds_nothing_and_its_end_leaves_no_process(site: Site) -> None:
+    assert site("audit").returncode == 0
+    site.up.send_signal(signal.SIGTERM)
+    said, _ = site.up.communicate(timeout=90)
+    assert site.up.returncode == 0, said
+    assert site("status").returncode == 3
