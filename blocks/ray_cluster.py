@@ -48,7 +48,7 @@ class RayCluster(Block):
     aggressiveness: str = Field(
         default="medium",
         title="Aggressiveness",
-        description="Thresholds of preemption: high, medium, low, an alias of theirs, or env:VARIABLE.",
+        description="Thresholds: high, medium, low, an alias, or env:VARIABLE. Alone, medium changes nothing.",
     )
     journal: str = Field(
         default="",
@@ -75,6 +75,11 @@ class RayCluster(Block):
     def pool_specs(self) -> list[PoolSpec]:
         """Return the pools, checked."""
         return [pool_spec(pool) for pool in self.pools]
+
+    @property
+    def sets_rules(self) -> bool:
+        """Whether it says anything of rules; otherwise those in force on the cluster stay."""
+        return bool(self.rules) or self.aggressiveness != "medium"
 
     def preemption_rules(self) -> PreemptionRules:
         """Return the rules, checked.

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.limit_choices import FILE_SUFFIXES, limits_of, require_api, shared_slots
     from headgate.orchestration.own_server import PrivateServer, private_server
+    from headgate.orchestration.placement_demand import Demand, placed
+    from headgate.orchestration.placement_runner import PlacedFuture, PlacementTaskRunner
+    from headgate.orchestration.placement_tenures import Tenure, TenureEnd
+    from headgate.orchestration.placing import PlacingOrder, run_placing
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
     from headgate.orchestration.slot_audit import LimitReport, apply_limits, audit_limits, limit_reports
     from headgate.orchestration.slot_service import SlotService, open_slot_service
@@ -48,6 +52,7 @@ __all__ = [
     "ChildProcess",
     "ChosenModels",
     "CostMeter",
+    "Demand",
     "DemoChoices",
     "Deployment",
     "DeploymentFile",
@@ -55,6 +60,9 @@ __all__ = [
     "GenerationOrder",
     "JudgingOrder",
     "LimitReport",
+    "PlacedFuture",
+    "PlacementTaskRunner",
+    "PlacingOrder",
     "PrivateServer",
     "RequestCost",
     "RequeueOrder",
@@ -63,6 +71,8 @@ __all__ = [
     "SlotBroker",
     "SlotService",
     "StopRequest",
+    "Tenure",
+    "TenureEnd",
     "WindowCost",
     "apply_limits",
     "artifact_key",
@@ -79,6 +89,7 @@ __all__ = [
     "limit_reports",
     "limits_of",
     "open_slot_service",
+    "placed",
     "private_server",
     "read_deployment_file",
     "read_runs",
@@ -90,6 +101,7 @@ __all__ = [
     "run_evaluation",
     "run_generation",
     "run_judging",
+    "run_placing",
     "run_report",
     "run_requeueing",
     "run_sampling",
@@ -117,6 +129,10 @@ _WHERE: Final = {
     "leftovers": ("clear_leftovers",),
     "limit_choices": ("FILE_SUFFIXES", "limits_of", "require_api", "shared_slots"),
     "own_server": ("PrivateServer", "private_server"),
+    "placement_demand": ("Demand", "placed"),
+    "placement_runner": ("PlacedFuture", "PlacementTaskRunner"),
+    "placement_tenures": ("Tenure", "TenureEnd"),
+    "placing": ("PlacingOrder", "run_placing"),
     "sampling_run": ("run_evaluation", "run_sampling"),
     "slot_audit": ("LimitReport", "apply_limits", "audit_limits", "limit_reports"),
     "slot_service": ("SlotService", "open_slot_service"),

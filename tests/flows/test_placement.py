@@ -1,0 +1,115 @@
+"""The flow `place-roles` on a real Ray with the real ledger, run in this process against a real Prefect server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.states import Cancelling
+
+from flows.placement import place_roles
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.roles import RoleFolder, names_in
+from tests.flows.api import artifacts_of, newest_run
+
+
+pytestmark = pytest.mark.timeout(300)  # the first test of a file starts Prefect and Ray
+
+
+@pytest.fixture(scope="module")
+def placed_ray() -> Iterator[None]:
+    """A tuned Ray of three CPUs in a folder of its own: less than all roles of a training want together."""
+    import ray
+
+    from headgate.placement.cluster.tuning import TUNED
+
+    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
+    kept = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED")}
+    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    try:
+        ray.init(
+            address="local",
+            namespace="headgate",
+            num_cpus=3,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=80_000_000,
+            _temp_dir=folder,
+            _system_config=dict(TUNED),
+        )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in kept.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _given(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    small = {"environment": "affine:sat", "rollouts": 2, "episodes": 16, "trial_episodes": 10}
+    return {**small, "folder": str(tmp_path), **more}
+
+
+def _is_all_free() -> bool:
+    """Tell whether nothing is held or waited for, within half a minute, and the ledger and Ray agree."""
+    from headgate.placement.cluster.client import connect
+
+    with connect() as placement:
+        for _ in range(300):
+            if all(each.stage.has_ended for each in placement.requests()):
+                return placement.audit() == ()
+            threading.Event().wait(0.1)
+    return False
+
+
+async def test_roles_are_placed_by_priority_and_every_victim_goes_on(
+    prefect: object, placed_ray: None, tmp_path: Path
+) -> None:
+    counts = await place_roles(name="first", rounds=2, **_given(tmp_path))
+    assert (counts["rounds"], RoleFolder(tmp_path / "first").policy().version) == (2, 2)  # type: ignore[union-attr]
+    assert counts["preemptions"] >= 1
+    assert 0.0 <= counts["mean_reward_before"] <= 1.0
+    assert 0.0 <= counts["mean_reward_after"] <= 1.0
+    published = await artifacts_of((await newest_run("train first in affine:sat")).id)
+    roles = {row["role"]: row for row in published["placement-roles-first"]}
+    assert next(iter(roles)) == "train"
+    assert (roles["train"]["done"], roles["reward"]["done"], roles["rollout"]["done"]) == ("2", "2", "4")
+    assert roles["train"]["preempted"] == "0"
+    cut = published["placement-preemptions-first"]
+    assert {row["ended"] for row in cut} == {"done"}
+    assert "data:image/svg+xml" in published["placement-timeline-first"]
+    assert "mean reward" in published["placement-first"]
+    assert await asyncio.to_thread(_is_all_free)
+    assert (await place_roles(name="first", rounds=2, **_given(tmp_path)))["rounds"] == 0
+
+
+async def test_a_cancelled_run_gives_everything_back_and_the_next_one_goes_on(
+    prefect: object, placed_ray: None, tmp_path: Path
+) -> None:
+    async def cancel() -> None:
+        while not names_in(RoleFolder(tmp_path / "second").played):  # noqa: ASYNC110 - a worker of Ray writes it
+            await asyncio.sleep(0.05)
+        run = await newest_run("train second in affine:sat")
+        async with get_client() as client:
+            await client.set_flow_run_state(run.id, Cancelling(), force=True)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(cancel())
+        given = _given(tmp_path, episodes=4_000)
+        state = await place_roles(name="second", rounds=1, **given, return_state=True)
+    assert state.is_cancelled()
+    assert await asyncio.to_thread(_is_all_free)
+    assert (await place_roles(name="second", rounds=1, **_given(tmp_path)))["rounds"] == 1
+
+
+async def test_an_environment_that_no_policy_can_play_is_refused_before_anything_is_placed(prefect: object) -> None:
+    with pytest.raises(InvalidPlacementError, match="No policy can play 'affine:ded'"):
+        await place_roles(environment="affine:ded")
