@@ -1,0 +1,120 @@
+"""The agent: a user's class in the form that ScheduleMesh calls, and what is told of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from headgate.placement.cluster.placed import PlacedWork
+from headgate.placement.cluster.work_class import plain_class
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.schedulemesh.task_spec import SimpleTaskSpec
+from headgate.placement.service.values import WorkView
+
+Preserver = Callable[[Any], Any]
+Restorer = Callable[[Any, Any], None]
+
+_PLACED_BY_US: Final = frozenset(
+    {
+        "num_cpus", "num_gpus", "memory", "resources", "lifetime", "max_restarts", "max_task_retries",
+        "placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks", "scheduling_strategy",
+    }
+)  # fmt: skip
+"""Options of an actor that follow from its place, and are left out where a user gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One actor that a driver has submitted.
+
+    Attributes:
+        name: what the constructor gets.
+        spec: what was asked for.
+        labels: of the spec, with the pool.
+        options: of the actor.
+        work: the request.
+    """
+
+    name: str
+    spec: SimpleTaskSpec
+    labels: Mapping[str, str]
+    options: Mapping[str, Any]
+    work: PlacedWork
+
+    def told(self, view: WorkView, handle: Any = None, *, with_handle: bool = True) -> dict[str, Any]:
+        """Return ScheduleMesh's mapping of an agent."""
+        spec = self.spec
+        inner = plain_class(spec.actor_class)
+        told = {
+            "name": self.name,
+            "task_id": spec.task_id,
+            "pool": spec.pool,
+            "priority": spec.priority,
+            "labels": dict(self.labels),
+            "resources": dict(spec.resources),
+            "actor_class_path": f"{inner.__module__}.{inner.__qualname__}",
+            "actor_init_args": list(spec.actor_args or ()),
+            "actor_init_kwargs": dict(spec.actor_kwargs or {}),
+            "options": dict(self.options),
+            "status": view.stage.value,
+            "preemptions": view.preemptions,
+            "pg_info": {"pg_id": view.group_id},
+        }
+        return told | {"handle": handle} if with_handle else told
+
+
+def actor_options(spec: SimpleTaskSpec, namespace: str) -> Mapping[str, Any]:
+    """Return a user's options of an actor without what its place decides; its name is found from the driver."""
+    kept = {name: value for name, value in (spec.ray_options or {}).items() if name not in _PLACED_BY_US}
+    return MappingProxyType({"namespace": namespace, **kept} if "name" in kept else kept)
+
+
+def agent_class(spec: SimpleTaskSpec, preserver: Preserver | None, restorer: Restorer | None) -> type:
+    """Return a subclass that is saved by the handlers of its pool, and whose `cancel` gets the id of the task.
+
+    What `cancel` returns is its state only where nothing else saves one: in ScheduleMesh it is an answer.
+
+    Raises:
+        InvalidPlacementError: it is not a class.
+    """
+    work = plain_class(spec.actor_class)
+    if preserver is not None and not callable(preserver):
+        raise InvalidPlacementError(f"A preserver is a function of the worker (got {preserver!r})")
+    members: dict[str, Any] = {
+        "__module__": work.__module__,
+        "__doc__": work.__doc__,
+        "__qualname__": work.__qualname__,
+    }
+    if preserver is not None:
+        members["checkpoint"] = preserver
+    if restorer is not None:
+        members["restore"] = restorer
+    if hasattr(work, "cancel"):
+        saves = preserver is not None or hasattr(work, "checkpoint")
+        members["cancel"] = _cancel_of(work.cancel, spec.task_id, keeps_answer=not saves)
+    return type(work.__name__, (work,), members)
+
+
+def _cancel_of(cancel: Callable[..., Any], task_id: str, *, keeps_answer: bool) -> Callable[..., Any]:
+    takes_id = len(inspect.signature(cancel).parameters) > 1
+
+    def told(self: Any, request_id: str) -> Any:
+        del request_id  # of the ledger; it is another one when the task's own was used before
+        answer = cancel(self, task_id) if takes_id else cancel(self)
+        return answer if keeps_answer else _dropped(answer)
+
+    return told
+
+
+def _dropped(answer: Any) -> Any:
+    """Return None, after the answer has been awaited where it must be."""
+    if not inspect.isawaitable(answer):
+        return None
+
+    async def awaited() -> None:
+        await answer
+
+    return awaited()

@@ -1,0 +1,1 @@
+"""Configuration under ScheduleMesh's path: see `policy`."""

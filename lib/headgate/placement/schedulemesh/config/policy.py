@@ -1,0 +1,95 @@
+"""ScheduleMesh's settings of preemption, and the rules of Headgate that they mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Final
+
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.rules import Aggressiveness, PreemptionRules, rules_from
+
+PreemptionAggressiveness = Aggressiveness
+"""How small a difference of priority is enough to stop work; aliases and `env:VARIABLE` work as words."""
+
+RULE_OF_SETTING: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "same_pool_priority_threshold": "same_pool_threshold",
+        "cross_pool_priority_threshold": "cross_pool_threshold",
+        "enable_cross_pool_preemption": "cross_pool",
+        "label_preemption_rules": "label_rules",
+        "label_priority_threshold": "label_threshold",
+        "enable_label_preemption": "label_preemption",
+        "cancel_timeout": "cancel_timeout_s",
+        "preemption_aggressiveness": "aggressiveness",
+    }
+)
+"""Setting of ScheduleMesh -> rule."""
+
+WITHOUT_EFFECT: Final = frozenset({"remaining_time_weight", "min_preempt_score"})
+"""Settings of ScheduleMesh's score; victims are chosen by the work that is lost, and have none."""
+
+PROTECTED_POOLS: Final = "protected_pools"
+
+SEED_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0)
+"""What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, budgets."""
+
+_OFF: Final = ("patience_s", "budget_share")
+"""What stays off unless it is set; the minimum run time is each request's own."""
+
+_RULES: Final = frozenset(each.name for each in fields(PreemptionRules) if each.init)
+
+
+def changed_rules(before: PreemptionRules, settings: Mapping[str, object]) -> PreemptionRules:
+    """Return rules in which settings, under ScheduleMesh's names or Headgate's, have replaced earlier ones.
+
+    Patience with work that ends soon, and budgets, are off unless they are set.
+
+    Raises:
+        InvalidPlacementError: a setting is unknown, given under both names, or impossible.
+    """
+    rules: dict[str, object] = {}
+    for setting, value in settings.items():
+        if setting in WITHOUT_EFFECT or setting == PROTECTED_POOLS:
+            continue
+        rule = RULE_OF_SETTING.get(setting, setting)
+        if rule not in _RULES and setting not in RULE_OF_SETTING:
+            raise _unknown(setting)
+        if rule in rules:
+            raise InvalidPlacementError(f"{rule} is given twice, once as {setting}")
+        rules[rule] = value
+    kept = {name: getattr(before, name) for name in _RULES} | {name: getattr(SEED_RULES, name) for name in _OFF}
+    if "aggressiveness" in rules:
+        for name in ("label_threshold", "same_pool_threshold"):
+            kept.pop(name)
+    return rules_from(kept | rules)
+
+
+def protected_pools(settings: Mapping[str, object]) -> frozenset[str] | None:
+    """Return the pools that settings protect from work of others; None where they say nothing of it.
+
+    Raises:
+        InvalidPlacementError: it is not a list of names.
+    """
+    written = settings.get(PROTECTED_POOLS)
+    if written is None:
+        return None
+    if isinstance(written, str) or not isinstance(written, Iterable):
+        raise InvalidPlacementError(f"{PROTECTED_POOLS} must be a list of pools (got {written!r})")
+    return frozenset(map(str, written))
+
+
+def as_policy(rules: PreemptionRules, protected: Iterable[str]) -> dict[str, Any]:
+    """Return rules under ScheduleMesh's names."""
+    policy = {setting: getattr(rules, rule) for setting, rule in RULE_OF_SETTING.items() if rule in _RULES}
+    labels = {key: {value: list(lower) for value, lower in steps.items()} for key, steps in rules.label_rules.items()}
+    return policy | {"label_preemption_rules": labels, PROTECTED_POOLS: sorted(protected)}
+
+
+def _unknown(setting: str) -> InvalidPlacementError:
+    known = sorted({*RULE_OF_SETTING, *WITHOUT_EFFECT, PROTECTED_POOLS, *_RULES})
+    nearest = difflib.get_close_matches(setting, known, n=1, cutoff=0.4)
+    step = f"Did you mean {nearest[0]!r}?" if nearest else f"Known are {', '.join(known)}."
+    return InvalidPlacementError(f"There is no preemption setting {setting!r}", next_step=step)
