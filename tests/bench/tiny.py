@@ -40,6 +40,10 @@ TINY = {
         "saturation_episodes=2", "heartbeat_workers=20", "heartbeat_lease_s=10", "heartbeat_s=0.3",
     ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
+    "placement": (
+        "nodes=1", "starts=3", "rival_starts=1", "stops=1", "stuck_stops=1", "cycles=1", "hours=1",
+        "cancel_timeout_s=0.1",
+    ),
     "prefect": (
         "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
     ),
@@ -67,6 +71,7 @@ EASY = {
         "bar_busy=0.01",
     ),
     "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
+    "placement": ("bar_start_ms=1e9", "bar_stop_more_ms=1e9", "bar_lost=1e9", "bar_wait=1e9"),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),
     "store": ("bar_rows_per_s=1",),
     "utilisation": ("bar=0.05",),
@@ -82,6 +87,7 @@ HARD = {
     "idle": "bar_wall=0",
     "jobqueue": "bar_busy=2",
     "limit": "bar_up_s=0",
+    "placement": "bar_start_ms=0",
     "prefect": "bar_calls=0",
     "store": "bar_rows_per_s=1e15",
     "utilisation": "bar=1.5",
@@ -89,8 +95,8 @@ HARD = {
 """One bar per scenario that cannot be met."""
 
 
-APART = ("prefect",)
-"""Scenarios that leave clients of Prefect behind in their process."""
+APART = ("placement", "prefect")
+"""Scenarios that leave threads of Ray or clients of Prefect behind in their process."""
 
 
 def bench(capsys: pytest.CaptureFixture[str], output: Path, name: str, *changes: str) -> tuple[int, dict[str, Any]]:

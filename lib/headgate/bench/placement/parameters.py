@@ -21,6 +21,7 @@ class PlacementParameters:
         mixes: that are replayed.
         bar_start_ms: from submit to running at p95.
         bar_stop_more_ms: that a stop may take beyond `cancel_timeout_s`.
+        bar_wait: waiting of high-priority work at p95, as a share of what it is under FIFO.
         bar_lost: lost work over the least that could have been lost, of victims of the same bands.
     """
 
@@ -35,4 +36,5 @@ class PlacementParameters:
     mixes: tuple[str, ...] = ("rlhf",)
     bar_start_ms: float = 10.0
     bar_stop_more_ms: float = 100.0
+    bar_wait: float = 1.0
     bar_lost: float = 1.2
