@@ -101,13 +101,13 @@ class PlacementLedger:
         Raises:
             UnknownPoolError: it is not open.
         """
-        known = self._pool(pool.name)
+        self._pool(pool.name)
         self._set_pool(pool, "changed")
         for group in list(self.book.groups_of(pool.name)):
             if group.reserved is None:
                 continue
             index = group.reserved
-            if index >= len(pool.reserved) or pool.reserved[index] != known.reserved[index]:
+            if index >= len(pool.reserved) or pool.reserved[index] != group.shape:
                 self.life.retire(group, now)
 
     def close_pool(self, name: str, now: float) -> None:

@@ -37,6 +37,7 @@ class Life:
     events: list[Event] = field(default_factory=list)
     closing: set[str] = field(default_factory=set)
     broken: dict[str, float] = field(default_factory=dict)
+    clearing: dict[str, set[str]] = field(default_factory=dict)
     version: int = 0
     joined: list[str] = field(default_factory=list)
     look_again_at: float = inf
@@ -267,6 +268,7 @@ class Life:
             self.book.let_go(holder)
             holder.not_before = retry_at
         self._drop(group)
+        self._make_in_its_place(group.group_id, now)
         if holder is not None:
             self.queue(holder, now, "group_failed")
 
@@ -274,10 +276,7 @@ class Life:
         """A group was removed."""
         self.tell(events.GroupRemoved(group.group_id, group.pool, group.reserved is not None))
         self._drop(group)
-        for request in list(self.book.placed_requests()):
-            if group.group_id in request.evicting:
-                request.evicting.discard(group.group_id)
-                self.advance(request, now)
+        self._make_in_its_place(group.group_id, now)
 
     def group_lost(self, group: Group, why: str, now: float) -> None:
         """A group has vanished."""
@@ -331,10 +330,13 @@ class Life:
                 self.changed_pools.add(name)
 
     def reserve_group(self, pool: str, index: int, shape: GroupShape, nodes: tuple[str, ...], now: float) -> None:
-        """Have a reserved group made."""
+        """Have a reserved group made, as soon as what leaves its nodes is gone."""
         group = self._new_group(pool, shape, index, nodes, now)
         self.book.add_group(group)
-        self._create(group, now)
+        if in_the_way := self.book.in_the_way(nodes):
+            self.clearing[group.group_id] = in_the_way
+        else:
+            self._create(group, now)
 
     def may_rebuild(self, pool: str, index: int, now: float) -> bool:
         """Tell whether a reserved group may be tried again."""
@@ -344,6 +346,8 @@ class Life:
         """Remove a group as soon as nobody holds it."""
         if group.state is GroupState.FREE:
             self.remove(group, now)
+        elif group.group_id in self.clearing:
+            self._drop(group)
         elif group.state is not GroupState.REMOVING:
             self.book.leave(group)
 
@@ -538,9 +542,22 @@ class Life:
     def _drop(self, group: Group) -> None:
         self.book.drop_group(group)
         self.broken.pop(group.group_id, None)
+        self.clearing.pop(group.group_id, None)
         self._made_at.pop(group.group_id, None)
         self.changed_groups.add(group.group_id)
         self.changed()
+
+    def _make_in_its_place(self, gone: str, now: float) -> None:
+        """Let those go on who waited for a group to be gone."""
+        for request in list(self.book.placed_requests()):
+            if gone in request.evicting:
+                request.evicting.discard(gone)
+                self.advance(request, now)
+        for group_id, in_the_way in list(self.clearing.items()):
+            in_the_way.discard(gone)
+            if not in_the_way:
+                del self.clearing[group_id]
+                self._create(self.book.groups[group_id], now)
 
     def _touch_group(self, group: Group, now: float) -> None:
         group.since = now
