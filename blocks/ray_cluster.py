@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from prefect.blocks.core import Block
 from pydantic import Field, field_validator, model_validator
 
-from headgate.placement.checks import PoolSpec, pool_spec
-from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.rules import PreemptionRules, checked_rules
+from headgate.core.errors import InvalidInputError
+from headgate.placement import PoolSpec, PreemptionRules, checked_pool, checked_rules
 
 
 class RayCluster(Block):
@@ -59,7 +58,7 @@ class RayCluster(Block):
     @field_validator("pools")
     @classmethod
     def _usable_pools(cls, pools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        names = [_told(pool_spec, pool).name for pool in pools]
+        names = [_told(lambda pool=pool: checked_pool(**pool)).name for pool in pools]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"pools must have different names (got {twice[0]!r} twice)")
         return pools
@@ -74,7 +73,7 @@ class RayCluster(Block):
 
     def pool_specs(self) -> list[PoolSpec]:
         """Return the pools, checked."""
-        return [pool_spec(pool) for pool in self.pools]
+        return [PoolSpec.model_validate(pool) for pool in self.pools]
 
     @property
     def sets_rules(self) -> bool:
@@ -90,9 +89,9 @@ class RayCluster(Block):
         return checked_rules(aggressiveness=self.aggressiveness, **self.rules)
 
 
-def _told(check: Callable[..., Any], *given: Any) -> Any:
+def _told(check: Callable[[], Any]) -> Any:
     # Pydantic says where a ValueError came from; the library's own errors it lets through as they are.
     try:
-        return check(*given)
-    except InvalidPlacementError as error:
+        return check()
+    except InvalidInputError as error:
         raise ValueError(f"{error.message} {error.next_step}") from None

@@ -20,7 +20,6 @@ from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.roles import RoleFolder, names_in
 from tests.flows.api import artifacts_of, newest_run
 
-
 pytestmark = pytest.mark.timeout(300)  # the first test of a file starts Prefect and Ray
 
 

@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TaskRun
 
 from headgate.orchestration import Demand, PlacementTaskRunner, TenureEnd, placed
-from headgate.placement.amounts import amounts
+from headgate.placement import amounts, connect
 from headgate.placement.errors import CannotFitError
 from tests.orchestration import placed_tasks as tasks
 from tests.orchestration.plain_leases import PlainLeases
@@ -198,6 +198,30 @@ async def test_what_a_task_raises_and_what_can_never_be_placed_reach_the_caller(
 
     await _in_flow(leases, body)
     assert leases.taken == leases.returned == 1
+
+
+async def test_without_anything_said_places_come_from_the_ledger_of_the_cluster(
+    prefect: object, small_ray: None
+) -> None:
+    @flow(name="plain", task_runner=PlacementTaskRunner(demand=TINY))
+    def plain() -> Any:
+        first = tasks.where.submit(1)
+        with placed(priority=9, labels={"role": "urgent"}):
+            return tasks.where.submit(2, first).result(), first.result()
+
+    second, first = await asyncio.to_thread(plain)
+    assert second["before"] == (first,)
+    assert first["group"]
+
+    def ended() -> list[Any]:
+        with connect() as placement:
+            (pool,) = placement.pools()
+            assert (pool.name, pool.quota.get("CPU")) == ("main", 4_000)
+            stages = [view.stage.value for view in placement.requests("main")]
+            placement.shutdown()
+            return stages
+
+    assert await asyncio.to_thread(ended) == ["done", "done"]
 
 
 def test_a_runner_travels_without_its_connection_and_equals_its_copy() -> None:

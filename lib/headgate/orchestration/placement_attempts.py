@@ -25,8 +25,6 @@ from headgate.orchestration.placement_lease import HeldLease, Leases
 from headgate.orchestration.placement_payload import run_in_place
 from headgate.orchestration.placement_states import TaskRunStates
 from headgate.orchestration.placement_tenures import Tenure, TenureEnd
-from headgate.placement.amounts import CPU, GPU, MEMORY
-from headgate.placement.errors import PlacementLostError
 
 _DEATH_S: Final = 10.0
 """How long a killed task may take until Ray says that it is dead; its place is given back then in any case, and the
@@ -62,9 +60,9 @@ class TaskOrder:
         """Return how Ray starts it: in its place, and never again on its own account."""
         asked = self.demand.resources.as_ray()
         taken = {
-            "num_cpus": asked.pop(CPU, 0),
-            "num_gpus": asked.pop(GPU, 0),
-            "memory": asked.pop(MEMORY, None),
+            "num_cpus": asked.pop("CPU", 0),
+            "num_gpus": asked.pop("GPU", 0),
+            "memory": asked.pop("memory", None),
             "resources": asked or None,
         }
         given = {name: value for name, value in taken.items() if value is not None}
@@ -140,8 +138,10 @@ class PlacedAttempts:
         started_at = time.time()
         try:
             strategy = lease.strategy()
-        except PlacementLostError:
-            return None  # it was taken away before anything had begun
+        except HeadgateError:
+            if lease.is_lost:
+                return None  # it was taken away before anything had begun
+            raise
         reference = self._started(lease, strategy, payload())
         state, end = self._outcome(reference, lease)
         ended_at = time.time()

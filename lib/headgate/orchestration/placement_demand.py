@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from headgate.placement.amounts import Amounts, amounts
+from headgate.placement import Amounts, amounts
 
 ONE_CPU: Final = amounts(cpu=1)
 

@@ -11,12 +11,7 @@ import ray
 from blocks import RayCluster
 from headgate.core.errors import HeadgateError
 from headgate.orchestration.placement_demand import Demand
-from headgate.placement.amounts import of_ray
-from headgate.placement.checks import PoolSpec
-from headgate.placement.cluster.client import Placement, connect
-from headgate.placement.cluster.leases import PlacementLease
-from headgate.placement.cluster.pools import PlacementPool
-from headgate.placement.errors import UnknownPoolError
+from headgate.placement import Placement, PlacementLease, PlacementPool, PoolSpec, amounts, connect
 
 
 class PoolLeases:
@@ -129,10 +124,9 @@ def open_pool_leases(block: RayCluster, spec: PoolSpec) -> PoolLeases:
             placement.set_rules(block.preemption_rules())
         for each in block.pool_specs():
             _opened(placement, each, change=True)
-        try:
-            return PoolLeases(placement, placement.pool(spec.name))
-        except UnknownPoolError:
-            return PoolLeases(placement, _opened(placement, spec, scale=True))
+        is_open = _is_open(placement, spec.name)
+        pool = placement.pool(spec.name) if is_open else _opened(placement, spec, scale=True)
+        return PoolLeases(placement, pool)
     except BaseException:
         placement.close()
         raise
@@ -144,7 +138,11 @@ def _opened(placement: Placement, spec: PoolSpec, *, scale: bool = False, change
 
 
 def _any_pool(placement: Placement, name: str) -> PlacementPool:
-    try:
+    if _is_open(placement, name):
         return placement.pool(name)
-    except UnknownPoolError:
-        return placement.pool(name, quota=of_ray(ray.cluster_resources()))  # type: ignore[no-untyped-call]
+    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return placement.pool(name, quota=amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0))))
+
+
+def _is_open(placement: Placement, name: str) -> bool:
+    return any(pool.name == name for pool in placement.pools())

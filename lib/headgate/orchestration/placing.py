@@ -25,7 +25,7 @@ from headgate.orchestration.placing_rounds import (
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, heed_state, run_logger
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
-from headgate.placement.checks import PoolSpec, pool_spec
+from headgate.placement import PoolSpec
 from headgate.placement.roles import BATCH, Place
 
 _HEED_EVERY_S = 1.0
@@ -69,7 +69,7 @@ class PlacingOrder:
 
     def own_pool(self) -> PoolSpec:
         """Return the pool that is made where there is none: room for all rollouts, some of it lent by training."""
-        return pool_spec(
+        return PoolSpec.model_validate(
             {
                 "name": self.pool,
                 "quota": {"cpu": self.rollouts + TRAIN_CPUS - 1},

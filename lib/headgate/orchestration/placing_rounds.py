@@ -10,7 +10,7 @@ from typing import Any, Final
 from headgate.orchestration.placement_demand import placed
 from headgate.orchestration.placement_role_tasks import reward, rollout, train, trial
 from headgate.orchestration.placement_runner import PlacedFuture, PlacementTaskRunner
-from headgate.placement.amounts import amounts
+from headgate.placement import amounts
 from headgate.placement.roles import BATCH, Place, names_in
 
 ROLLOUT_PRIORITY: Final = 2.0
