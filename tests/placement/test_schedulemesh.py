@@ -15,6 +15,7 @@ from headgate.placement.schedulemesh import SimpleScheduler, SimpleTaskSpec
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+pytestmark = pytest.mark.slow
 RESERVED = 2
 
 
@@ -117,6 +118,7 @@ def test_answers_are_mappings_and_what_is_refused_leaves_nothing(scheduler: Simp
         "reason": "unknown_task",
     }
     assert not scheduler.delete_agent("large")["success"]
+    assert "actor_class" in scheduler.scheduler.submit_task_with_preemption(task_id="t", pool_name="p")["error"]
     assert scheduler.delete_agent("large", force=True)["success"]
     assert scheduler.list_agents()["agents"] == []
 
@@ -142,4 +144,6 @@ def test_answers_are_mappings_and_what_is_refused_leaves_nothing(scheduler: Simp
         **{field: getattr(spec("held"), field) for field in ("task_id", "pool", "actor_class", "resources")}
     )
     assert again["success"]
-    assert scheduler.scheduler.unregister_task("held")["outcome"] == "released"
+    same = scheduler.submit_spec(spec("held"))  # it is there already, and not made twice
+    assert same["agent"]["name"] == again["agent"]["name"]
+    assert scheduler.complete("held")["outcome"] == "released"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, NotFoundError
 from headgate.placement.cluster.client import Placement, connect
 from headgate.placement.cluster.live_actor import actor_of, driver_namespace
 from headgate.placement.errors import PlacementLostError
@@ -26,11 +26,13 @@ from headgate.placement.schedulemesh.forms import amounts_of
 from headgate.placement.schedulemesh.pool_book import PoolBook
 from headgate.placement.schedulemesh.submitting import ended, refused, running
 from headgate.placement.schedulemesh.task_spec import SimpleTaskSpec
+from headgate.placement.service.values import WorkView
 
 WAIT_S: Final = 60.0
 """How long a submission waits until its work runs; then it is withdrawn and not successful."""
 
 _COUNTS: Final = ("total_preemptions", "same_pool_preemptions", "cross_pool_preemptions")
+_REQUIRED: Final = ("task_id", "pool_name", "resources", "actor_class")
 _GONE_S: Final = 30.0
 _PAUSE_S: Final = 0.05
 
@@ -128,11 +130,11 @@ class RayScheduler:
 
     def submit_task_with_preemption(self, **submission: Any) -> dict[str, Any]:
         """Have an agent run, by preemption where that is needed; see `submit_spec`."""
-        return self.submit_spec(_spec_of(submission))
+        return self._submit_written(submission)
 
     def submit_task_with_pg_preemption(self, **submission: Any) -> dict[str, Any]:
         """Have an agent run that is named as its task; see `submit_spec`."""
-        return self.submit_spec(_spec_of(submission | {"agent_name": submission.get("task_id")}))
+        return self._submit_written(submission | {"agent_name": submission.get("task_id")})
 
     def submit_spec(self, spec: SimpleTaskSpec) -> dict[str, Any]:
         """Have an agent run, and return it with its handle.
@@ -141,7 +143,7 @@ class RayScheduler:
         """
         known = self._agents.get(spec.task_id)
         try:
-            if known is None or known.work.stage().has_ended:
+            if known is None or _view_of(known) is None:
                 known = self._agents[spec.task_id] = self._submitted(spec)
             result = running(known, self.wait_s)
         except HeadgateError as error:
@@ -163,8 +165,8 @@ class RayScheduler:
         """Return this driver's agents that have not ended; one that was preempted has the handle None."""
         told = []
         for agent in self._agents.values():
-            view = agent.work.view()
-            if not view.stage.has_ended and pool in {None, agent.spec.pool}:
+            view = _view_of(agent)
+            if view is not None and pool in {None, agent.spec.pool}:
                 handle = _handle_of(agent) if include_handle else None
                 told.append(agent.told(view, handle, with_handle=include_handle))
         return {"success": True, "agents": told}
@@ -263,6 +265,12 @@ class RayScheduler:
         self.placement.set_rules(rules)
         self._rules = rules
 
+    def _submit_written(self, submission: Mapping[str, Any]) -> dict[str, Any]:
+        if missing := [name for name in _REQUIRED if submission.get(name) is None]:
+            error = f"Missing required arguments for submit_task: {', '.join(missing)}"
+            return {"success": False, "error": error, "reason": "missing_arguments"}
+        return self.submit_spec(_spec_of(submission))
+
     def _submitted(self, spec: SimpleTaskSpec) -> Agent:
         name = spec.agent_name or f"{spec.pool}-agent-{uuid4().hex[:6]}"
         known = self._pools.known.get(spec.pool)
@@ -303,7 +311,16 @@ class RayScheduler:
         return {"success": True, "outcome": outcome.value, "agent": agent.told(view, with_handle=False)}
 
     def _holds(self, agent: Agent) -> bool:
-        return agent.work.stage() in {Stage.RUNNING, Stage.STOPPING}
+        view = _view_of(agent)
+        return view is not None and view.stage in {Stage.RUNNING, Stage.STOPPING}
+
+
+def _view_of(agent: Agent) -> WorkView | None:
+    """Return where an agent stands; None when it has ended, and perhaps been forgotten since."""
+    with suppress(NotFoundError):
+        view = agent.work.view()
+        return None if view.stage.has_ended else view
+    return None
 
 
 def _handle_of(agent: Agent) -> Any:

@@ -36,10 +36,8 @@ def running(agent: Agent, wait_s: float) -> dict[str, Any]:
         return _ended(agent.work, error)
 
 
-def refused(error: HeadgateError | ValueError) -> dict[str, Any]:
+def refused(error: HeadgateError) -> dict[str, Any]:
     """Return the result of what was refused at once."""
-    if not isinstance(error, HeadgateError):
-        return {"success": False, "error": str(error), "reason": "invalid"}
     return {"success": False, "error": error.message, "reason": error.code, "next_step": error.next_step}
 
 
