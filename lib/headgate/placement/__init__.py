@@ -9,7 +9,8 @@
 
 Names are loaded when they are first asked for: rules, traces and checks need no Ray, and what needs it says so where
 it is missing. The parts are offered as modules, too: `replay` (traces in virtual time), `roles` (a small training),
-`schedulemesh` (the front of an older system), `service` and `cluster` (the ledger at work).
+`schedulemesh` (the front of an older system), `service` and `cluster` (the ledger at work), and those that hold the
+values and rules which all of them share.
 """
 
 from __future__ import annotations
@@ -57,9 +58,24 @@ __all__ = [
     "checked_pool",
     "checked_request",
     "checked_rules",
+    "checks",
+    "cluster",
     "connect",
+    "errors",
+    "metric_names",
+    "node",
+    "occupancy",
+    "outcomes",
     "placement_context",
+    "pool",
+    "replay",
+    "request",
+    "roles",
+    "rules",
     "rules_from",
+    "scaling",
+    "schedulemesh",
+    "service",
 ]
 
 _WHERE: Final = {

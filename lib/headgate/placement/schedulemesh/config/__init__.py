@@ -1,1 +1,3 @@
 """Configuration under ScheduleMesh's path: see `policy`."""
+
+__all__ = ["policy"]
