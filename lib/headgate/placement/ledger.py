@@ -364,7 +364,11 @@ class PlacementLedger:
         empty = {node_id: dict(node.total.units) for node_id, node in self.book.nodes.items()}
         if place(shape, empty, self.book.nodes) is None:
             raise CannotFitError(_too_large(request, shape, self.book))
-        reserved = [group for group in self.book.groups.values() if group.reserved is not None]
+        reserved = [
+            group
+            for group in self.book.groups.values()
+            if group.reserved is not None and group.group_id not in self.book.leaving
+        ]
         if any(_may_use(waiting, pool, group, self.book) for group in reserved):
             return
         if pool.max_dynamic == 0:

@@ -338,9 +338,9 @@ class Life:
         else:
             self._create(group, now)
 
-    def may_rebuild(self, pool: str, index: int, now: float) -> bool:
-        """Tell whether a reserved group may be tried again."""
-        return self._rebuild_at.get((pool, index), 0.0) <= now
+    def rebuild_not_before(self, pool: str, index: int) -> float:
+        """Return when a reserved group may be tried again."""
+        return self._rebuild_at.get((pool, index), 0.0)
 
     def retire(self, group: Group, now: float) -> None:
         """Remove a group as soon as nobody holds it."""

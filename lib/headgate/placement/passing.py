@@ -100,7 +100,10 @@ class Passing:
         for pool in list(book.pools.values()):
             there = {group.reserved for group in book.groups_of(pool.name) if group.state is not GroupState.REMOVING}
             for index, shape in enumerate(pool.reserved):
-                if index in there or not self.life.may_rebuild(pool.name, index, now):
+                if index in there:
+                    continue
+                if (not_before := self.life.rebuild_not_before(pool.name, index)) > now:
+                    self._later(not_before)
                     continue
                 idle = [group for group in book.free_groups() if group.reserved is None]
                 beside = replace(pool, max_dynamic=None)
