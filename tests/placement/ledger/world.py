@@ -9,7 +9,7 @@ from typing import Any
 from headgate.core import events
 from headgate.core.events import Event
 from headgate.placement.amounts import Amounts, amounts
-from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork
+from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.node import NodeView
 from headgate.placement.occupancy import Occupancy, Stage
@@ -116,19 +116,26 @@ class World:
         else:
             self.cluster.stop(command)
 
-    def do(self, command: Command, *, saved: bool = True) -> None:
+    def do(self, command: Command) -> None:
         """Carry out one command and report it."""
         if isinstance(command, CreateGroup):
             self.cluster.groups[command.group_id].is_there = True
+        elif isinstance(command, RemoveGroup):
+            del self.cluster.groups[command.group_id]
+        elif isinstance(command, StopWork):
+            self.cluster.left(command.request_id, command.epoch)
+        self.report(command)
+
+    def report(self, command: Command) -> None:
+        """Report that a command was carried out."""
+        if isinstance(command, CreateGroup):
             self.ledger.group_created(command.group_id, command.epoch, command.nodes, self.now)
         elif isinstance(command, RemoveGroup):
-            self.cluster.groups.pop(command.group_id, None)
             self.ledger.group_gone(command.group_id, command.epoch, self.now)
         elif isinstance(command, StartWork):
             self.ledger.work_started(command.request_id, command.epoch, self.now)
         else:
-            self.cluster.left(command.request_id, command.epoch)
-            self.ledger.work_stopped(command.request_id, command.epoch, self.now, saved=saved, dead=True)
+            self.ledger.work_stopped(command.request_id, command.epoch, self.now, saved=True, dead=True)
         self.ledger.validate()
 
     def settle(self) -> None:
