@@ -165,7 +165,7 @@ class PlacementLedger:
             return ReleaseOutcome.DUPLICATE
         if request.stage is Stage.STOPPING:
             request.stop_reason = "completed"  # it gave back what was being taken from it: nothing is left to run again
-        elif request.stage in {Stage.RUNNING, Stage.PLACING}:
+        elif request.stage in {Stage.RUNNING, Stage.PLACING} and request.begun:
             self.life.stop(request, "completed", now)
         else:
             return ReleaseOutcome.STALE
@@ -346,8 +346,8 @@ class PlacementLedger:
 
     def _current(self, request_id: str, epoch: int) -> Occupancy | None:
         request = self.book.requests.get(request_id)
-        if request is None or request.epoch != epoch or request.stage.has_ended:
-            return None
+        if request is None or request.epoch != epoch or not request.begun:
+            return None  # a place of its own that is still being made has the epoch of the start before
         return request if request.stage in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING} else None
 
     def _must_fit(self, request: PlacementRequest) -> None:

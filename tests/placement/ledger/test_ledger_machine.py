@@ -141,8 +141,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_report_comes_again(self, data: st.DataObject) -> None:
         self.world.ledger.take_changes()
-        self.world.report(self.answered[data.draw(st.integers(0, len(self.answered) - 1))])
-        assert not self.world.ledger.take_changes(), "an old report changed something"
+        command = self.answered[data.draw(st.integers(0, len(self.answered) - 1))]
+        self.world.report(command)
+        changes = self.world.ledger.take_changes()
+        assert not changes, f"an old report of {command} changed {changes}"
 
     @precondition(lambda self: self.world.running())
     @rule(data=st.data(), failed=st.sampled_from([None, None, "boom"]))

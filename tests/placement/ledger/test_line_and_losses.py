@@ -195,3 +195,16 @@ def test_running_work_is_kept_when_the_ledger_is_restored_and_the_line_with_it()
     assert world.stage("waits") is Stage.WAITING
     world.end("runs")
     assert len(world.reserved_groups()) == 1
+
+
+def test_a_late_report_of_a_former_start_is_not_taken_for_the_next() -> None:
+    world = World(pool(reuse=False))
+    former = world.submit("one", 8).epoch
+    world.cluster.left("one", former)
+    world.ledger.work_lost("one", former, world.now, "its process died")
+    world.decide()
+    while world.stage("one") is not Stage.PLACING:
+        world.do(world.pending.pop(0))
+        world.decide()
+    world.ledger.work_started("one", former, world.now)
+    assert world.stage("one") is Stage.PLACING
