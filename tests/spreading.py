@@ -1,4 +1,4 @@
-"""How `make test` spreads the tests over its processes: whole files, and those that share a server or cluster together."""
+"""How `make test` spreads the tests over its processes: whole files, those that share a server or cluster together."""
 
 from __future__ import annotations
 

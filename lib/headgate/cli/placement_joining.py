@@ -6,8 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -19,7 +18,6 @@ from headgate.telemetry import safe_text
 if TYPE_CHECKING:
     from headgate.placement.cluster.client import Placement
 
-_TOKEN_FILE: Final = Path("~/.ray/auth_token")
 
 Address = Annotated[
     str | None,
@@ -73,18 +71,13 @@ def has_ledger() -> bool:
 
 
 def require_ray() -> None:
-    """Say what to install where Ray is not, and let it use the token that a cluster of this machine has written.
-
-    Ray protects a cluster that a process starts for itself by a token in the user's folder, and a process that joins it
-    does not look there by itself.
+    """Say what to install where Ray is not.
 
     Raises:
         MissingExtraError: it is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("Placement on a cluster", "ray")
-    if _TOKEN_FILE.expanduser().is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def say(line: str) -> None:

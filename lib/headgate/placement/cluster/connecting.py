@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 import ray
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.services import find_bootstrap_address
 
 from headgate.placement.cluster.tuning import LocalCluster
@@ -110,6 +111,9 @@ def _answers(address: str) -> bool:
 
 
 def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
+    # A cluster that a process starts asks for the token that Ray keeps for this user, and refuses after 20 s whoever
+    # shows none; Ray by itself shows it to clusters that it found, and not to those that were named.
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     _init({"address": address}, log_to_driver=log_to_driver)
     return Connection(address, found)
 
@@ -123,11 +127,9 @@ def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:
 def _init(options: dict[str, Any], *, log_to_driver: bool) -> None:
     try:
         ray.init(**options, namespace=NAMESPACE, log_to_driver=log_to_driver, logging_level=logging.WARNING)
-    except RuntimeError as error:
-        if "ersion mismatch" in str(error):
+    except Exception as error:  # Ray raises bare exceptions, too, e.g. when a node is not up in time
+        if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
             raise ClusterMismatchError(_first_lines(error)) from error
-        raise ClusterUnreachableError(f"Ray does not start or connect: {_first_lines(error)}") from error
-    except (ConnectionError, TimeoutError, ValueError, OSError) as error:
         raise ClusterUnreachableError(f"Ray does not start or connect: {_first_lines(error)}") from error
 
 
