@@ -267,16 +267,14 @@ class Life:
         if holder is not None:
             self.book.let_go(holder)
             holder.not_before = retry_at
-        self._drop(group)
-        self._make_in_its_place(group.group_id, now)
+        self._drop(group, now)
         if holder is not None:
             self.queue(holder, now, "group_failed")
 
     def group_gone(self, group: Group, now: float) -> None:
         """A group was removed."""
         self.tell(events.GroupRemoved(group.group_id, group.pool, group.reserved is not None))
-        self._drop(group)
-        self._make_in_its_place(group.group_id, now)
+        self._drop(group, now)
 
     def group_lost(self, group: Group, why: str, now: float) -> None:
         """A group has vanished."""
@@ -344,10 +342,10 @@ class Life:
 
     def retire(self, group: Group, now: float) -> None:
         """Remove a group as soon as nobody holds it."""
-        if group.state is GroupState.FREE:
+        if group.state in {GroupState.FREE, GroupState.BROKEN} and group.holder is None:
             self.remove(group, now)
         elif group.group_id in self.clearing:
-            self._drop(group)
+            self._drop(group, now)
         elif group.state is not GroupState.REMOVING:
             self.book.leave(group)
 
@@ -385,6 +383,8 @@ class Life:
             holder = self.book.requests.get(group.holder or "")
             if group.state in {GroupState.FREE, GroupState.REMOVING}:
                 assert group.holder is None, f"{group.group_id} is {group.state} and held by {group.holder}"
+                is_free = group.state is GroupState.FREE
+                assert is_free != (group.group_id in self.book.leaving), f"{group.group_id} is {group.state}, leaving"
             if group.holder is not None:
                 assert holder is not None, f"{group.group_id}: holder {group.holder} is not known"
                 assert holder.group_id == group.group_id, f"{group.holder} holds {holder.group_id}"
@@ -458,7 +458,7 @@ class Life:
         if group.heir == request.request_id:
             group.heir = None
         elif group.state is GroupState.CREATING and not was_placing:
-            self._drop(group)  # nobody was asked to make it yet
+            self._drop(group, now)  # nobody was asked to make it yet
         elif group.state is GroupState.CREATING:
             group.holder = None
             self.book.leave(group)
@@ -539,13 +539,14 @@ class Life:
             self._renounce(holder, now)
             self.queue(holder, now, "group_lost")
 
-    def _drop(self, group: Group) -> None:
+    def _drop(self, group: Group, now: float) -> None:
         self.book.drop_group(group)
         self.broken.pop(group.group_id, None)
         self.clearing.pop(group.group_id, None)
         self._made_at.pop(group.group_id, None)
         self.changed_groups.add(group.group_id)
         self.changed()
+        self._make_in_its_place(group.group_id, now)
 
     def _make_in_its_place(self, gone: str, now: float) -> None:
         """Let those go on who waited for a group to be gone."""
