@@ -84,6 +84,8 @@ async def test_roles_are_placed_by_priority_and_every_victim_goes_on(
     assert roles["train"]["preempted"] == "0"
     cut = published["placement-preemptions-first"]
     assert {row["ended"] for row in cut} == {"done"}
+    assert all(row["for"] in {"train 1", "train 2", "reward 1", "reward 2", "trial-000", "trial-002"} for row in cut)
+    assert all(row["stopped in"].endswith(" ms") for row in cut)
     assert "data:image/svg+xml" in published["placement-timeline-first"]
     assert "mean reward" in published["placement-first"]
     assert await asyncio.to_thread(_is_all_free)

@@ -17,7 +17,7 @@ from headgate.orchestration import Demand
 class PlainLease:
     def __init__(self, leases: PlainLeases, demand: Demand, on_lost: Callable[[], None]) -> None:
         self.group: Any = None
-        self.lease_id = self.place = self.why_lost = ""
+        self.request_id = self.lease_id = self.place = self.why_lost = ""
         self.is_lost = False
         self._leases, self._demand, self._on_lost = leases, demand, on_lost
 

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.orchestration import Demand, Tenure, TenureEnd, placed
 from headgate.orchestration.placement_demand import demand_now
-from headgate.orchestration.placement_tenures import preemption_rows, role_rows
+from headgate.orchestration.placement_tenures import Stop, preemption_rows, role_rows
 from headgate.orchestration.placement_timeline import timeline_svg
 from headgate.orchestration.placing_artifacts import placing_markdown
 from headgate.orchestration.placing_rounds import Learned
@@ -15,7 +15,9 @@ from headgate.placement.amounts import amounts
 
 def _tenure(run: str, role: str, priority: float, start: float, end: float, how: TenureEnd = TenureEnd.DONE) -> Tenure:
     why = "preempted for train" if how is TenureEnd.PREEMPTED else ""
-    return Tenure(run, role, priority, f"group-{role}", f"{run}-{start}", start - 0.5, start, end, how, why)
+    return Tenure(
+        run, role, priority, f"group-{role}", f"request-{run}", f"{run}-{start}", start - 0.5, start, end, how, why
+    )
 
 
 CUT = _tenure("rollout-1", "rollout", 2, 10, 13, TenureEnd.PREEMPTED)
@@ -31,8 +33,16 @@ def test_the_table_of_roles_begins_with_the_highest_priority() -> None:
 def test_a_preemption_says_when_its_work_went_on_and_how_it_ended() -> None:
     (row,) = preemption_rows(TENURES)
     assert (row["ran before"], row["went on after"], row["ended"]) == ("3.00 s", "2.50 s", "done")
+    assert (row["for"], row["lost at most"]) == ("", "")
     (alone,) = preemption_rows([CUT])
     assert (alone["went on after"], alone["ended"]) == ("not again", "preempted")
+
+
+def test_a_preemption_has_the_cost_that_the_ledger_tells() -> None:
+    others = Stop("request-other", "request-x", "label_based_preemption", 9.0, 1.0)
+    stop = Stop("request-rollout-1", "request-train-1", "same_pool_preemption", 1.25, 0.021)
+    (row,) = preemption_rows(TENURES, [others, stop])
+    assert (row["for"], row["stopped in"], row["lost at most"]) == ("train-1", "21 ms", "1.25 cluster seconds")
 
 
 def test_the_figure_has_a_line_for_each_place_and_a_mark_where_work_was_stopped() -> None:

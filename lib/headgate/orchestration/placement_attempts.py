@@ -151,6 +151,7 @@ class PlacedAttempts:
                 role=self._order.role,
                 priority=self._order.demand.priority,
                 place=lease.place,
+                request_id=lease.request_id,
                 lease_id=lease.lease_id,
                 asked_at=asked_at,
                 started_at=started_at,

@@ -13,6 +13,11 @@ class HeldLease(Protocol):
     """A place in line, and the place to run in once it is held; after a loss the same place in line again."""
 
     @property
+    def request_id(self) -> str:
+        """Names it in the ledger through all of its holds."""
+        ...
+
+    @property
     def lease_id(self) -> str:
         """Names the present hold in events and in `headgate placement status`."""
         ...

@@ -11,6 +11,7 @@ import ray
 from blocks import RayCluster
 from headgate.core.errors import HeadgateError
 from headgate.orchestration.placement_demand import Demand
+from headgate.orchestration.placement_tenures import Stop
 from headgate.placement import Placement, PlacementLease, PlacementPool, PoolSpec, amounts, connect
 
 
@@ -48,6 +49,11 @@ class PoolLeases:
             with suppress(HeadgateError):
                 lease.release()
 
+    def stops(self) -> list[Stop]:
+        """Return who was stopped for whom on the cluster, and what it cost, in the order of time."""
+        told = [each.fields for each in self.placement.events() if each.event == "WorkPreempted"]
+        return [Stop(f["request"], f["by"], f["reason"], f["lost_s"], f["took_s"]) for f in told]
+
     def close(self) -> None:
         """Leave the cluster; legal twice."""
         self.placement.close()
@@ -65,6 +71,7 @@ class PoolLease:
     def __init__(self, placement: Placement, lease: PlacementLease) -> None:
         self._placement = placement
         self._lease = lease
+        self.request_id = lease.request_id
         self.place = ""
 
     @property

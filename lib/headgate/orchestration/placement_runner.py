@@ -130,10 +130,10 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
             if error is None:
-                self._join()
+                self.join()
         finally:
             self.cancel_all()
-            self._join()
+            self.join()
             if self._leases is not None:
                 self._leases.close()
                 self._leases = None
@@ -206,7 +206,8 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         thread.start()
         return ended
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Wait until nothing waits or runs."""
         for thread in list(self._running):
             while thread.is_alive():
                 thread.join(_JOIN_STEP_S)

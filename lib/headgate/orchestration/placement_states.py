@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,9 @@ class TaskRunStates:
         """Make the task run and tell Prefect that it is pending; `arguments` are those of `create_local_run`."""
         made: Any = run_coro_as_sync(task.create_local_run(id=task_run_id, **arguments))
         self._task_run: TaskRun = made
+        if isinstance(task.task_run_name, str):  # as the engine names it once it runs, or says what is wrong with it
+            with suppress(KeyError, IndexError, AttributeError):
+                made.name = task.task_run_name.format(**(arguments.get("parameters") or {}))
         self._state: State[Any] = made.state
         emit_task_run_state_change_event(self._task_run, None, self._state)
 

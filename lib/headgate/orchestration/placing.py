@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from blocks import RayCluster
+from headgate.core.errors import HeadgateError
 from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.placement_pool_leases import PoolLeases, open_pool_leases
 from headgate.orchestration.placement_runner import PlacementTaskRunner
+from headgate.orchestration.placement_tenures import Stop
 from headgate.orchestration.placing_artifacts import publish_placing, training_sentence
 from headgate.orchestration.placing_rounds import (
     TRAIN_CPUS,
@@ -95,20 +97,23 @@ async def run_placing(order: PlacingOrder) -> Any:
         run_logger().info("%s", leases.says)
         runner = PlacementTaskRunner(pool=order.pool, leasing=lambda: leases)
         placed = PlacedTraining(training, runner)
+        stops: list[Stop] = []
         try:
-            async with _running(runner, leases, stop):
+            async with _running(runner, leases, stop, stops):
                 await placed.run()
         except RoleStoppedError:
             run_logger().info("The roles were stopped, and their places given back")
         finally:
-            await publish_placing(order.name, placed.learned, runner.tenures)
+            await publish_placing(order.name, placed.learned, runner.tenures, stops)
         message = training_sentence(placed.learned, runner.tenures)
         run_logger().info("%s: %s", order.name, message)
         return await ended(stop, message, _data(placed.learned, runner))
 
 
 @asynccontextmanager
-async def _running(runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRequest) -> AsyncIterator[None]:
+async def _running(
+    runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRequest, stops: list[Stop]
+) -> AsyncIterator[None]:
     """Keep a runner open; a wish to stop cancels what it holds, and nothing is held after."""
     watchers = [asyncio.create_task(_cancelled_at(stop, runner)), asyncio.create_task(_heeded(stop))]
     runner.__enter__()
@@ -119,8 +124,11 @@ async def _running(runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRe
             watcher.cancel()
         await asyncio.wait(watchers)
         runner.cancel_all()
+        await asyncio.to_thread(runner.join)
+        with suppress(HeadgateError):  # a ledger that is away now keeps its costs; how the run ends does not change
+            stops += await asyncio.to_thread(leases.stops)
         await asyncio.to_thread(runner.__exit__, None, None, None)
-        leases.close()
+        await asyncio.to_thread(leases.close)
 
 
 async def _cancelled_at(stop: StopRequest, runner: PlacementTaskRunner) -> None:

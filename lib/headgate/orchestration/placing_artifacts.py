@@ -7,25 +7,25 @@ from typing import Any, Final
 
 from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import publish_markdown, publish_table
-from headgate.orchestration.placement_tenures import Tenure, TenureEnd, preemption_rows, role_rows
+from headgate.orchestration.placement_tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
 from headgate.orchestration.placement_timeline import CAPTION, timeline_svg
 from headgate.orchestration.placing_rounds import Learned
 from headgate.orchestration.upkeep import figures_markdown
 
 _NONE: Final = "Nothing was stopped for other work."
 _COST: Final = (
-    "A role goes on from its last checkpoint, so a stop costs at most one step of it: a batch of episodes or a step of "
-    "the gradient."
+    "The ledger counts all work of a stay as lost. A role goes on from its last checkpoint, so a stop costs one step "
+    "of it, a batch of episodes or a step of the gradient, and a new start."
 )
 
 
-async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure]) -> None:
+async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop]) -> None:
     """Publish everything about a training, whether it came to its end or not."""
     sentence = training_sentence(learned, tenures)
     await publish_table(artifact_key("placement-roles", name), role_rows(tenures), sentence)
-    cut = preemption_rows(tenures)
+    cut = preemption_rows(tenures, stops)
     await publish_table(artifact_key("placement-preemptions", name), cut, sentence if cut else _NONE)
-    await publish_markdown(artifact_key("placement", name), placing_markdown(name, learned, tenures), sentence)
+    await publish_markdown(artifact_key("placement", name), placing_markdown(name, learned, tenures, stops), sentence)
     figure = timeline_svg(tenures)
     if figure is not None:
         await publish_markdown(artifact_key("placement-timeline", name), figures_markdown({CAPTION: figure}), sentence)
@@ -40,7 +40,7 @@ def training_sentence(learned: Learned, tenures: Sequence[Tenure]) -> str:
     return ", ".join(parts)
 
 
-def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure]) -> str:
+def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop] = ()) -> str:
     """Return the report."""
     rounds = [
         {
@@ -58,7 +58,7 @@ def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure]) -> 
         "## Roles",
         _table(role_rows(tenures), "Nothing was placed."),
         "## Preemptions",
-        _table(preemption_rows(tenures), _NONE),
+        _table(preemption_rows(tenures, stops), _NONE),
         _COST,
     ]
     return "\n\n".join(sections) + "\n"
