@@ -32,7 +32,7 @@ def test_high_priority_work_waits_less_than_without_preemption(headgate: Command
     assert found["strict FIFO"]["high"]["p95_s"] > 400
     assert (found["headgate"]["victims"], found["headgate"]["victims_done"]) == (1, 1)
     assert found["headgate"]["lost_gpu_s"] == pytest.approx(8 * 40, rel=0.02)
-    assert said.document["cluster"]== "1 node of 8 GPUs, 128 CPUs, 1024 GiB"
+    assert said.document["cluster"] == "1 node of 8 GPUs, 128 CPUs, 1024 GiB"
     assert said.document["least_high_waiting_s"] == {"p50": 0, "p95": 0, "p99": 0}
 
 
