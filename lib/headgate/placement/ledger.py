@@ -121,6 +121,14 @@ class PlacementLedger:
             self.life.retire(group, now)
         self.life.closing.add(name)
 
+    def remove_group(self, group_id: str, now: float) -> bool:
+        """Have a dynamic group removed as soon as nobody holds it; return whether there is such a group."""
+        group = self.book.groups.get(group_id)
+        if group is None or group.reserved is not None:
+            return False
+        self.life.retire(group, now)
+        return True
+
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for what is decided from now on."""
         self.life.rules = rules

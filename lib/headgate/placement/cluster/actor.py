@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.05
 _TAKE_OVER_S: Final = 3.0
 _ASKED: Final = frozenset(
     {
-        "open_pool", "change_pool", "close_pool", "pools", "set_rules", "rules",
+        "open_pool", "change_pool", "close_pool", "remove_group", "pools", "set_rules", "rules",
         "submit", "hand_over", "withdraw", "withdraw_all", "leave", "complete", "release", "saved",
         "beat", "view", "why", "result", "reach", "requests", "groups", "nodes", "events", "stats", "pool_stats",
     }

@@ -156,6 +156,14 @@ class Placement:
         """Withdraw the work of a pool and remove its groups."""
         self._link.ask("close_pool", name)
 
+    def remove_group(self, group_id: str) -> bool:
+        """Have a dynamic group removed as soon as nobody holds it, and not kept for the next; reserved ones stay.
+
+        Returns:
+            Whether there is such a group.
+        """
+        return bool(self._link.ask("remove_group", group_id))
+
     def pools(self) -> tuple[Pool, ...]:
         """Return the open pools."""
         pools: tuple[Pool, ...] = self._link.ask("pools")

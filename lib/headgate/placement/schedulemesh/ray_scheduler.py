@@ -177,12 +177,14 @@ class RayScheduler:
         Args:
             name: of the agent or its task.
             force: an agent that is not there is no failure.
-            destroy_pg: a group that was made for it is removed as soon as something else needs the room, or after a
-                minute, in either case; reserved ones stay, which is what they are for.
+            destroy_pg: whether a group that was made for it is removed, too, and not kept for the next agent; reserved
+                ones stay, which is what they are for.
         """
-        del destroy_pg
         agent = next((each for each in self._agents.values() if name in {each.name, each.spec.task_id}), None)
         if agent is not None:
+            view = _view_of(agent)
+            if destroy_pg and view is not None:
+                self.placement.remove_group(view.group_id)
             return self._given_back(agent)
         if force:
             return {"success": True, "message": f"Agent '{name}' not found (forced)"}

@@ -116,6 +116,10 @@ class PlacementService:
         """Withdraw a pool's work and remove its groups; see `PlacementLedger.close_pool`."""
         self._steps.do(lambda ledger, now: ledger.close_pool(name, now))
 
+    def remove_group(self, group_id: str) -> bool:
+        """Have a dynamic group removed when nobody holds it; see `PlacementLedger.remove_group`."""
+        return self._steps.do(lambda ledger, now: ledger.remove_group(group_id, now))
+
     def pools(self) -> tuple[Pool, ...]:
         """Return the open pools."""
         return tuple(self.ledger.pools.values())
