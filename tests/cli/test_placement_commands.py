@@ -107,6 +107,25 @@ def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site
     assert "There is no request" in site("why", "nobody").stderr
 
 
+def test_work_that_raises_shows_the_line_of_it(site: Site) -> None:
+    (site.folder / "boom.py").write_text("class Boom:\n    def run(self):\n        raise ValueError('boom')\n")
+    said = site("submit", "--pool", "rlhf", "boom:Boom")
+    assert said.returncode == 1
+    assert [line for line in said.stderr.splitlines() if line.endswith("in run")], said.stderr
+    assert "failed: ValueError: boom\nRead the traceback" in said.stderr
+
+
+def test_a_file_of_pools_is_answered_with_what_holds_now_and_what_waits_for_nodes(site: Site) -> None:
+    (site.folder / "more.yaml").write_text(
+        "pools: [{name: big, quota: {cpu: 90}, reserved: [{cpu: 60}]}]\nrules: {label_rules: {role: {a: [b]}}}\n"
+    )
+    said = site("apply", "more.yaml").stdout
+    assert "the rules of preemption are in force (label rules: role)" in said
+    assert "reserved group 0 of pool big (60 CPU) fits on no node that is there" in said
+    assert "others take" in site("status").stdout
+    assert site("close", "big").returncode == 0
+
+
 def test_the_audit_of_a_whole_ledger_finds_nothing_and_its_end_leaves_no_process(site: Site) -> None:
     assert site("audit").returncode == 0
     site.up.send_signal(signal.SIGTERM)

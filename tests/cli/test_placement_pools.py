@@ -63,3 +63,10 @@ def test_what_cannot_be_used_is_refused_with_a_sentence(tmp_path: Path, text: st
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidPlacementError, match=r"nowhere\.yaml cannot be read"):
         read_placement_file(tmp_path / "nowhere.yaml")
+
+
+def test_what_is_wrong_in_a_file_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPlacementError, match=r"cannot be read: line 2: [^\n]*$"):
+        read_placement_file(_file(tmp_path, "pools: [\n"))
+    with pytest.raises(InvalidPlacementError, match=r"cannot be read: No such file or directory\."):
+        read_placement_file(tmp_path / "nowhere.yaml")

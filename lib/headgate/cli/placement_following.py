@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.output import console, print_json
-from headgate.placement.errors import PlacementLostError
+from headgate.placement.errors import PlacementLostError, WorkFailedError
 from headgate.telemetry import json_safe, printable, safe_text
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def follow(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
     """
     shown = _Shown(work, is_command=is_command, is_quiet=as_json)
     view = shown.until_the_end()
-    result = work.result(timeout=_ANSWER_S)
+    result = _result(work)
     results = result if view.members > 1 else [result]
     status = max((one.status for one in results), default=0) if is_command else 0
     if as_json:
@@ -37,6 +37,17 @@ def follow(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
     else:
         shown.rest(view, results)
     return status
+
+
+def _result(work: PlacedWork) -> Any:
+    """Return what work returned; where it raised, its traceback is printed line by line, and left out of the error."""
+    try:
+        return work.result(timeout=_ANSWER_S)
+    except WorkFailedError as error:
+        says, *trace = error.message.splitlines()
+        for line in trace:
+            sys.stderr.write(printable(line) + "\n")
+        raise WorkFailedError(says) from error
 
 
 class _Shown:

@@ -52,8 +52,15 @@ def joined(address: str | None) -> Iterator[Placement]:
 def there_already(address: str | None) -> Any:
     """Connect to a cluster that runs; raises ClusterUnreachableError instead of starting one."""
     from headgate.placement.cluster.connecting import connect_ray  # noqa: PLC0415 - as above
+    from headgate.placement.errors import ClusterUnreachableError  # noqa: PLC0415 - as above
 
-    return connect_ray(address or os.environ.get("RAY_ADDRESS") or "auto", log_to_driver=False)
+    named = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if named == "local":
+        raise ClusterUnreachableError(
+            "'local' is a cluster that is started anew, and this command needs one that runs",
+            next_step="Unset RAY_ADDRESS to use the one of this machine, or name its head as host:port.",
+        )
+    return connect_ray(named, log_to_driver=False)
 
 
 def has_ledger() -> bool:

@@ -58,9 +58,11 @@ def up(
             _found_by_others(connection) if address != "local" else contextlib.nullcontext(),
         ):
             say(connection.says)
+            if was_there:
+                say("A ledger runs there already; it keeps its journal and its settings")
             open_pools(placement, written, scale=scale, change=change)
             if not detach:
-                say("The ledger runs; Ctrl-C ends it")
+                say("The ledger runs; Ctrl-C ends " + ("this command, and not the ledger" if was_there else "it"))
                 stopped.wait()
                 if not was_there:
                     placement.shutdown()

@@ -71,6 +71,11 @@ def _tables(document: Document, *, every: bool) -> list[_Rows]:
             (2, 3, 4, 6, 7),
         ),
         _Rows(
+            f"{len(document['nodes'])} nodes",
+            ("node", "has", "others take"),
+            [(one["node_id"][:12], one["has"], one["taken_by_others"]) for one in document["nodes"]],
+        ),
+        _Rows(
             f"{len(groups)} placement groups",
             ("group", "kind", "state", "size", "nodes", "holder", "uses"),
             [_group_row(one) for one in groups],

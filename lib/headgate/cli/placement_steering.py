@@ -11,6 +11,7 @@ from headgate.cli.output import AsJson, print_json, print_table
 from headgate.cli.placement_joining import Address, joined, say
 from headgate.cli.placement_pools import PlacementFile, read_placement_file
 from headgate.core.errors import InvalidInputError
+from headgate.placement.scaling import homeless
 from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
@@ -89,9 +90,16 @@ def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, cha
     """Open the pools of a file, put its rules in force, and say what was done."""
     if written.rules is not None:
         placement.set_rules(written.rules)
+        labels = ", ".join(sorted(written.rules.label_rules)) or "none"
+        say(f"the rules of preemption are in force (label rules: {labels})")
     for spec in written.pools:
         more = {name: getattr(spec, name) for name in type(spec).model_fields if name not in _NAMED}
         shapes = [shape.as_shape() for shape in spec.reserved]
         opened = placement.pool(spec.name, quota=spec.quota, reserved=shapes, scale=scale, change=change, **more)
         scaled = f", scaled to {opened.factor:.0%} of what was written" if opened.factor < 1 else ""
         say(f"pool {spec.name} is open with {opened.pool.quota}{scaled}")
+        for number in homeless(opened.pool, placement.nodes()):
+            say(
+                f"reserved group {number} of pool {spec.name} ({opened.pool.reserved[number].size}) fits on no node "
+                "that is there: it is made when one comes that has as much; --scale makes it smaller"
+            )

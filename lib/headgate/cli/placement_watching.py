@@ -91,6 +91,10 @@ def _document(placement: Placement) -> dict[str, Any]:
     return {
         "cluster": placement.connection.address,
         "pools": [_plain(pool) | {"quota": str(pool.quota)} for pool in placement.pools()],
+        "nodes": [
+            {"node_id": node.node_id, "has": str(node.total), "taken_by_others": str(node.foreign)}
+            for node in placement.nodes()
+        ],
         "groups": [_plain(group) for group in placement.groups()],
         "requests": [_plain(request) for request in placement.requests()],
         "preemptions": placement.stats()["total_preemptions"],

@@ -169,8 +169,18 @@ def _validated(spec: type[S], what: str, written: Mapping[str, object]) -> S:
         name = written.get("request_id" if what == "request" else "name")
         called = f"{what} {name!r}" if isinstance(name, str) else what
         known = list(spec.model_fields)
-        told = "; ".join(_sentence(each, known) for each in error.errors())
+        told = "; ".join(_sentence(each, known) for each in _causes(error.errors()))
         raise InvalidPlacementError(f"This {called} cannot be used: {told}") from None
+
+
+def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out what only follows: a list that is too short because one of its items cannot be used."""
+    places = [each["loc"] for each in errors]
+    return [
+        each
+        for each in errors
+        if not any(len(place) > len(each["loc"]) > 0 and place[: len(each["loc"])] == each["loc"] for place in places)
+    ]
 
 
 def _sentence(error: ErrorDetails, known: list[str]) -> str:

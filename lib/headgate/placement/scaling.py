@@ -45,6 +45,11 @@ def scaled_amounts(written: Amounts, factor: float) -> Amounts:
     return _part_of(written, round(factor * _PARTS))
 
 
+def homeless(pool: Pool, nodes: Sequence[NodeView]) -> tuple[int, ...]:
+    """Return which reserved groups of a pool lie on none of the nodes, even if nothing else did."""
+    return tuple(number for number, shape in enumerate(pool.reserved) if not _lie_together([shape], nodes))
+
+
 def _part_of(written: Amounts, parts: int) -> Amounts:
     return of_units(
         {name: max(1, units * parts // _PARTS) if name in _SCALED else units for name, units in written.units}

@@ -192,3 +192,10 @@ def test_every_mistake_is_told_at_once() -> None:
     with pytest.raises(InvalidPlacementError) as refused:
         checked_request(priority=float("inf"))
     assert "request cannot be used: pool is missing; priority" in str(refused.value)
+
+
+def test_only_the_cause_is_told_and_not_what_follows_from_it() -> None:
+    with pytest.raises(InvalidPlacementError) as refused:
+        checked_request(pool="p", bundles=[{"cpu": -1}])
+    assert "bundles.0: An amount of CPU must be a number >= 0" in str(refused.value)
+    assert "at least 1 item" not in str(refused.value)

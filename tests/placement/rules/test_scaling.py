@@ -10,7 +10,7 @@ from headgate.placement.amounts import Amounts, amounts, total
 from headgate.placement.checks import PoolSpec, pool_spec
 from headgate.placement.errors import CannotFitError
 from headgate.placement.node import NodeView
-from headgate.placement.scaling import scaled, scaled_amounts
+from headgate.placement.scaling import homeless, scaled, scaled_amounts
 
 
 def _spec(quota: dict[str, object], *reserved: object) -> PoolSpec:
@@ -112,3 +112,10 @@ def test_reserved_groups_stay_within_quota_and_nodes(sizes: list[int], cpus: lis
     assert together.fits(pool.quota)
     assert together.fits(amounts(cpu=sum(cpus)))
     assert all(each.size.fits(amounts(cpu=max(cpus))) for each in pool.reserved)
+
+
+def test_reserved_groups_that_no_node_could_hold_are_named() -> None:
+    pool = _spec({"cpu": 12}, {"cpu": 2}, {"cpu": 5}, {"cpu": 2}).as_pool()
+    assert homeless(pool, _nodes(amounts(cpu=4), amounts(cpu=4))) == (1,)
+    assert homeless(pool, _nodes(amounts(cpu=5))) == ()
+    assert homeless(pool, []) == (0, 1, 2)

@@ -22,6 +22,7 @@ from headgate.placement.cluster.placed import PlacedWork
 from headgate.placement.cluster.pools import PlacementPool
 from headgate.placement.cluster.tuning import LocalCluster
 from headgate.placement.errors import InvalidPlacementError, UnknownPoolError
+from headgate.placement.node import NodeView
 from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened
 from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.rules import PreemptionRules
@@ -147,7 +148,7 @@ class Placement:
             if not change:
                 raise InvalidPlacementError(
                     f"Pool {name!r} is open with another {' and '.join(told.differences)}",
-                    next_step="Use placement.pool(name) to get it as it is, or change=True to change it.",
+                    next_step="Use placement.pool(name) to get it as it is, or change=True (`--change`) to change it.",
                 )
             self._link.ask("change_pool", wanted)
         return PlacementPool(self._link, self._heart, wanted, factor)
@@ -209,6 +210,10 @@ class Placement:
         """Return the rules in force."""
         rules: PreemptionRules = self._link.ask("rules")
         return rules
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return the living nodes: what each has, and what others than the ledger's groups take of it."""
+        return tuple(self._link.ask("nodes"))
 
     def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
         """Return the requests of a pool or of all, ended ones of the last hour included."""
