@@ -132,3 +132,19 @@ def test_the_audit_of_a_whole_ledger_finds_nothing_and_its_end_leaves_no_process
     said, _ = site.up.communicate(timeout=90)
     assert site.up.returncode == 0, said
     assert site("status").returncode == 3
+
+
+def test_up_ends_when_its_ledger_is_ended_by_somebody_else() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
+    try:
+        site = Site(folder)
+        try:
+            assert site("down").returncode == 0
+            said, _ = site.up.communicate(timeout=90)
+            assert (site.up.returncode, "ended by somebody else" in said) == (0, True), said
+        finally:
+            if site.up.poll() is None:
+                site.up.terminate()
+                site.up.wait(60)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

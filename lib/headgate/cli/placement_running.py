@@ -16,6 +16,7 @@ from headgate.cli.placement_pools import PlacementFile, read_placement_file
 from headgate.cli.placement_steering import Change, Scale, open_pools
 from headgate.placement.outcomes import LedgerSettings
 
+_LOOK_S: Final = 2.0
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,12 +64,24 @@ def up(
             open_pools(placement, written, scale=scale, change=change)
             if not detach:
                 say("The ledger runs; Ctrl-C ends " + ("this command, and not the ledger" if was_there else "it"))
-                stopped.wait()
-                if not was_there:
+                if not _lives_until(stopped):
+                    say("The ledger was ended by somebody else")
+                elif not was_there:
                     placement.shutdown()
     finally:
         ray.shutdown()
     return 0
+
+
+def _lives_until(stopped: threading.Event) -> bool:
+    """Wait for a signal to stop; False as soon as there is no ledger any more, which nobody is woken by."""
+    from ray.exceptions import RayError  # noqa: PLC0415 - it may not be installed
+
+    while not stopped.wait(_LOOK_S):
+        with contextlib.suppress(RayError):  # a head that restarts does not answer for a while
+            if not has_ledger():
+                return False
+    return True
 
 
 @contextlib.contextmanager

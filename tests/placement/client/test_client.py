@@ -196,3 +196,10 @@ def test_the_audit_removes_what_nobody_knows_and_nothing_else(pool: PlacementPoo
         assert ray.util.placement_group_table(foreign)["state"] == "CREATED"
     finally:
         ray.util.remove_placement_group(foreign)
+
+
+def test_arguments_of_the_class_that_are_given_to_submit_are_told_where_they_go(pool: PlacementPool) -> None:
+    with pytest.raises(InvalidPlacementError, match=r"no argument 'number'.*kwargs"):
+        pool.submit(Doubles, resources=ONE, number=4)
+    with pytest.raises(InvalidPlacementError, match="did you mean 'preemptible'"):
+        pool.submit(Doubles, 4, resources=ONE, preemtible=False)

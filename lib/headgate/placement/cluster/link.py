@@ -33,6 +33,10 @@ class LedgerLink:
             HeadgateError: the ledger refuses.
             LedgerUnreachableError: it does not answer in time.
         """
+        if not ray.is_initialized():  # Ray would start or join some cluster by itself
+            raise LedgerUnreachableError(
+                f"This connection is closed and cannot ask for {name}", next_step="Connect again with connect()."
+            )
         until = time.monotonic() + patience_s
         while True:
             try:

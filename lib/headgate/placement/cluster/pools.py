@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headgate.placement.amounts import Amounts
-from headgate.placement.checks import request_spec
+from headgate.placement.checks import RequestSpec, request_spec
 from headgate.placement.cluster.heart import Heart
 from headgate.placement.cluster.leases import PlacementLease
 from headgate.placement.cluster.link import LedgerLink
@@ -97,6 +98,7 @@ class PlacementPool:
                 f"ray_options are for work in a process of its own (got {sorted(ray_options)})",
                 next_step="Give own_process=True as well, or leave them out.",
             )
+        _refuse_arguments_of_the_class(more)
         request = self._request(
             resources, bundles, request_id, priority=priority, labels=labels or {}, own_process=own_process, **more
         )
@@ -175,3 +177,14 @@ class PlacementPool:
     def _submitted(self, request: PlacementRequest, kind: WorkKind, payload: bytes) -> PlacedWork:
         submitted: Submitted = self._link.ask("submit", Submission(request, kind, payload), self._heart.driver)
         return PlacedWork(self._link, self._heart, submitted.request_id)
+
+
+def _refuse_arguments_of_the_class(more: Mapping[str, Any]) -> None:
+    """Say where keyword arguments of a work's class go, unless the name is a field's with a slip."""
+    fields = RequestSpec.model_fields
+    strange = sorted(name for name in more if not difflib.get_close_matches(name, fields, n=1))
+    if strange:
+        raise InvalidPlacementError(
+            f"submit has no argument {strange[0]!r}",
+            next_step="Arguments of the class itself go after it, or into kwargs={...}.",
+        )
