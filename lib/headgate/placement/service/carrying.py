@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headgate.core import Clock
 from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
@@ -19,6 +19,7 @@ AGAIN_S: Final = 1.0
 """Pause before the cluster is asked again for what it has not done."""
 
 _SHORT_CHARS: Final = 300
+K = TypeVar("K")
 _log = logging.getLogger("headgate.placement")
 
 
@@ -37,7 +38,7 @@ class Carrier:
         self._steps: Steps | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._starts: dict[str, asyncio.Task[None]] = {}
-        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._watches: dict[Running, asyncio.Task[None]] = {}
 
     def report_to(self, steps: Steps) -> None:
         """Set where reports go; called once, before the first command."""
@@ -57,14 +58,18 @@ class Carrier:
             case RemoveGroup():
                 self._go(self._remove(command))
             case StartWork():
-                self._starts[command.request_id] = self._go(self._start(command))
+                start = self._go(self._start(command))
+                self._starts[command.request_id] = start
+                start.add_done_callback(lambda done: _drop(self._starts, command.request_id, done))
             case StopWork():
                 self._go(self._stop(command, self._starts.get(command.request_id)))
 
     def take_up(self, running: Running) -> None:
         """Watch work that runs."""
         self.running[running.request_id] = running
-        self._watches[running.request_id] = self._go(self._watch(running))
+        watch = self._go(self._watch(running))
+        self._watches[running] = watch
+        watch.add_done_callback(lambda done: _drop(self._watches, running, done))
 
     async def close(self) -> None:
         """Let go of everything; work goes on in the cluster."""
@@ -179,7 +184,7 @@ class Carrier:
     def _let_go(self, running: Running) -> None:
         if self.running.get(running.request_id) is running:
             del self.running[running.request_id]
-        watch = self._watches.pop(running.request_id, None)
+        watch = self._watches.pop(running, None)  # not that of a later start of the same request
         if watch is not None:
             watch.cancel()
 
@@ -193,6 +198,12 @@ class Carrier:
         if group_id not in existing:
             why = "its placement group is not in the cluster any more"
             self.steps.do(lambda ledger, now: ledger.group_lost(group_id, why, now))
+
+
+def _drop(tasks: dict[K, asyncio.Task[None]], key: K, done: asyncio.Task[None]) -> None:
+    """Forget a task that is done, unless another has taken its place."""
+    if tasks.get(key) is done:
+        del tasks[key]
 
 
 def order_of(occupancy: Occupancy, journal: Journal) -> WorkOrder:
