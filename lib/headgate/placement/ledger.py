@@ -173,6 +173,7 @@ class PlacementLedger:
             return ReleaseOutcome.DUPLICATE
         if request.stage is Stage.STOPPING:
             request.stop_reason = "completed"  # it gave back what was being taken from it: nothing is left to run again
+            self.life.touch(request)
         elif request.stage in {Stage.RUNNING, Stage.PLACING} and request.begun:
             self.life.stop(request, "completed", now)
         else:
