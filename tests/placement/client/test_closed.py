@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from ray.exceptions import ActorDiedError
 
 from headgate.placement.cluster.link import LedgerLink
 from headgate.placement.errors import LedgerUnreachableError
@@ -12,4 +15,18 @@ def test_a_closed_connection_says_so_and_starts_no_cluster(monkeypatch: pytest.M
     link = object.__new__(LedgerLink)
     monkeypatch.setattr("headgate.placement.cluster.link.ray.is_initialized", lambda: False)
     with pytest.raises(LedgerUnreachableError, match="connection is closed and cannot ask for stats"):
+        link.ask("stats")
+
+
+def test_a_ledger_that_was_ended_is_not_waited_for_when_another_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def died(*_: object, **__: object) -> None:
+        raise ActorDiedError
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: True, get=died, get_actor=lambda *_, **__: SimpleNamespace(_actor_id="new")
+    )
+    monkeypatch.setattr("headgate.placement.cluster.link.ray", ray)
+    link = object.__new__(LedgerLink)
+    link._actor = SimpleNamespace(_actor_id="old", ask=SimpleNamespace(remote=lambda *_: None))
+    with pytest.raises(LedgerUnreachableError, match="was ended"):
         link.ask("stats")

@@ -279,8 +279,10 @@ class Placement:
         self._is_closed = True
         atexit.unregister(self.close)
         try:
-            self._link.ask("end")
-            self._heart.close()
+            try:
+                self._link.ask("end")
+            finally:
+                self._heart.close()
             self._link.kill()
         finally:
             if self.connection.found is not Found.ATTACHED:

@@ -46,7 +46,7 @@ class LedgerLink:
                     raise LedgerUnreachableError(
                         f"The placement ledger did not answer {name} within {patience_s:g} s: {type(error).__name__}"
                     ) from error
-                if _is_gone(error):
+                if _is_gone(error, self._actor):
                     raise LedgerUnreachableError("The placement ledger of this cluster was ended") from error
                 time.sleep(_PAUSE_S)
             except RayTaskError as error:
@@ -62,12 +62,12 @@ class LedgerLink:
         ray.kill(self._actor, no_restart=True)
 
 
-def _is_gone(error: Exception) -> bool:
+def _is_gone(error: Exception, actor: Any) -> bool:
     """Tell whether the ledger was ended for good, and is not being restarted."""
     if isinstance(error, GetTimeoutError | ActorUnavailableError):
         return False
     try:
-        ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
+        found = ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
     except ValueError:
         return True
-    return False
+    return bool(found._actor_id != actor._actor_id)  # noqa: SLF001 - another has its name since then
