@@ -215,6 +215,9 @@ class PlacementLedger:
         """A group is ready on `nodes`."""
         if (group := self._group(group_id, epoch, GroupState.CREATING)) is not None:
             self.life.group_created(group, nodes, now)
+            missing = tuple(sorted({node for node in nodes if node not in self.book.nodes}))
+            if missing:  # it died while the group was being made
+                self.life.node_missing(group, missing, now)
 
     def group_failed(self, group_id: str, epoch: int, why: str, now: float) -> None:
         """A group could not be made, and nothing of it is left."""
