@@ -376,6 +376,7 @@ class Life:
             elif group.holder is None and group.state is not GroupState.FREE:
                 group.state = GroupState.FREE
                 self._touch_group(group, now)
+        self._restore_retired(now)
 
     def validate(self) -> None:
         """Assert that groups, holders and heirs agree, and that nobody waits for nothing."""
@@ -581,6 +582,23 @@ class Life:
             group.holder = None
         request.group_id = ""
         self.queue(request, now, "restored")
+
+    def _restore_retired(self, now: float) -> None:
+        """Go on with what was to go: pools that were being closed, and reserved groups that are wanted no more."""
+        pools = self.book.pools.values()
+        # The form that `close_pool` leaves: nothing can run in it, and nobody gives a pool this form otherwise.
+        self.closing |= {
+            pool.name for pool in pools if not pool.reserved and pool.max_dynamic == 0 and not pool.lend_reserved
+        }
+        for group in list(self.book.groups.values()):
+            pool = self.book.pools.get(group.pool)
+            is_wanted = pool is not None and (
+                pool.name not in self.closing
+                if group.reserved is None
+                else group.shape in pool.reserved[group.reserved :][:1]
+            )
+            if not is_wanted and group.state is not GroupState.REMOVING:
+                self.retire(group, now)
 
     @staticmethod
     def _ran(request: Occupancy, now: float) -> float:
