@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from headgate.core import ReleaseOutcome
+from headgate.placement.service.hands import Running, WorkOrder
 from tests.placement.service.conftest import Opens, pool, virtual, work
+from tests.placement.service.fake_hands import FakeHands
 
 
 def test_work_given_back_while_it_is_stopped_stays_given_back_after_a_crash(opens: Opens) -> None:
@@ -77,5 +83,36 @@ def test_a_reserved_group_that_is_wanted_stays(opens: Opens) -> None:
         async with opens(cluster) as desk:
             await desk.settle()
             assert set(cluster.groups) == kept
+
+    virtual(main)
+
+
+def test_work_that_ends_while_the_rest_is_taken_up_decides_nothing(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opens() as desk:
+            desk.service.open_pool(pool(cpu=4))
+            for name in ("first", "second"):
+                desk.service.submit(work(name), "d1")
+                await desk.settle()
+            desk.cluster.unkillable.add("second")
+            desk.service.withdraw("second")
+            await desk.settle()
+            cluster = desk.cluster
+        adopt = FakeHands.adopt
+
+        async def slowly(self: FakeHands, group_id: str, order: WorkOrder) -> Running | None:
+            if order.request_id == "second":
+                self.end("first")
+                await asyncio.sleep(1)
+            return await adopt(self, group_id, order)
+
+        monkeypatch.setattr(FakeHands, "adopt", slowly)
+        async with opens(cluster) as desk:
+            await desk.settle()
+            assert desk.stage("first") == "done"
+            assert cluster.started("second") is not None
+            assert desk.stage("second") == "stopping"  # not withdrawn while it still runs
 
     virtual(main)

@@ -8,7 +8,7 @@ from headgate.placement.group import GroupState
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.occupancy import Stage
 from headgate.placement.service.carrying import Carrier, order_of
-from headgate.placement.service.hands import GroupFailedError, Hands
+from headgate.placement.service.hands import GroupFailedError, Hands, Running
 from headgate.placement.service.looking import ours
 from headgate.placement.service.steps import Steps
 
@@ -27,7 +27,7 @@ async def reconcile(steps: Steps, carrier: Carrier, hands: Hands) -> None:
             await hands.remove_group(group_id)
         except GroupFailedError as error:
             _log.warning("Group %s, which the journal does not know, stays: %s", group_id, error.message)
-    adopted = await _adopted(steps, carrier, hands)
+    adopted = await _adopted(steps, hands)
     nodes = await hands.nodes(ours(ledger))
     missing = [
         group.group_id
@@ -37,25 +37,26 @@ async def reconcile(steps: Steps, carrier: Carrier, hands: Hands) -> None:
 
     def act(ledger: PlacementLedger, now: float) -> None:
         ledger.see_nodes(nodes, now)
-        for request_id, epoch in adopted.items():
-            ledger.work_started(request_id, epoch, now)
+        for running in adopted.values():
+            ledger.work_started(running.request_id, running.epoch, now)
         for request in list(ledger.requests.values()):
             if request.begun and not request.stage.has_ended and request.request_id not in adopted:
                 ledger.work_lost(request.request_id, request.epoch, now, "it did not run any more after a restart")
         for group_id in missing:
             ledger.group_lost(group_id, "it was not in the cluster any more after a restart", now)
 
+    for running in adopted.values():
+        carrier.take_up(running)  # not earlier: work that ends would have the ledger decide before it knows the rest
     steps.do(act)
 
 
-async def _adopted(steps: Steps, carrier: Carrier, hands: Hands) -> dict[str, int]:
-    """Take up what still runs; return the epoch of each."""
-    found: dict[str, int] = {}
+async def _adopted(steps: Steps, hands: Hands) -> dict[str, Running]:
+    """Return what still runs."""
+    found: dict[str, Running] = {}
     for request in list(steps.ledger.requests.values()):
         if not request.begun or request.stage not in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING}:
             continue
         running = await hands.adopt(request.group_id, order_of(request, steps.journal))
         if running is not None:
-            carrier.take_up(running)
-            found[request.request_id] = request.epoch
+            found[request.request_id] = running
     return found
