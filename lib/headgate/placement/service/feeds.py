@@ -36,10 +36,13 @@ class Feeds:
         for driver in {holder} | self._watchers.get(request_id, set()):
             self._note(driver, request_id, is_news=is_news)
 
-    def forget(self, holder: str, request_id: str) -> None:
-        """A request is not there any more."""
-        for driver in {holder} | self._watchers.pop(request_id, set()):
-            self._changed.get(driver, OrderedDict()).pop(request_id, None)
+    def forget(self, request_id: str) -> None:
+        """A request is not there any more; drivers that had it before its last holder forget it, too."""
+        self._watchers.pop(request_id, None)
+        for driver, changed in list(self._changed.items()):
+            changed.pop(request_id, None)
+            if not changed:
+                del self._changed[driver]
 
     def since(self, driver: str, number: int) -> list[str]:
         """Return the requests of a driver that have changed since a number, in the order of their changes."""
@@ -59,7 +62,10 @@ class Feeds:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(woken, timeout_s)
             finally:
-                self._waiting.get(driver, set()).discard(woken)
+                others = self._waiting.get(driver, set())
+                others.discard(woken)
+                if not others:
+                    self._waiting.pop(driver, None)
             found = self.since(driver, number)
         return found
 

@@ -57,7 +57,6 @@ class Steps:
         self._on_fatal = on_fatal
         self._timer: asyncio.TimerHandle | None = None
         self._ended: OrderedDict[str, float] = OrderedDict()
-        self._holders: dict[str, str] = {}
         self._is_open = True
 
     def do(self, act: Callable[[PlacementLedger, float], T], writes: Writes = _NOTHING) -> T:
@@ -85,9 +84,8 @@ class Steps:
         return answer
 
     def begin(self, now: float) -> None:
-        """Count what ended in an earlier life as ended now, and remember whose each request is."""
+        """Count what ended in an earlier life as ended now."""
         for request_id, request in self.ledger.requests.items():
-            self._holders[request_id] = request.holder
             if request.stage.has_ended:
                 self._ended[request_id] = now
 
@@ -142,9 +140,8 @@ class Steps:
     def _tell(self, request_id: str) -> None:
         request = self.ledger.requests.get(request_id)
         if request is None:
-            self.feeds.forget(self._holders.pop(request_id, ""), request_id)
+            self.feeds.forget(request_id)
         else:
-            self._holders[request_id] = request.holder
             # On its way to its first place nobody waits for anything but that it runs.
             is_news = request.stage not in _ON_THE_WAY and (request.stage is not Stage.WAITING or request.epoch > 0)
             self.feeds.note(request.holder, request_id, is_news=is_news)
