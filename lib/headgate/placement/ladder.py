@@ -15,6 +15,7 @@ from headgate.placement.shadow import Shadow, amounts_by_node
 
 RESERVED = "reserved_group"
 REUSE = "idle_group"
+WIDE = "larger_idle_group"
 MAKE = "new_group"
 EVICT = "new_group_in_place_of_idle"
 LOAN = "reserved_group_on_loan"
@@ -77,7 +78,7 @@ class Search:
         return self._take(REUSE, [group for group in idle if group.reserved is None and self._waste(group) <= _SNUG])
 
     def _wide(self, idle: list[Group]) -> Offer | Rejected:
-        return self._take(REUSE, [group for group in idle if group.reserved is None])
+        return self._take(WIDE, [group for group in idle if group.reserved is None])
 
     def _loan(self, idle: list[Group]) -> Offer | Rejected:
         if not self.pool.lend_reserved:

@@ -408,6 +408,8 @@ def _may_use(waiting: Occupancy, pool: Pool, group: Group, book: Book) -> bool:
 
 
 def _too_large(request: PlacementRequest, shape: GroupShape, book: Book) -> str:
+    if not any(node.has(shape.node_labels) for node in book.nodes.values()):
+        return f"{request.request_id} wants a node with labels {dict(shape.node_labels)}, and none has them"
     labels = f" with labels {dict(shape.node_labels)}" if shape.node_labels else ""
     largest = max(book.nodes.values(), key=lambda node: tuple(units for _, units in node.total.units))
     if request.is_gang:

@@ -168,3 +168,9 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     assert world.submit("gang", 2, members=3).stage is Stage.WAITING
     world.end("one")
     assert world.running() == {"gang"}
+
+
+def test_labels_that_no_node_has_are_named() -> None:
+    world = World()
+    with pytest.raises(CannotFitError, match=r"wants a node with labels \{'zone': 'mars'\}, and none has them"):
+        world.ledger.submit(world.ask("a", node_labels={"zone": "mars"}), "driver", world.now)

@@ -105,6 +105,11 @@ class Placement:
         atexit.register(self.close)
 
     @property
+    def found_ledger(self) -> bool:
+        """Whether a ledger ran already, which others may go on with."""
+        return self._link.was_there
+
+    @property
     def says(self) -> str:
         """Which cluster is used, in a sentence."""
         return self.connection.says

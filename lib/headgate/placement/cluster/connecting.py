@@ -21,6 +21,11 @@ NAMESPACE: Final = "headgate"
 
 _PROBE_S: Final = 3.0
 
+# It says at every start what is as it should be; that tokens are off is said as before.
+logging.getLogger("ray._private.authentication.authentication_token_setup").addFilter(
+    lambda record: "is enabled for this Ray cluster" not in record.getMessage()
+)
+
 
 class Found(StrEnum):
     """Where a cluster came from."""

@@ -157,7 +157,8 @@ class PlacementLease:
                 return
             if view.epoch == held.epoch and view.stage is Stage.RUNNING:
                 return
-            self.why_lost = view.stop_reason or view.note or f"it is {view.stage}"
+            preempted = "preemption" if view.preemptions > held.preemptions else ""
+            self.why_lost = view.stop_reason or preempted or view.note or f"it is {view.stage}"
             self.lost.set()
         if self._on_lost is not None and not self._is_released:
             self._on_lost()

@@ -21,9 +21,14 @@ _PAUSE_S: Final = 0.1
 
 
 class LedgerLink:
-    """Calls of the ledger from any thread. Every call may be made twice: the ledger's are idempotent."""
+    """Calls of the ledger from any thread. Every call may be made twice: the ledger's are idempotent.
+
+    Attributes:
+        was_there: whether the ledger ran before this link was made, which starts one where there is none.
+    """
 
     def __init__(self, journal: str, settings: LedgerSettings) -> None:
+        self.was_there = _there_is_a_ledger()
         self._actor = ledger_actor(journal, settings)
 
     def ask(self, name: str, *args: Any, patience_s: float = PATIENCE_S) -> Any:
@@ -60,6 +65,14 @@ class LedgerLink:
     def kill(self) -> None:
         """End the ledger for good; what it held must be gone before."""
         ray.kill(self._actor, no_restart=True)
+
+
+def _there_is_a_ledger() -> bool:
+    try:
+        ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_gone(error: Exception, actor: Any) -> bool:

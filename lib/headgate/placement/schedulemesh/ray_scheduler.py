@@ -238,14 +238,15 @@ class RayScheduler:
     def shutdown(self) -> None:
         """End this driver's work and the pools it has opened; legal twice.
 
-        Where no other pool is open the ledger ends, too; otherwise it gets back the rules that it had before.
+        The ledger ends, too, if this driver has started it and no other pool is open; otherwise it gets back the rules
+        that it had before.
         """
         if self._is_ended:
             return
         self._is_ended = True
         try:
             ours = self._pools.ours()
-            if ours >= {pool.name for pool in self.placement.pools()}:
+            if not self.placement.found_ledger and ours >= {pool.name for pool in self.placement.pools()}:
                 self.placement.shutdown()
             else:
                 self._leave(ours)
