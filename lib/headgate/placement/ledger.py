@@ -11,18 +11,19 @@ from headgate.core.events import Event
 from headgate.placement.book import Book
 from headgate.placement.budgets import Budgets
 from headgate.placement.commands import Command
-from headgate.placement.errors import CannotFitError, UnknownPoolError
-from headgate.placement.fitting import covers, place, take
+from headgate.placement.errors import UnknownPoolError
 from headgate.placement.group import Group, GroupState
-from headgate.placement.ladder import by_right, shape_of
+from headgate.placement.invariants import validate
 from headgate.placement.life import Life
 from headgate.placement.line import Line
 from headgate.placement.node import NodeView
 from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.outcomes import Changes, LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
 from headgate.placement.passing import Passing
-from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.pool import Pool
+from headgate.placement.possible import must_fit
 from headgate.placement.request import PlacementRequest
+from headgate.placement.restoring import restore
 from headgate.placement.rules import PreemptionRules
 
 
@@ -75,7 +76,7 @@ class PlacementLedger:
         if before == after:
             return
         self.book.see(nodes)
-        self.life.changed()
+        self.life.notes.changed()
         for group in list(self.book.groups.values()):
             missing = tuple(sorted({node for node in group.nodes if node not in after}))
             if missing and group.state is not GroupState.CREATING:
@@ -133,7 +134,7 @@ class PlacementLedger:
         """Put other rules of preemption in force, for what is decided from now on."""
         self.life.rules = rules
         self.budgets.rules = rules
-        self.life.changed()
+        self.life.notes.changed()
 
     # Demand
 
@@ -147,7 +148,7 @@ class PlacementLedger:
         known = self.book.requests.get(request.request_id)
         if known is not None:
             return Submitted(request.request_id, known.stage, again=True)
-        self._must_fit(request)
+        must_fit(self.book, self._pool(request.pool), request)
         self._order += 1
         waiting = Occupancy(request, holder, submitted_at=now, order=self._order)
         self.book.requests[request.request_id] = waiting
@@ -173,7 +174,7 @@ class PlacementLedger:
             return ReleaseOutcome.DUPLICATE
         if request.stage is Stage.STOPPING:
             request.stop_reason = "completed"  # it gave back what was being taken from it: nothing is left to run again
-            self.life.touch(request)
+            self.life.notes.touch(request)
         elif request.stage in {Stage.RUNNING, Stage.PLACING} and request.begun:
             self.life.stop(request, "completed", now)
         else:
@@ -186,20 +187,20 @@ class PlacementLedger:
         if request is None or request.epoch != epoch or request.stage is not Stage.RUNNING:
             return False
         request.saved_at = now
-        self.life.touch(request)
+        self.life.notes.touch(request)
         return True
 
     def renew(self, holder: str, now: float) -> None:
         """Remember that a driver lives."""
         self.holders[holder] = now + self.settings.driver_lease_s
-        self.life.wake_at(self.holders[holder])
+        self.life.notes.wake_at(self.holders[holder])
 
     def hand_over(self, request_id: str, holder: str, now: float) -> None:
         """Make a request another driver's, whose life keeps it alive from now on."""
         request = self.book.requests.get(request_id)
         if request is not None and request.holder != holder:
             request.holder = holder
-            self.life.touch(request)
+            self.life.notes.touch(request)
         self.renew(holder, now)
 
     def forget(self, request_id: str) -> None:
@@ -207,7 +208,7 @@ class PlacementLedger:
         request = self.book.requests.get(request_id)
         if request is not None and request.stage.has_ended:
             del self.book.requests[request_id]
-            self.life.changed_requests.add(request_id)
+            self.life.notes.changed_requests.add(request_id)
 
     # Reports of the hands
 
@@ -270,12 +271,12 @@ class PlacementLedger:
         self._end_drivers(now)
         self.life.keep_house(now)
         self.passing.run(now)
-        self.life.slept_until(now)
-        return self.life.take_commands()
+        self.life.notes.slept_until(now)
+        return self.life.notes.take_commands()
 
     def next_at(self) -> float | None:
         """Return when `decide` must be called again even if nothing is reported; None where that is never."""
-        return self.life.next_wake()
+        return self.life.notes.next_wake()
 
     def why(self, request_id: str, now: float) -> Why | None:
         """Return what holds a request, or None if it is not known."""
@@ -284,18 +285,18 @@ class PlacementLedger:
 
     def take_events(self) -> list[Event]:
         """Return what happened since the last call."""
-        told, self.life.events = self.life.events, []
+        told, self.life.notes.events = self.life.notes.events, []
         return told
 
     def take_changes(self) -> Changes:
         """Return the names of what changed since the last call."""
-        return self.life.take_changes()
+        return self.life.notes.take_changes()
 
     def validate(self) -> None:
         """Assert the invariants of the class."""
         self.book.validate()
         self.budgets.validate()
-        self.life.validate()
+        validate(self.life)
 
     @classmethod
     def restore(
@@ -318,7 +319,7 @@ class PlacementLedger:
         """
         ledger = cls(settings, rules, generation=generation)
         ledger.book.pools = {pool.name: pool for pool in pools}
-        ledger.life.restore(list(groups), sorted(requests, key=lambda each: each.order), now)
+        restore(ledger.life, list(groups), sorted(requests, key=lambda each: each.order), now)
         ledger._order = max((each.order for each in ledger.book.requests.values()), default=0)
         for request in ledger.book.requests.values():
             if not request.stage.has_ended:
@@ -334,16 +335,16 @@ class PlacementLedger:
             ]
             kept = self.settings.keep_work_of_lost_drivers
             if theirs:
-                self.life.tell(events.DriverLost(holder, len(theirs), kept))
+                self.life.notes.tell(events.DriverLost(holder, len(theirs), kept))
             for request in () if kept else theirs:
                 self.withdraw(request.request_id, now, "its driver was lost")
 
     def _set_pool(self, pool: Pool, what: str) -> None:
         self.book.pools[pool.name] = pool
         self.life.closing.discard(pool.name)
-        self.life.changed_pools.add(pool.name)
-        self.life.changed()
-        self.life.tell(events.PoolChanged(pool.name, what))
+        self.life.notes.changed_pools.add(pool.name)
+        self.life.notes.changed()
+        self.life.notes.tell(events.PoolChanged(pool.name, what))
 
     def _pool(self, name: str) -> Pool:
         pool = self.book.pools.get(name)
@@ -361,60 +362,3 @@ class PlacementLedger:
         if request is None or request.epoch != epoch or not request.begun:
             return None  # a place of its own that is still being made has the epoch of the start before
         return request if request.stage in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING} else None
-
-    def _must_fit(self, request: PlacementRequest) -> None:
-        """Refuse what would wait for ever. A cluster without nodes is one that is not seen yet."""
-        pool = self._pool(request.pool)
-        if not request.size.fits(pool.quota):
-            raise CannotFitError(
-                f"{request.request_id} takes {request.size}, more than the quota of pool {pool.name}: {pool.quota}"
-            )
-        if not self.book.nodes:
-            return
-        waiting = Occupancy(request, "", 0.0, 0)
-        shape = shape_of(waiting)
-        empty = {node_id: dict(node.total.units) for node_id, node in self.book.nodes.items()}
-        if place(shape, empty, self.book.nodes) is None:
-            raise CannotFitError(_too_large(request, shape, self.book))
-        reserved = [
-            group
-            for group in self.book.groups.values()
-            if group.reserved is not None and group.group_id not in self.book.leaving
-        ]
-        if any(_may_use(waiting, pool, group, self.book) for group in reserved):
-            return
-        if pool.max_dynamic == 0:
-            raise CannotFitError(
-                f"{request.request_id} fits no reserved group that it may use, and pool {pool.name} makes no others "
-                f"(max_dynamic 0)"
-            )
-        for group in reserved:
-            for node, bundle in zip(group.nodes, group.shape.bundles, strict=True):
-                if node in empty:
-                    take(empty[node], bundle)
-        if place(shape, empty, self.book.nodes) is None:
-            raise CannotFitError(
-                f"{request.request_id} takes {request.size}, which does not fit beside the {len(reserved)} reserved "
-                f"groups, and none of them is for it"
-            )
-
-
-def _may_use(waiting: Occupancy, pool: Pool, group: Group, book: Book) -> bool:
-    """Tell whether a reserved group could carry a request, by right or on loan."""
-    if group.pool != pool.name or not covers(group.shape, group.nodes, shape_of(waiting), book.nodes):
-        return False
-    on_loan = pool.lend_reserved and waiting.request.preemptible
-    return (by_right(waiting, pool) or on_loan) and group.size.fits(pool.quota)
-
-
-def _too_large(request: PlacementRequest, shape: GroupShape, book: Book) -> str:
-    if not any(node.has(shape.node_labels) for node in book.nodes.values()):
-        return f"{request.request_id} wants a node with labels {dict(shape.node_labels)}, and none has them"
-    labels = f" with labels {dict(shape.node_labels)}" if shape.node_labels else ""
-    largest = max(book.nodes.values(), key=lambda node: tuple(units for _, units in node.total.units))
-    if request.is_gang:
-        return (
-            f"{request.request_id} takes {len(request.bundles)} bundles of up to {request.bundles[0]} under "
-            f"{request.strategy}{labels}; {len(book.nodes)} nodes could not carry them even when empty"
-        )
-    return f"{request.request_id} takes {request.size}{labels}; the largest node has {largest.total}"

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 
 from headgate.core import events
-from headgate.core.events import Event
 from headgate.placement.book import Book
 from headgate.placement.budgets import Budgets
-from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
+from headgate.placement.commands import CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.eligibility import lost_work
 from headgate.placement.group import Group, GroupState
 from headgate.placement.ladder import shape_of
 from headgate.placement.line import Line
+from headgate.placement.notes import Notes
 from headgate.placement.occupancy import Occupancy, Stage
-from headgate.placement.outcomes import Changes, LedgerSettings, Offer
+from headgate.placement.outcomes import LedgerSettings, Offer
 from headgate.placement.pool import GroupShape
 from headgate.placement.rules import PreemptionRules
-
-_HOLDS = frozenset({GroupState.HELD, GroupState.QUARANTINED, GroupState.BROKEN})
 
 
 @dataclass(slots=True)
 class Life:
-    """Stages of groups and requests with the commands and events they give. Owned by the ledger."""
+    """Stages of groups and requests with the commands and events they give. Owned by the ledger.
+
+    Attributes:
+        book: groups and requests, with what they take.
+        line: who waits.
+        budgets: what was stopped lately.
+        settings: of the ledger.
+        rules: of preemption, as they are now.
+        generation: which life of the ledger it is; part of the names that it gives.
+        notes: commands, events and changes that nobody has taken yet.
+        closing: pools that go when their last group is gone.
+        broken: group id -> when it is given up if its nodes are not back.
+        clearing: reserved group that is to be made -> groups that must be gone before.
+    """
 
     book: Book
     line: Line
@@ -34,67 +43,13 @@ class Life:
     settings: LedgerSettings
     rules: PreemptionRules
     generation: int
-    events: list[Event] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     closing: set[str] = field(default_factory=set)
     broken: dict[str, float] = field(default_factory=dict)
     clearing: dict[str, set[str]] = field(default_factory=dict)
-    version: int = 0
-    joined: list[str] = field(default_factory=list)
-    look_again_at: float = inf
-    changed_pools: set[str] = field(default_factory=set)
-    changed_groups: set[str] = field(default_factory=set)
-    changed_requests: set[str] = field(default_factory=set)
-    _commands: list[Command] = field(default_factory=list)
-    _wakes: list[float] = field(default_factory=list)
     _number: int = 0
     _rebuild_at: dict[tuple[str, int], float] = field(default_factory=dict)
     _made_at: dict[str, float] = field(default_factory=dict)
-
-    # What is asked for, told and remembered
-
-    def changed(self) -> None:
-        """Note that something may fit now that did not before."""
-        self.version += 1
-
-    def tell(self, event: Event) -> None:
-        """Add an event."""
-        self.events.append(event)
-
-    def touch(self, request: Occupancy) -> None:
-        """Note that a request is to be journalled."""
-        self.changed_requests.add(request.request_id)
-
-    def wake_at(self, at: float) -> None:
-        """Ask for a decision at a time."""
-        if at < inf:
-            heapq.heappush(self._wakes, at)
-
-    def look_at(self, at: float) -> None:
-        """Ask for a look at the whole line at a time."""
-        self.look_again_at = min(at, self.look_again_at)
-        self.wake_at(at)
-
-    def slept_until(self, now: float) -> None:
-        """Drop the times that are over."""
-        while self._wakes and self._wakes[0] <= now:
-            heapq.heappop(self._wakes)
-
-    def next_wake(self) -> float | None:
-        """Return the first time that was asked for."""
-        return self._wakes[0] if self._wakes else None
-
-    def take_commands(self) -> list[Command]:
-        """Return the commands since the last call."""
-        commands, self._commands = self._commands, []
-        return commands
-
-    def take_changes(self) -> Changes:
-        """Return the names of what changed since the last call."""
-        changes = Changes(
-            frozenset(self.changed_pools), frozenset(self.changed_groups), frozenset(self.changed_requests)
-        )
-        self.changed_pools, self.changed_groups, self.changed_requests = set(), set(), set()
-        return changes
 
     # The way of a request
 
@@ -106,9 +61,9 @@ class Life:
         request.stop_reason = request.stopped_for = ""
         request.on_loan = request.begun = False
         self.line.add(request, self.rules)
-        self.joined.append(request.request_id)
-        self.touch(request)
-        self.tell(events.WorkQueued(request.request_id, request.request.pool, request.request.priority, reason))
+        self.notes.joined.append(request.request_id)
+        self.notes.touch(request)
+        self.notes.tell(events.WorkQueued(request.request_id, request.request.pool, request.request.priority, reason))
 
     def promise(self, request: Occupancy, offer: Offer, reclaimed: Iterable[str], now: float) -> None:
         """Give a request its place: reserve it, and ask for what must go first."""
@@ -121,9 +76,9 @@ class Life:
         for group_id in offer.evict:
             self.book.leave(self.book.groups[group_id])
         request.evicting = self.book.in_the_way(group.nodes) if group.state is GroupState.CREATING else set()
-        self.touch(request)
+        self.notes.touch(request)
         waited = now - request.waiting_since
-        self.tell(
+        self.notes.tell(
             events.WorkPlaced(request.request_id, request.request.pool, group.group_id, offer.step, max(0.0, waited))
         )
         self._stop_victims(request, offer, set(reclaimed), now)
@@ -138,7 +93,7 @@ class Life:
         if request.stage is not Stage.CLEARING or request.victims or request.evicting:
             return
         request.stage = Stage.PLACING
-        self.touch(request)
+        self.notes.touch(request)
         group = self.book.groups[request.group_id]
         if group.state is GroupState.CREATING:
             self._create(group, now)
@@ -149,9 +104,9 @@ class Life:
         """Ask for work to be stopped."""
         request.stage = Stage.STOPPING
         request.stop_reason, request.stopped_for, request.stop_at = reason, stopped_for, now
-        self.touch(request)
+        self.notes.touch(request)
         timeout_s = self.rules.cancel_timeout_s
-        self._commands.append(
+        self.notes.ask(
             StopWork(request.request_id, request.lease_id, request.epoch, request.group_id, timeout_s, reason)
         )
 
@@ -160,13 +115,13 @@ class Life:
         request.note = why
         if request.stage is Stage.WAITING:
             self.line.discard(request.request_id)
-            self.changed()  # others may have gone around it
+            self.notes.changed()  # others may have gone around it
             self._end(request, Stage.WITHDRAWN, now)
         elif request.stage is Stage.STOPPING:
             if request.stop_reason in {"withdrawn", "completed"}:
                 return False
             request.stop_reason = "withdrawn"
-            self.touch(request)
+            self.notes.touch(request)
         elif request.begun:
             self.stop(request, "withdrawn", now)
         else:
@@ -187,10 +142,10 @@ class Life:
         """Work runs."""
         request.stage = Stage.RUNNING
         request.started_at = request.saved_at = now
-        self.touch(request)
+        self.notes.touch(request)
         self._look_when_stoppable(request, now)
         waited = max(0.0, now - request.waiting_since)
-        self.tell(events.WorkStarted(request.request_id, request.request.pool, request.group_id, waited))
+        self.notes.tell(events.WorkStarted(request.request_id, request.request.pool, request.group_id, waited))
 
     def work_ended(self, request: Occupancy, now: float, failed: str | None) -> None:
         """Work ended by itself."""
@@ -221,8 +176,8 @@ class Life:
         if not dead:
             if group.state is not GroupState.QUARANTINED:
                 group.state = GroupState.QUARANTINED
-                self._touch_group(group, now)
-                self.tell(events.GroupQuarantined(group.group_id, group.pool, request.request_id))
+                self.touch_group(group, now)
+                self.notes.tell(events.GroupQuarantined(group.group_id, group.pool, request.request_id))
             return
         reason, ran_s, lost_s = request.stop_reason, self._ran(request, now), self._lost(request, now, saved=saved)
         took_s = max(0.0, now - request.stop_at)
@@ -236,7 +191,7 @@ class Life:
             self._lose(request, now, "a node of its group died")
         else:
             request.preemptions += 1
-            self.tell(
+            self.notes.tell(
                 events.WorkPreempted(request.request_id, request.request.pool, by, reason, ran_s, lost_s, saved, took_s)
             )
             self.queue(request, now, "preempted")
@@ -246,11 +201,11 @@ class Life:
         """A group is ready."""
         self.book.move_group(group, nodes)
         took_s = max(0.0, now - self._made_at.pop(group.group_id, now))
-        self.tell(events.GroupCreated(group.group_id, group.pool, group.reserved is not None, nodes, took_s))
+        self.notes.tell(events.GroupCreated(group.group_id, group.pool, group.reserved is not None, nodes, took_s))
         group.state = GroupState.FREE if group.holder is None else GroupState.HELD
-        self._touch_group(group, now)
+        self.touch_group(group, now)
         if group.state is GroupState.FREE:
-            self.changed()
+            self.notes.changed()
         if group.group_id in self.book.leaving:
             self.remove(group, now)
         elif group.holder is not None:
@@ -258,9 +213,9 @@ class Life:
 
     def group_failed(self, group: Group, why: str, now: float) -> None:
         """A group could not be made."""
-        self.tell(events.GroupCreationFailed(group.group_id, group.pool, why))
+        self.notes.tell(events.GroupCreationFailed(group.group_id, group.pool, why))
         retry_at = now + self.settings.create_retry_s
-        self.look_at(retry_at)
+        self.notes.look_at(retry_at)
         if group.reserved is not None:
             self._rebuild_at[group.pool, group.reserved] = retry_at
         holder = self.book.requests.get(group.holder or "")
@@ -273,13 +228,13 @@ class Life:
 
     def group_gone(self, group: Group, now: float) -> None:
         """A group was removed."""
-        self.tell(events.GroupRemoved(group.group_id, group.pool, group.reserved is not None))
+        self.notes.tell(events.GroupRemoved(group.group_id, group.pool, group.reserved is not None))
         self._drop(group, now)
 
     def group_lost(self, group: Group, why: str, now: float) -> None:
         """A group has vanished."""
         holder = self.book.requests.get(group.holder or "")
-        self.tell(events.GroupBroken(group.group_id, group.pool, group.nodes))
+        self.notes.tell(events.GroupBroken(group.group_id, group.pool, group.nodes))
         if holder is not None and holder.group_id == group.group_id:
             group.state = GroupState.BROKEN
             self.book.leave(group)
@@ -296,19 +251,19 @@ class Life:
         if group.group_id in self.broken or group.state is GroupState.REMOVING:
             return
         self.broken[group.group_id] = now + self.settings.heal_grace_s
-        self.wake_at(self.broken[group.group_id])
+        self.notes.wake_at(self.broken[group.group_id])
         if group.state is GroupState.FREE:
             group.state = GroupState.BROKEN
-            self._touch_group(group, now)
-        self.tell(events.GroupBroken(group.group_id, group.pool, missing))
+            self.touch_group(group, now)
+        self.notes.tell(events.GroupBroken(group.group_id, group.pool, missing))
 
     def healed(self, group: Group) -> None:
         """The nodes of a group are all back."""
         del self.broken[group.group_id]
         if group.state is GroupState.BROKEN and group.holder is None:
             group.state = GroupState.FREE
-            self.changed_groups.add(group.group_id)
-            self.changed()
+            self.notes.changed_groups.add(group.group_id)
+            self.notes.changed()
 
     # The house: groups that are to be there, and groups that are not
 
@@ -325,7 +280,7 @@ class Life:
             if not any(True for _ in self.book.groups_of(name)) and not self.book.placed.get(name):
                 self.closing.discard(name)
                 self.book.pools.pop(name, None)
-                self.changed_pools.add(name)
+                self.notes.changed_pools.add(name)
 
     def reserve_group(self, pool: str, index: int, shape: GroupShape, nodes: tuple[str, ...], now: float) -> None:
         """Have a reserved group made, as soon as what leaves its nodes is gone."""
@@ -355,51 +310,8 @@ class Life:
         group.state = GroupState.REMOVING
         group.holder = group.heir = None
         group.epoch += 1
-        self._touch_group(group, now)
-        self._commands.append(RemoveGroup(group.group_id, group.epoch))
-
-    def restore(self, groups: list[Group], requests: list[Occupancy], now: float) -> None:
-        """Take up journalled groups and requests; see `PlacementLedger.restore`."""
-        for group in groups:
-            if group.state is not GroupState.CREATING:
-                group.heir = None
-                self.book.add_group(group)
-            else:
-                self.changed_groups.add(group.group_id)
-        for request in requests:
-            self.book.requests[request.request_id] = request
-            self._restore_request(request, now)
-        for group in list(self.book.groups.values()):
-            if group.state is GroupState.REMOVING:
-                self.book.leave(group)
-                self._commands.append(RemoveGroup(group.group_id, group.epoch))
-            elif group.holder is None and group.state is not GroupState.FREE:
-                group.state = GroupState.FREE
-                self._touch_group(group, now)
-        self._restore_retired(now)
-
-    def validate(self) -> None:
-        """Assert that groups, holders and heirs agree, and that nobody waits for nothing."""
-        for group in self.book.groups.values():
-            holder = self.book.requests.get(group.holder or "")
-            if group.state in {GroupState.FREE, GroupState.REMOVING}:
-                assert group.holder is None, f"{group.group_id} is {group.state} and held by {group.holder}"
-                is_free = group.state is GroupState.FREE
-                assert is_free != (group.group_id in self.book.leaving), f"{group.group_id} is {group.state}, leaving"
-            if group.holder is not None:
-                assert holder is not None, f"{group.group_id}: holder {group.holder} is not known"
-                assert holder.group_id == group.group_id, f"{group.holder} holds {holder.group_id}"
-            if group.heir is not None:
-                heir = self.book.requests[group.heir]
-                assert heir.group_id == group.group_id, f"{group.heir} waits for {heir.group_id}"
-                assert heir.stage is Stage.CLEARING, f"{group.heir} waits for a group but is {heir.stage}"
-        for request in self.book.requests.values():
-            waits = request.stage is Stage.WAITING
-            assert waits == (request.request_id in self.line), f"{request.request_id}: {request.stage}, line"
-            if request.stage is Stage.CLEARING:
-                assert request.victims or request.evicting, f"{request.request_id} waits for nothing"
-            for victim in request.victims:
-                assert self.book.requests[victim].stage is Stage.STOPPING, f"{victim} is not being stopped"
+        self.touch_group(group, now)
+        self.notes.ask(RemoveGroup(group.group_id, group.epoch))
 
     def _group_for(self, request: Occupancy, offer: Offer, now: float) -> Group:
         """Return the group of an offer: the free one, the victim's with its heir, or a new record."""
@@ -409,7 +321,7 @@ class Life:
                 group.state, group.holder = GroupState.HELD, request.request_id
             else:
                 group.heir = request.request_id
-            self._touch_group(group, now)
+            self.touch_group(group, now)
             return group
         group = self._new_group(request.request.pool, shape_of(request), None, offer.nodes, now)
         group.holder = request.request_id
@@ -420,12 +332,12 @@ class Life:
         self._number += 1
         kind = "d" if index is None else f"r{index}"
         name = f"headgate-{pool}-{kind}-{self.generation}.{self._number}"
-        self.changed_groups.add(name)
+        self.notes.changed_groups.add(name)
         return Group(name, pool, shape, index, 1, GroupState.CREATING, nodes, None, 0, now)
 
     def _create(self, group: Group, now: float) -> None:
         self._made_at[group.group_id] = now
-        self._commands.append(CreateGroup(group.group_id, group.epoch, group.shape, group.nodes))
+        self.notes.ask(CreateGroup(group.group_id, group.epoch, group.shape, group.nodes))
 
     def _start(self, request: Occupancy, group: Group) -> None:
         request.epoch += 1
@@ -433,9 +345,9 @@ class Life:
         group.uses += 1
         self._number += 1
         request.lease_id = f"p-{self.generation}-{self._number}"
-        self.touch(request)
-        self.changed_groups.add(group.group_id)
-        self._commands.append(StartWork(request.request_id, request.lease_id, request.epoch, group.group_id))
+        self.notes.touch(request)
+        self.notes.changed_groups.add(group.group_id)
+        self.notes.ask(StartWork(request.request_id, request.lease_id, request.epoch, group.group_id))
 
     def _stop_victims(self, request: Occupancy, offer: Offer, reclaimed: set[str], now: float) -> None:
         by_pool: dict[str, list[Occupancy]] = {}
@@ -455,7 +367,7 @@ class Life:
         request.victims, request.evicting = set(), set()
         was_placing = request.stage is Stage.PLACING
         self.book.let_go(request)
-        self.changed()
+        self.notes.changed()
         if group.heir == request.request_id:
             group.heir = None
         elif group.state is GroupState.CREATING and not was_placing:
@@ -477,7 +389,7 @@ class Life:
         heir = self.book.requests.get(group.heir or "")
         pool = self.book.pools.get(group.pool)
         group.holder = None
-        self.changed()
+        self.notes.changed()
         if group.group_id in self.book.leaving or group.group_id in self.broken or pool is None:
             if heir is not None:
                 group.heir = None
@@ -485,12 +397,12 @@ class Life:
             self.remove(group, now)
         elif heir is not None:
             group.state, group.holder, group.heir = GroupState.HELD, heir.request_id, None
-            self._touch_group(group, now)
+            self.touch_group(group, now)
         elif group.reserved is None and not pool.reuse:
             self.remove(group, now)
         else:
             group.state = GroupState.FREE
-            self._touch_group(group, now)
+            self.touch_group(group, now)
 
     def _renounce_heir(self, heir: Occupancy, now: float) -> None:
         heir.victims, heir.evicting = set(), set()
@@ -507,14 +419,14 @@ class Life:
     def _look_when_stoppable(self, request: Occupancy, now: float) -> None:
         """Have the line looked at when work that has started may be stopped for others, or others in its stead."""
         if self.book.pools[request.request.pool].min_available:
-            self.changed()
+            self.notes.changed()
         own = request.request.min_runtime_s
         if request.request.preemptible:
-            self.look_at(now + (self.rules.min_runtime_s if own is None else own))
+            self.notes.look_at(now + (self.rules.min_runtime_s if own is None else own))
 
     def _lose(self, request: Occupancy, now: float, why: str) -> None:
         request.losses += 1
-        self.tell(events.WorkLost(request.request_id, request.request.pool, why, request.losses))
+        self.notes.tell(events.WorkLost(request.request_id, request.request.pool, why, request.losses))
         if request.losses > self.settings.max_losses:
             request.note = f"its process or node died {request.losses} times, last: {why}"
             self._end(request, Stage.FAILED, now)
@@ -524,8 +436,8 @@ class Life:
     def _end(self, request: Occupancy, stage: Stage, now: float) -> None:
         ran_s = self._ran(request, now)
         request.stage = stage
-        self.touch(request)
-        self.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))
+        self.notes.touch(request)
+        self.notes.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))
 
     def _tear_down(self, group: Group, now: float) -> None:
         """Give up a group whose node did not come back."""
@@ -533,7 +445,7 @@ class Life:
         if holder is None:
             if group.state is not GroupState.REMOVING:
                 self.remove(group, now)
-                self.changed()
+                self.notes.changed()
         elif holder.stage in {Stage.RUNNING, Stage.PLACING} and holder.begun:
             self.stop(holder, "node_lost", now)
         elif holder.stage in {Stage.CLEARING, Stage.PLACING}:
@@ -545,8 +457,8 @@ class Life:
         self.broken.pop(group.group_id, None)
         self.clearing.pop(group.group_id, None)
         self._made_at.pop(group.group_id, None)
-        self.changed_groups.add(group.group_id)
-        self.changed()
+        self.notes.changed_groups.add(group.group_id)
+        self.notes.changed()
         self._make_in_its_place(group.group_id, now)
 
     def _make_in_its_place(self, gone: str, now: float) -> None:
@@ -561,44 +473,12 @@ class Life:
                 del self.clearing[group_id]
                 self._create(self.book.groups[group_id], now)
 
-    def _touch_group(self, group: Group, now: float) -> None:
+    def touch_group(self, group: Group, now: float) -> None:
+        """Note that the state of a group has changed now."""
         group.since = now
-        self.changed_groups.add(group.group_id)
+        self.notes.changed_groups.add(group.group_id)
         if group.state is GroupState.FREE and group.reserved is None:
-            self.wake_at(now + self.settings.idle_group_s)
-
-    def _restore_request(self, request: Occupancy, now: float) -> None:
-        if request.stage.has_ended:
-            return
-        group = self.book.groups.get(request.group_id)
-        request.victims, request.evicting = set(), set()
-        runs = request.stage in {Stage.RUNNING, Stage.STOPPING, Stage.PLACING} and request.begun
-        if group is not None and group.holder == request.request_id and runs:
-            self.book.hold(request, group)
-            if request.stage is Stage.STOPPING:
-                self.stop(request, request.stop_reason, now)
-            return
-        if group is not None and group.holder == request.request_id:
-            group.holder = None
-        request.group_id = ""
-        self.queue(request, now, "restored")
-
-    def _restore_retired(self, now: float) -> None:
-        """Go on with what was to go: pools that were being closed, and reserved groups that are wanted no more."""
-        pools = self.book.pools.values()
-        # The form that `close_pool` leaves: nothing can run in it, and nobody gives a pool this form otherwise.
-        self.closing |= {
-            pool.name for pool in pools if not pool.reserved and pool.max_dynamic == 0 and not pool.lend_reserved
-        }
-        for group in list(self.book.groups.values()):
-            pool = self.book.pools.get(group.pool)
-            is_wanted = pool is not None and (
-                pool.name not in self.closing
-                if group.reserved is None
-                else group.shape in pool.reserved[group.reserved :][:1]
-            )
-            if not is_wanted and group.state is not GroupState.REMOVING:
-                self.retire(group, now)
+            self.notes.wake_at(now + self.settings.idle_group_s)
 
     @staticmethod
     def _ran(request: Occupancy, now: float) -> float:

@@ -47,14 +47,14 @@ class Passing:
     def run(self, now: float) -> None:
         """Place what can be placed now."""
         life = self.life
-        joined, life.joined = life.joined, []
-        is_due = self._seen != life.version or now >= min(self._again_at, life.look_again_at)
+        joined, life.notes.joined = life.notes.joined, []
+        is_due = self._seen != life.notes.version or now >= min(self._again_at, life.notes.look_again_at)
         if is_due or (joined and not self._newcomers(joined, now)):
             self._everything(now)
         if len(self._told) > 2 * len(life.line) + 16:
             self._forget_told()
         if self._again_at < inf:
-            life.wake_at(self._again_at)
+            life.notes.wake_at(self._again_at)
 
     def why(self, request: Occupancy, now: float) -> Why:
         """Return what holds a request."""
@@ -119,7 +119,7 @@ class Passing:
     def _everything(self, now: float) -> None:
         """Look at the reserved groups and at the line from its head."""
         life = self.life
-        self._again_at = life.look_again_at = inf
+        self._again_at = life.notes.look_again_at = inf
         self._reconsider(now)
         self._rebuild(now)
         self.shadows = {}
@@ -132,8 +132,8 @@ class Passing:
             if missed >= life.settings.backfill_depth:
                 break
             missed += self._look_at(request_id, number, now) is False
-        life.joined.clear()
-        self._seen = life.version
+        life.notes.joined.clear()
+        self._seen = life.notes.version
 
     def _newcomers(self, joined: list[str], now: float) -> bool:
         """Look only at those who joined the line, since nothing got free; return False where that is not enough."""
@@ -146,7 +146,7 @@ class Passing:
         for request_id in waiting:
             if (number := line.number_of(request_id)) not in self._missed:
                 self._look_at(request_id, number, now)
-        return self._seen == self.life.version
+        return self._seen == self.life.notes.version
 
     def _look_at(self, request_id: str, number: int, now: float) -> bool | None:
         """Return whether a request was placed; None where it is not to be looked at now."""
@@ -247,10 +247,12 @@ class Passing:
             says = each.says.split(":")[0]
             if (each.step, says) not in told:
                 told.add((each.step, says))
-                self.life.tell(events.StepRejected(request.request_id, request.request.pool, each.step, each.says))
+                self.life.notes.tell(
+                    events.StepRejected(request.request_id, request.request.pool, each.step, each.says)
+                )
 
     def _tell_plan(self, request: Occupancy, offer: Offer) -> None:
-        self.life.tell(
+        self.life.notes.tell(
             events.PreemptionPlanned(
                 request.request_id, request.request.pool, offer.victims, offer.lost_work_s, offer.reason
             )

@@ -56,6 +56,7 @@ class LedgerActor:
         self._metrics = PlacementMetrics()
         # Without a call from outside, too: a ledger that Ray has restarted must watch its work at once.
         self._opening = asyncio.get_running_loop().create_task(self._opened())
+        self._opening.add_done_callback(_check_opening)
 
     async def ask(self, name: str, args: tuple[Any, ...]) -> tuple[bool, Any]:
         """Call a method of the service; the answer is True and its value, or False and the error."""
@@ -142,7 +143,17 @@ def _session_folder() -> Path:
     return Path(node.get_session_dir_path())
 
 
-def _end_process(error: JournalError) -> None:
+def _check_opening(opening: asyncio.Task[PlacementService]) -> None:
+    """End the process where Ray failed at a time when all was to be taken up: the next one tries again.
+
+    What Headgate itself refuses, such as a journal that cannot be written, is answered to whoever asks.
+    """
+    error = None if opening.cancelled() else opening.exception()
+    if error is not None and not isinstance(error, HeadgateError):
+        _end_process(error)
+
+
+def _end_process(error: BaseException) -> None:
     """End the process; Ray starts the actor again, which takes up what the journal holds."""
     _log.critical("The process of the placement ledger ends: %s", error)
     os._exit(_JOURNAL_FAILED)

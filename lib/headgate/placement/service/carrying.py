@@ -168,10 +168,12 @@ class Carrier:
         request_id, epoch = running.request_id, running.epoch
         if stopped.dead:
             self._let_go(running)
-        saved = stopped.state is not None
+        state = stopped.state
+        known = self.steps.ledger.requests.get(request_id)
+        is_kept = state is not None and known is not None and known.epoch == epoch and not known.stage.has_ended
         self.steps.do(
-            lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=saved, dead=stopped.dead),
-            Writes(states={} if stopped.state is None else {request_id: stopped.state}),
+            lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=state is not None, dead=stopped.dead),
+            Writes(states={request_id: state} if is_kept and state is not None else {}),
         )
 
     async def _stopped(self, running: Running, timeout_s: float) -> Stopped:
