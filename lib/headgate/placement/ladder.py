@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headgate.placement.book import Book
@@ -59,7 +59,10 @@ class Search:
     def at_once(self) -> Offer | None:
         """Return a place that needs nobody gone: a free group, or room for a new one."""
         idle = [group for group in self.book.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
-        for step in (self._reserved, self._snug, self._make):
+        steps: list[Callable[[list[Group]], Offer | Rejected]] = [self._reserved, self._snug]
+        if not self.book.leaving:  # else the room for it may be room that something has yet to leave
+            steps.append(self._make)
+        for step in steps:
             outcome = step(idle)
             if isinstance(outcome, Offer):
                 return outcome

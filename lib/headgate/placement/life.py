@@ -129,12 +129,10 @@ class Life:
             self._end(request, Stage.WITHDRAWN, now)
         return True
 
-    def renew_place(self, request: Occupancy, now: float) -> None:
-        """Let a request give up the place that it waits for and stand in line again, as long as it has stood."""
-        since = request.waiting_since
+    def take_instead(self, request: Occupancy, offer: Offer, now: float) -> None:
+        """Give a request that waits for others to go a place that is free already. Those who go go all the same."""
         self._renounce(request, now)
-        self.queue(request, now, "room_elsewhere")
-        request.waiting_since = since
+        self.promise(request, offer, (), now)
 
     # Reports
 

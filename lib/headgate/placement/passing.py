@@ -91,8 +91,8 @@ class Passing:
         for request in [each for each in book.placed_requests() if each.stage is Stage.CLEARING]:
             pool = book.pools[request.request.pool]
             roomier = replace(pool, quota=pool.quota + book.groups[request.group_id].size)
-            if Search(book, request, roomier, (), now).at_once() is not None:
-                self.life.renew_place(request, now)
+            if (offer := Search(book, request, roomier, (), now).at_once()) is not None:
+                self.life.take_instead(request, offer, now)
 
     def _rebuild(self, now: float) -> None:
         """Have reserved groups made that are not there."""

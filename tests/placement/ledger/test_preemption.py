@@ -166,3 +166,17 @@ def test_of_two_holders_that_give_back_the_same_lease_one_is_told_it_was_given_b
     world.settle()
     assert world.ledger.complete("one", "other", one.epoch, world.now).value == "stale"
     assert world.stage("one") is Stage.DONE
+
+
+def test_whoever_waits_for_a_victim_takes_a_group_that_gets_free_before() -> None:
+    world = World(pool(cpu=4, reuse=True), nodes={"n0": amounts(cpu=4)})
+    for name in ("stays", "goes"):
+        world.submit(name, 2, priority=3)
+    world.ledger.submit(world.ask("high", 2, priority=9), "driver", world.now)
+    commands = world.ledger.decide(world.now)  # the stop of a victim, which nobody has carried out yet
+    (victim,) = (command.request_id for command in commands)
+    other = world.request("goes" if victim == "stays" else "stays")
+    world.ledger.work_ended(other.request_id, other.epoch, world.now)
+    world.ledger.decide(world.now)
+    assert world.request("high").group_id != world.request(victim).group_id
+    assert world.stage("high") is Stage.PLACING
