@@ -429,6 +429,10 @@ class Life:
             request.note = f"its process or node died {request.losses} times, last: {why}"
             self._end(request, Stage.FAILED, now)
         else:
+            if request.losses > 1:
+                # A dead node is seen after 1.5 s at best: without a pause all tries would be made on it before.
+                request.not_before = now + self.settings.lost_retry_s * 2 ** (request.losses - 2)
+                self.notes.look_at(request.not_before)
             self.queue(request, now, "lost")
 
     def _end(self, request: Occupancy, stage: Stage, now: float) -> None:

@@ -19,6 +19,7 @@ class LedgerSettings:
         keep_work_of_lost_drivers: whether its work goes on; otherwise it is stopped and withdrawn.
         heal_grace_s: how long a group with a dead node is left alone in case the node comes back.
         max_losses: a request whose process or node died so often is not started again.
+        lost_retry_s: pause after the second such death, doubled for each further one; the first has none.
         idle_group_s: a dynamic group that nobody used for so long is removed.
         create_retry_s: pause after a group could not be made.
     """
@@ -29,6 +30,7 @@ class LedgerSettings:
     keep_work_of_lost_drivers: bool = False
     heal_grace_s: float = 5.0
     max_losses: int = 3
+    lost_retry_s: float = 1.0
     idle_group_s: float = 60.0
     create_retry_s: float = 1.0
 
