@@ -118,8 +118,11 @@ class Carrier:
             running = await self._hands.start(command.group_id, group.nodes, order)
         except Exception as error:  # noqa: BLE001 - reported to the ledger: the work waits again
             why = _told(error, f"work {request_id} was not started")
-            await self.check_group(command.group_id)
             self._look_soon()
+            if isinstance(error, GroupFailedError):  # no use for the next either: its node may be dead and not yet seen
+                self.steps.do(lambda ledger, now: ledger.group_lost(command.group_id, why, now))
+            else:
+                await self.check_group(command.group_id)
             self.steps.do(lambda ledger, now: ledger.work_lost(request_id, epoch, now, why))
         else:
             self.take_up(running)
