@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 import re
-from collections.abc import Iterator
+
+from reference_errors import errors_section
 
 import headgate.jobqueue
 from headgate.core import SystemClock
-from headgate.core.errors import HeadgateError
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.server import ServerSettings
@@ -36,21 +33,7 @@ _SEED_ROUTES = (
 
 def jobqueue_page() -> str:
     """Return the page."""
-    return "\n".join([*_head(), *_routes(), *_settings(), *_metrics(), *_errors()]) + "\n"
-
-
-def jobqueue_errors() -> list[type[HeadgateError]]:
-    """Return every class of error that the room of the job queue defines, by code."""
-    for module in pkgutil.walk_packages(headgate.jobqueue.__path__, "headgate.jobqueue."):
-        importlib.import_module(module.name)
-    found = {cls for cls in _descendants(HeadgateError) if cls.__module__.startswith("headgate.jobqueue")}
-    return sorted(found, key=lambda cls: (cls.code, cls.__module__, cls.__name__))
-
-
-def _descendants(cls: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
-    for inner in cls.__subclasses__():
-        yield inner
-        yield from _descendants(inner)
+    return "\n".join([*_head(), *_routes(), *_settings(), *_metrics(), *errors_section(headgate.jobqueue)]) + "\n"
 
 
 def _head() -> list[str]:
@@ -96,17 +79,4 @@ def _metrics() -> list[str]:
     for name, sentence in re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE):
         if not name.endswith("_created"):
             lines += ["", f"### `{name}`", "", sentence]
-    return lines
-
-
-def _errors() -> list[str]:
-    lines = ["", "## Errors"]
-    described: set[str] = set()
-    for cls in jobqueue_errors():
-        if cls.code in described:
-            continue
-        described.add(cls.code)
-        sentence = re.sub(r"\s+", " ", (inspect.getdoc(cls) or "").split("\n\n")[0]).strip()
-        lines += ["", f"### `{cls.code}`", "", f"{sentence} Exit status {cls.exit_code}, HTTP {cls.http_status}."]
-        lines += ["", f"*Next:* {cls.next_step}"]
     return lines

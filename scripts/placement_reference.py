@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import inspect
-import pkgutil
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
 
-from pydantic import BaseModel
+from reference_errors import errors_section
+from reference_tables import HEAD, cell, default, fields_of_model, meanings_of
 
 import headgate.placement
-from headgate.core.errors import HeadgateError
 from headgate.placement.checks import PoolSpec, RequestSpec
 from headgate.placement.cluster.tuning import TUNED
 from headgate.placement.metric_names import PLACEMENT_METRICS
@@ -24,21 +18,8 @@ from headgate.placement.rules import PreemptionRules
 
 def placement_page() -> str:
     """Return the page."""
-    return "\n".join([*_head(), *_forms(), *_rules(), *_cluster(), *_metrics(), *_errors()]) + "\n"
-
-
-def placement_errors() -> list[type[HeadgateError]]:
-    """Return every class of error that the room of placement defines, by code."""
-    for module in pkgutil.walk_packages(headgate.placement.__path__, "headgate.placement."):
-        importlib.import_module(module.name)
-    found = {cls for cls in _descendants(HeadgateError) if cls.__module__.startswith("headgate.placement")}
-    return sorted(found, key=lambda cls: (cls.code, cls.__module__, cls.__name__))
-
-
-def _descendants(cls: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
-    for inner in cls.__subclasses__():
-        yield inner
-        yield from _descendants(inner)
+    errors = errors_section(headgate.placement)
+    return "\n".join([*_head(), *_forms(), *_rules(), *_cluster(), *_metrics(), *errors]) + "\n"
 
 
 def _head() -> list[str]:
@@ -55,18 +36,18 @@ def _head() -> list[str]:
 
 
 def _forms() -> list[str]:
-    pools = _fields_of_model(PoolSpec, _meanings(Pool))
-    requests = _fields_of_model(RequestSpec, _meanings(PlacementRequest) | {"resources": "one bundle."})
+    pools = fields_of_model(PoolSpec, meanings_of(Pool))
+    requests = fields_of_model(RequestSpec, meanings_of(PlacementRequest) | {"resources": "one bundle."})
     return ["", "## Pools", "", *pools, "", "## Requests", "", *requests]
 
 
 def _rules() -> list[str]:
-    meanings = _meanings(PreemptionRules)
-    lines = ["", "## Rules of preemption", "", "An unknown name is refused with the nearest known one.", *_TABLE]
+    meanings = meanings_of(PreemptionRules)
+    lines = ["", "## Rules of preemption", "", "An unknown name is refused with the nearest known one.", *HEAD]
     for field in dataclasses.fields(PreemptionRules):
         if field.init:
-            default = field.default if field.default is not dataclasses.MISSING else {}
-            lines.append(f"| `{field.name}` | {_default(default)} | {_cell(meanings[field.name])} |")
+            value = field.default if field.default is not dataclasses.MISSING else {}
+            lines.append(f"| `{field.name}` | {default(value)} | {cell(meanings[field.name])} |")
     aliases = "`aggressiveness` sets the two thresholds that are not named: `high` 0.1 and 0.5, `medium` 0.5 and 1.0,"
     return [*lines, "", aliases, "`low` 1.0 and 3.0 (label, same pool); `env:NAME` takes the word of a variable."]
 
@@ -98,59 +79,3 @@ def _metrics() -> list[str]:
         tags = f" Tags: {', '.join(f'`{tag}`' for tag in metric.tags)}." if metric.tags else ""
         lines += ["", f"### `{metric.exported}`", "", f"{metric.kind.capitalize()}. {metric.help}{tags}"]
     return lines
-
-
-def _errors() -> list[str]:
-    lines = ["", "## Errors"]
-    described: set[str] = set()
-    for cls in placement_errors():
-        if cls.code not in described:
-            described.add(cls.code)
-            sentence = re.sub(r"\s+", " ", (inspect.getdoc(cls) or "").split("\n\n")[0]).strip()
-            lines += ["", f"### `{cls.code}`", "", f"{sentence} Exit status {cls.exit_code}, HTTP {cls.http_status}."]
-            lines += ["", f"*Next:* {cls.next_step}"]
-    return lines
-
-
-_TABLE = ("", "| name | default | |", "|---|---|---|")
-
-
-def _fields_of_model(model: type[BaseModel], meanings: Mapping[str, str]) -> list[str]:
-    lines = [_sentence(model), *_TABLE]
-    for name, field in model.model_fields.items():
-        factory = field.default_factory is not None
-        default = "needed" if field.is_required() else ("none" if factory else _default(field.default))
-        lines.append(f"| `{name}` | {default} | {_cell(meanings.get(name, ''))} |")
-    return lines
-
-
-def _sentence(thing: object) -> str:
-    return re.sub(r"\s+", " ", inspect.getdoc(thing) or "").strip()
-
-
-def _meanings(cls: type[Any]) -> dict[str, str]:
-    """Return what the docstring of a class says about each of its attributes."""
-    text = (inspect.getdoc(cls) or "").partition("Attributes:\n")[2]
-    found: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        start = re.match(r" {4}(\w+): (.*)", line)
-        if start:
-            name, found[start[1]] = start[1], start[2]
-        elif line.startswith(" " * 8) and name:
-            found[name] += f" {line.strip()}"
-        else:
-            break
-    return found
-
-
-def _default(value: object) -> str:
-    if value is None or value in ("", (), {}):
-        return "none"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
-
-
-def _cell(text: str) -> str:
-    return text[:1].upper() + text[1:].replace("|", "\\|")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from elastic_reference import elastic_page
 from jobqueue_reference import jobqueue_page
 from placement_reference import placement_page
 
@@ -23,6 +24,7 @@ GROUPS = {
     "limit_law": "Request admission",
     "task_admission": "Task admission",
     "judge_model": "Judge",
+    "agentgym_servers": "AgentGym servers",
     "events_file": "Telemetry",
     "campaign": "What is sampled, and where it goes",
     "daily_rate_per_env": "Rates",
@@ -171,6 +173,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "jobqueue.md": jobqueue_page,
     "placement.md": placement_page,
+    "elastic.md": elastic_page,
 }
 
 

@@ -88,6 +88,24 @@ def test_environments_lists_rate_and_licence(headgate: Command) -> None:
     assert by_name["affine:sat"]["licence"]
 
 
+def test_environments_of_agentgym_servers_are_listed_and_asked_whether_they_answer(
+    headgate: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_AGENTGYM_SERVERS", "sciworld=http://127.0.0.1:9")
+    said = headgate("environments", "--json")
+    (sciworld,) = [entry for entry in said.document if entry["name"] == "agentgym:sciworld"]
+    assert (sciworld["daily_rate"], sciworld["data_length"], sciworld["problem"]) == (80, 4_639, None)
+    found = {check["check"]: check for check in headgate("doctor", "--json").document}
+    assert not found["environments"]["ok"]
+    assert "the AgentGym server of sciworld at http://127.0.0.1:9 cannot be reached" in found["environments"]["found"]
+
+
+def test_a_server_of_what_agentgym_does_not_have_is_refused(headgate: Command) -> None:
+    said = headgate("environments", "--set", "agentgym_servers=sciwold=http://127.0.0.1:9")
+    assert said.status == 2
+    assert "'sciwold', which AgentGym has no server of; did you mean 'sciworld'" in said.err
+
+
 def test_plan_fits_when_the_workers_carry_the_rates(headgate: Command, roster: Path) -> None:
     said = headgate("plan", "--roster", str(roster), "-e", "affine:sat", "--episode-s", "60", "--json")
     assert said.status == 0

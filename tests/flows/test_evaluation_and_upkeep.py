@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from blocks import ReportStore, SampleStore
+from flows.comparison import leaderboard
 from flows.evaluation import evaluate
 from flows.upkeep import compact_samples, report
 from headgate.core import errors
@@ -86,6 +87,26 @@ async def test_a_report_is_a_page_with_artifacts_that_lead_to_it(prefect: object
     assert "data:image/svg+xml;base64," in published["report-figures"]
     assert made["links"]["report.html"] in published["report-page"]
     assert {row["model"] for row in published["report-scores"]} == {"solver@main", "random@main"}
+
+
+async def test_a_leaderboard_publishes_a_table_markdown_a_figure_and_the_way_to_its_page(
+    prefect: object, places: Places
+) -> None:
+    for campaign in ("once", "twice"):
+        await evaluate(12, environments=["affine:sat-hard"], campaign=campaign, settings=places.settings())
+    name = await _saved(places, "boards", "https://reports.example.com")
+    made = await leaderboard(ks=[2], store=name, reports=name, title="Who leads")
+    assert {model: told["rank"] for model, told in made["models"].items()} == {"solver@main": 1, "random@main": 2}
+    page = Path(made["places"]["leaderboard.html"])
+    assert "Who leads" in page.read_text("utf-8")
+    assert (page.parent / "leaderboard.json").exists()
+    published = await artifacts_of((await newest_run("Who leads")).id)
+    rows = {row["model"]: row for row in published["leaderboard-models"]}
+    assert (rows["solver@main"]["tasks"], rows["solver@main"]["samples"]) == ("12", "24")
+    assert rows["solver@main"]["pass@2"].startswith("1.000")
+    assert "Differences from the reference" in published["leaderboard"]
+    assert "data:image/svg+xml;base64," in published["leaderboard-figure"]
+    assert made["links"]["leaderboard.html"] in published["leaderboard-page"]
 
 
 async def test_without_a_public_address_the_reader_learns_how_to_open_the_page(prefect: object, places: Places) -> None:

@@ -6,6 +6,7 @@ import pytest
 from prefect import Flow
 
 from flows.benchmark import benchmark
+from flows.comparison import leaderboard
 from flows.evaluation import evaluate
 from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
 from flows.sampling import keep_sampling, sample_environment
@@ -19,6 +20,7 @@ FLOWS = [
     drain_jobqueue,
     requeue_dead_jobs,
     report,
+    leaderboard,
     compact_samples,
     benchmark,
 ]
@@ -51,6 +53,7 @@ def test_flows_have_the_names_of_the_documentation() -> None:
         "drain-jobqueue",
         "requeue-dead-jobs",
         "report",
+        "leaderboard",
         "compact-samples",
         "benchmark",
     ]

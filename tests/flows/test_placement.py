@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from flows.placement import place_roles
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.roles import RoleFolder, names_in
 from tests.flows.api import artifacts_of, newest_run
+from tests.own_ray import own_ray
 
 pytestmark = pytest.mark.timeout(300)  # the first test of a file starts Prefect and Ray
 
@@ -26,30 +24,10 @@ pytestmark = pytest.mark.timeout(300)  # the first test of a file starts Prefect
 @pytest.fixture(scope="module")
 def placed_ray() -> Iterator[None]:
     """A tuned Ray of three CPUs in a folder of its own: less than all roles of a training want together."""
-    import ray
-
     from headgate.placement.cluster.tuning import TUNED
 
-    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
-    kept = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED")}
-    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    try:
-        ray.init(
-            address="local",
-            namespace="headgate",
-            num_cpus=3,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=80_000_000,
-            _temp_dir=folder,
-            _system_config=dict(TUNED),
-        )
+    with own_ray(3, namespace="headgate", _system_config=dict(TUNED)):
         yield
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, value in kept.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 def _given(tmp_path: Path, **more: Any) -> dict[str, Any]:

@@ -20,11 +20,14 @@ class PlainLease:
         self.request_id = self.lease_id = self.place = self.why_lost = ""
         self.is_lost = False
         self._leases, self._demand, self._on_lost = leases, demand, on_lost
+        self._woken = threading.Event()
 
-    def wait(self, timeout_s: float) -> bool:
-        if self._leases.is_full:
+    def wait(self, unless: Callable[[], bool]) -> bool:
+        while not unless() and self._leases.is_full:
             self._leases.waiting.set()
-            threading.Event().wait(timeout_s)
+            self._woken.wait()
+            self._woken.clear()
+        if unless():
             return False
         self.leave()
         self.group = ray.util.placement_group([self._demand.resources.as_ray()])
@@ -34,6 +37,9 @@ class PlainLease:
         self.lease_id = f"{self.place}-lease"
         self.is_lost = False
         return True
+
+    def wake(self) -> None:
+        self._woken.set()
 
     def leave(self) -> None:
         if self.group is not None:

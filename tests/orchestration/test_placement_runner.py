@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ from headgate.placement import amounts, connect
 from headgate.placement.errors import CannotFitError
 from tests.orchestration import placed_tasks as tasks
 from tests.orchestration.plain_leases import PlainLeases
+from tests.own_ray import own_ray
 
 TINY = Demand(resources=amounts(cpu=0.5))
 
@@ -31,26 +30,8 @@ pytestmark = pytest.mark.timeout(300)  # the first test of a file starts Prefect
 @pytest.fixture(scope="module")
 def small_ray() -> Iterator[None]:
     """A Ray of four CPUs in a folder of its own."""
-    import ray
-
-    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
-    kept = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED")}
-    os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    try:
-        ray.init(
-            address="local",
-            num_cpus=4,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=80_000_000,
-            _temp_dir=folder,
-        )
+    with own_ray(4):
         yield
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, value in kept.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_every_deployment_can_be_deployed_and_started() -> None:
 
 def test_the_environments_of_the_seed_have_a_window_each_and_it_is_on() -> None:
     on = {d.parameters["environment"] for d in WINDOWS if all(schedule.active for schedule in d.schedules)}
-    assert on == {"affine:sat", "affine:abd", "affine:ded", "agentgym:babyai"}
+    assert on == {"affine:sat", "affine:abd", "affine:ded", "agentgym:babyai", "agentgym:textcraft"}
 
 
 @pytest.mark.parametrize("deployment", WINDOWS, ids=lambda d: d.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tempfile
 import time
@@ -59,6 +60,8 @@ def run_scenario(
     seed: int = 0,
     changes: Sequence[str] = (),
     progress: Progress = lambda _share, _what: None,
+    traces: Sequence[Path] = (),
+    service_times: Path | None = None,
 ) -> Finished:
     """Run a scenario and return what it found; its artifact is in `output`.
 
@@ -69,10 +72,17 @@ def run_scenario(
         seed: of everything random.
         changes: to its parameters, each `name=value`.
         progress: told how far it is.
+        traces: files to replay, where the scenario reads some.
+        service_times: how long their requests take.
 
     Raises:
-        InvalidInputError: if a change cannot be made or the folder cannot be used.
+        InvalidInputError: if a change cannot be made, the folder cannot be used, or the scenario reads no traces.
     """
+    if (traces or service_times) and not scenario.reads_traces:
+        raise InvalidInputError(
+            f"the benchmark {scenario.name!r} reads no traces (got {(*traces, service_times)[0]})",
+            next_step="Leave --trace and --service-times out, or name a benchmark that replays traces: elastic.",
+        )
     parameters = changed(scenario.parameters(size), changes)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -83,7 +93,7 @@ def run_scenario(
         ) from None
     load_before, started, cpu_before = load(), time.time(), time.process_time()
     with folder as place:
-        outcome = scenario.measure(parameters, Bench(seed, Path(place), progress))
+        outcome = scenario.measure(parameters, Bench(seed, Path(place), progress, traces, service_times))
     finished = time.time()
     run_id = f"{datetime.fromtimestamp(finished, UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     artifact = {
@@ -105,9 +115,16 @@ def run_scenario(
         "bars": [bar_document(bar) for bar in outcome.bars],
         "charts": [asdict(chart) for chart in outcome.charts],
         "notes": list(outcome.notes),
+        "inputs": [_input(path) for path in (*traces, *([service_times] if service_times else []))],
         "files": write_files(output, f"{scenario.name}-{run_id}", outcome.files),
     }
     return Finished(scenario.name, tuple(outcome.bars), artifact, write_artifact(output, artifact))
+
+
+def _input(path: Path) -> dict[str, Any]:
+    """Return what tells a file that was read from any other one."""
+    content = path.read_bytes()
+    return {"name": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _finite(sample: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,11 +70,15 @@ class Bench:
         seed: of everything random.
         folder: empty, on a real disk, deleted afterwards.
         progress: to be told now and then.
+        traces: files to replay, of scenarios that read some.
+        service_times: table that says how long the requests of traces take; None without one.
     """
 
     seed: int
     folder: Path
     progress: Progress
+    traces: Sequence[Path] = ()
+    service_times: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Scenario(Generic[P]):
         quick: parameters that take less than a minute; a frozen dataclass.
         full: parameters whose figures may be published.
         measure: runs it; a bar that is missed is an outcome, not an error.
+        reads_traces: whether it can be given traces of requests to replay.
     """
 
     name: str
@@ -94,6 +99,7 @@ class Scenario(Generic[P]):
     quick: P
     full: P
     measure: Callable[[P, Bench], Outcome]
+    reads_traces: bool = False
 
     def parameters(self, size: Size) -> P:
         """Return the parameters of a size."""

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
         checked_deployments,
         read_deployment_file,
     )
+    from headgate.orchestration.elastic_forms import ActorEngines, WorkerPlacement
+    from headgate.orchestration.elastic_leases import PlacedLeases
+    from headgate.orchestration.elastic_placing import PlacedEngines, placed_engines
+    from headgate.orchestration.elastic_reporting import ElasticReportOrder, run_elastic_report
     from headgate.orchestration.inputs import ChosenModels, SamplingOrder, settings_of
     from headgate.orchestration.jobqueue_draining import DrainOrder, run_drain
     from headgate.orchestration.jobqueue_generating import GenerationOrder, run_generation
     from headgate.orchestration.jobqueue_requeueing import RequeueOrder, run_requeueing
     from headgate.orchestration.judging import JudgingOrder, run_judging
+    from headgate.orchestration.leaderboards import LeaderboardOrder, run_leaderboard
     from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.limit_choices import FILE_SUFFIXES, limits_of, require_api, shared_slots
     from headgate.orchestration.own_server import PrivateServer, private_server
@@ -48,6 +53,7 @@ __all__ = [
     "FILE_SUFFIXES",
     "POOL",
     "QUEUES",
+    "ActorEngines",
     "BenchOrder",
     "ChildProcess",
     "ChosenModels",
@@ -57,10 +63,14 @@ __all__ = [
     "Deployment",
     "DeploymentFile",
     "DrainOrder",
+    "ElasticReportOrder",
     "GenerationOrder",
     "JudgingOrder",
+    "LeaderboardOrder",
     "LimitReport",
+    "PlacedEngines",
     "PlacedFuture",
+    "PlacedLeases",
     "PlacementTaskRunner",
     "PlacingOrder",
     "PrivateServer",
@@ -74,6 +84,7 @@ __all__ = [
     "Tenure",
     "TenureEnd",
     "WindowCost",
+    "WorkerPlacement",
     "apply_limits",
     "artifact_key",
     "audit_limits",
@@ -90,6 +101,7 @@ __all__ = [
     "limits_of",
     "open_slot_service",
     "placed",
+    "placed_engines",
     "private_server",
     "read_deployment_file",
     "read_runs",
@@ -98,9 +110,11 @@ __all__ = [
     "run_compaction",
     "run_demo",
     "run_drain",
+    "run_elastic_report",
     "run_evaluation",
     "run_generation",
     "run_judging",
+    "run_leaderboard",
     "run_placing",
     "run_report",
     "run_requeueing",
@@ -121,11 +135,16 @@ _WHERE: Final = {
     "demo_plan": ("DemoChoices",),
     "deploying": ("cancel_runs", "deploy_all", "finished_runs", "has_ended", "read_runs", "start_run"),
     "deployment_file": ("Deployment", "DeploymentFile", "Schedule", "checked_deployments", "read_deployment_file"),
+    "elastic_forms": ("ActorEngines", "WorkerPlacement"),
+    "elastic_leases": ("PlacedLeases",),
+    "elastic_placing": ("PlacedEngines", "placed_engines"),
+    "elastic_reporting": ("ElasticReportOrder", "run_elastic_report"),
     "inputs": ("ChosenModels", "SamplingOrder", "settings_of"),
     "jobqueue_draining": ("DrainOrder", "run_drain"),
     "jobqueue_generating": ("GenerationOrder", "run_generation"),
     "jobqueue_requeueing": ("RequeueOrder", "run_requeueing"),
     "judging": ("JudgingOrder", "run_judging"),
+    "leaderboards": ("LeaderboardOrder", "run_leaderboard"),
     "leftovers": ("clear_leftovers",),
     "limit_choices": ("FILE_SUFFIXES", "limits_of", "require_api", "shared_slots"),
     "own_server": ("PrivateServer", "private_server"),

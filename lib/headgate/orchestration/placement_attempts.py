@@ -33,11 +33,6 @@ ledger keeps a place closed whose occupant it has not seen dead."""
 _LOSS_S: Final = 3.0
 """A node's death is seen by a task's caller at once and by the ledger a little later; a crash waits so long for it."""
 
-_GRACE_STEP_S: Final = 0.05
-
-_LOOK_S: Final = 0.2
-"""How soon a task run that waits in line notices that it was cancelled."""
-
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
@@ -90,24 +85,28 @@ class PlacedAttempts:
         self._logger = logger
         self._on_tenure = on_tenure
         self._is_cancelled = False
+        self._lease: HeldLease | None = None
         self._woken = threading.Event()
 
     def cancel(self) -> None:
         """Have the task run end as Cancelled: its place in line is given up, its Ray task killed."""
         self._is_cancelled = True
         self._woken.set()
+        if self._lease is not None:
+            self._lease.wake()
 
     def run(self) -> State[Any]:
         """Return the final state of the task run."""
         try:
             payload = self._payload()
             with self._leases.take(self._order.demand, self._states.name, on_lost=self._woken.set) as lease:
+                self._lease = lease  # before the first look whether it is cancelled: who cancels later wakes it
                 state: State[Any] | None = None
                 while state is None:
                     asked_at = time.time()
-                    while not self._is_cancelled and not lease.wait(_LOOK_S):
-                        pass
-                    state = self._cancelled() if self._is_cancelled else self._held(lease, payload, asked_at)
+                    is_held = lease.wait(unless=lambda: self._is_cancelled)
+                    runs = is_held and not self._is_cancelled
+                    state = self._held(lease, payload, asked_at) if runs else self._cancelled()
                 return state
         except HeadgateError as error:
             return self._states.tell(run_coro_as_sync(exception_to_failed_state(error)))
@@ -191,8 +190,8 @@ class PlacedAttempts:
 
     def _is_lost_soon(self, lease: HeldLease) -> bool:
         until = time.monotonic() + _LOSS_S
-        while not lease.is_lost and time.monotonic() < until and not self._is_cancelled:
-            self._woken.wait(_GRACE_STEP_S)
+        while not lease.is_lost and not self._is_cancelled and (left_s := until - time.monotonic()) > 0:
+            self._woken.wait(left_s)
             self._woken.clear()
         return lease.is_lost
 

@@ -37,12 +37,16 @@ class HeldLease(Protocol):
         """Why it has to be left; empty while it has not."""
         ...
 
-    def wait(self, timeout_s: float) -> bool:
-        """Return whether the place is held within a time; after a loss, whether it is held anew.
+    def wait(self, unless: Callable[[], bool]) -> bool:
+        """Return True once the place is held, after a loss once it is held anew; False once `unless` holds.
 
         Raises:
-            HeadgateError: it never will be.
+            HeadgateError: it never will be held.
         """
+        ...
+
+    def wake(self) -> None:
+        """Have `wait` look at its `unless` now; called from any thread."""
         ...
 
     def strategy(self) -> Any:

@@ -89,12 +89,16 @@ class PoolLease:
         """See `HeldLease`."""
         return self._lease.why_lost
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, unless: Callable[[], bool]) -> bool:
         """See `HeldLease`."""
-        if not self._lease.wait(timeout_s):
+        if not self._lease.wait(unless=unless):
             return False
         self.place = self._placement.work(self._lease.request_id).view().group_id or self.place
         return True
+
+    def wake(self) -> None:
+        """See `HeldLease`."""
+        self._lease.wake()
 
     def strategy(self) -> Any:
         """See `HeldLease`."""

@@ -13,10 +13,13 @@ from headgate.placement.budgets import Budgets
 from headgate.placement.commands import Command
 from headgate.placement.errors import UnknownPoolError
 from headgate.placement.group import Group, GroupState
+from headgate.placement.group_life import GroupLife
+from headgate.placement.house import keep_house, retire
 from headgate.placement.invariants import validate
 from headgate.placement.life import Life
 from headgate.placement.line import Line
 from headgate.placement.node import NodeView
+from headgate.placement.notes import Notes
 from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.outcomes import Changes, LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
 from headgate.placement.passing import Passing
@@ -42,7 +45,9 @@ class PlacementLedger:
         self.book = Book()
         self.line = Line(settings.ageing_per_s)
         self.budgets = Budgets(rules)
-        self.life = Life(self.book, self.line, self.budgets, settings, rules, generation)
+        notes = Notes()
+        groups = GroupLife(self.book, settings, generation, notes)
+        self.life = Life(self.book, self.line, self.budgets, settings, rules, groups, notes)
         self.passing = Passing(self.life)
         self.holders: dict[str, float] = {}
         self._order = 0
@@ -80,9 +85,9 @@ class PlacementLedger:
         for group in list(self.book.groups.values()):
             missing = tuple(sorted({node for node in group.nodes if node not in after}))
             if missing and group.state is not GroupState.CREATING:
-                self.life.node_missing(group, missing, now)
-            elif not missing and group.group_id in self.life.broken:
-                self.life.healed(group)
+                self.life.groups.node_missing(group, missing, now)
+            elif not missing and group.group_id in self.life.groups.broken:
+                self.life.groups.healed(group)
 
     # Pools
 
@@ -109,7 +114,7 @@ class PlacementLedger:
                 continue
             index = group.reserved
             if index >= len(pool.reserved) or pool.reserved[index] != group.shape:
-                self.life.retire(group, now)
+                retire(self.life, group, now)
 
     def close_pool(self, name: str, now: float) -> None:
         """Withdraw the work of a pool and remove its groups; the pool is gone when the last one is."""
@@ -119,7 +124,7 @@ class PlacementLedger:
             if request.request.pool == name and not request.stage.has_ended:
                 self.withdraw(request.request_id, now, "its pool was closed")
         for group in list(self.book.groups_of(name)):
-            self.life.retire(group, now)
+            retire(self.life, group, now)
         self.life.closing.add(name)
 
     def remove_group(self, group_id: str, now: float) -> bool:
@@ -127,7 +132,7 @@ class PlacementLedger:
         group = self.book.groups.get(group_id)
         if group is None or group.reserved is not None:
             return False
-        self.life.retire(group, now)
+        retire(self.life, group, now)
         return True
 
     def set_rules(self, rules: PreemptionRules) -> None:
@@ -218,7 +223,7 @@ class PlacementLedger:
             self.life.group_created(group, nodes, now)
             missing = tuple(sorted({node for node in nodes if node not in self.book.nodes}))
             if missing:  # it died while the group was being made
-                self.life.node_missing(group, missing, now)
+                self.life.groups.node_missing(group, missing, now)
 
     def group_failed(self, group_id: str, epoch: int, why: str, now: float) -> None:
         """A group could not be made, and nothing of it is left."""
@@ -241,6 +246,12 @@ class PlacementLedger:
         request = self._current(request_id, epoch)
         if request is not None and request.stage is Stage.PLACING:
             self.life.work_started(request, now)
+
+    def work_not_started(self, request_id: str, epoch: int, now: float) -> None:
+        """The ledger that had work started ended before it saw it run, and it does not run: that is no loss of it."""
+        request = self._current(request_id, epoch)
+        if request is not None and request.stage is Stage.PLACING:
+            self.life.work_not_started(request, now)
 
     def work_ended(self, request_id: str, epoch: int, now: float, failed: str | None = None) -> None:
         """Work ended by itself and is seen gone from its group; `failed` says how it failed."""
@@ -269,7 +280,7 @@ class PlacementLedger:
     def decide(self, now: float) -> list[Command]:
         """Return everything that is to be done in the cluster as things stand."""
         self._end_drivers(now)
-        self.life.keep_house(now)
+        keep_house(self.life, now)
         self.passing.run(now)
         self.life.notes.slept_until(now)
         return self.life.notes.take_commands()

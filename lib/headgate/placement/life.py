@@ -1,4 +1,4 @@
-"""What happens to groups and requests, step by step; the one place where their stages change."""
+"""What happens to requests and to the groups they are in, step by step; the one place where their stages change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from headgate.core import events
 from headgate.placement.book import Book
 from headgate.placement.budgets import Budgets
-from headgate.placement.commands import CreateGroup, RemoveGroup, StartWork, StopWork
+from headgate.placement.commands import StartWork, StopWork
 from headgate.placement.eligibility import lost_work
 from headgate.placement.group import Group, GroupState
+from headgate.placement.group_life import GroupLife
 from headgate.placement.ladder import shape_of
 from headgate.placement.line import Line
 from headgate.placement.notes import Notes
 from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.outcomes import LedgerSettings, Offer
-from headgate.placement.pool import GroupShape
 from headgate.placement.rules import PreemptionRules
 
 
@@ -30,10 +30,9 @@ class Life:
         budgets: what was stopped lately.
         settings: of the ledger.
         rules: of preemption, as they are now.
-        generation: which life of the ledger it is; part of the names that it gives.
+        groups: what happens to groups by themselves.
         notes: commands, events and changes that nobody has taken yet.
         closing: pools that go when their last group is gone.
-        broken: group id -> when it is given up if its nodes are not back.
         clearing: reserved group that is to be made -> groups that must be gone before.
     """
 
@@ -42,14 +41,10 @@ class Life:
     budgets: Budgets
     settings: LedgerSettings
     rules: PreemptionRules
-    generation: int
-    notes: Notes = field(default_factory=Notes)
+    groups: GroupLife
+    notes: Notes
     closing: set[str] = field(default_factory=set)
-    broken: dict[str, float] = field(default_factory=dict)
     clearing: dict[str, set[str]] = field(default_factory=dict)
-    _number: int = 0
-    _rebuild_at: dict[tuple[str, int], float] = field(default_factory=dict)
-    _made_at: dict[str, float] = field(default_factory=dict)
 
     # The way of a request
 
@@ -85,7 +80,7 @@ class Life:
         for group_id in offer.evict:
             evicted = self.book.groups[group_id]
             if evicted.state is GroupState.FREE:
-                self.remove(evicted, now)
+                self.groups.remove(evicted, now)
         self.advance(request, now)
 
     def advance(self, request: Occupancy, now: float) -> None:
@@ -96,7 +91,7 @@ class Life:
         self.notes.touch(request)
         group = self.book.groups[request.group_id]
         if group.state is GroupState.CREATING:
-            self._create(group, now)
+            self.groups.create(group, now)
         elif group.holder == request.request_id:
             self._start(request, group)
 
@@ -134,6 +129,11 @@ class Life:
         self._renounce(request, now)
         self.promise(request, offer, (), now)
 
+    def back_in_line(self, request: Occupancy, now: float) -> None:
+        """Let a request stand in line again whose place was promised, not yet used, and is lost."""
+        self._renounce(request, now)
+        self.queue(request, now, "group_lost")
+
     # Reports
 
     def work_started(self, request: Occupancy, now: float) -> None:
@@ -144,6 +144,11 @@ class Life:
         self._look_when_stoppable(request, now)
         waited = max(0.0, now - request.waiting_since)
         self.notes.tell(events.WorkStarted(request.request_id, request.request.pool, request.group_id, waited))
+
+    def work_not_started(self, request: Occupancy, now: float) -> None:
+        """Work that was asked to start does not run, and nothing says that it ever began: nothing of it was lost."""
+        self._leave(request, now)
+        self.queue(request, now, "restored")
 
     def work_ended(self, request: Occupancy, now: float, failed: str | None) -> None:
         """Work ended by itself."""
@@ -174,7 +179,7 @@ class Life:
         if not dead:
             if group.state is not GroupState.QUARANTINED:
                 group.state = GroupState.QUARANTINED
-                self.touch_group(group, now)
+                self.groups.touch(group, now)
                 self.notes.tell(events.GroupQuarantined(group.group_id, group.pool, request.request_id))
             return
         reason, ran_s, lost_s = request.stop_reason, self._ran(request, now), self._lost(request, now, saved=saved)
@@ -197,37 +202,27 @@ class Life:
 
     def group_created(self, group: Group, nodes: tuple[str, ...], now: float) -> None:
         """A group is ready."""
-        self.book.move_group(group, nodes)
-        took_s = max(0.0, now - self._made_at.pop(group.group_id, now))
-        self.notes.tell(events.GroupCreated(group.group_id, group.pool, group.reserved is not None, nodes, took_s))
-        group.state = GroupState.FREE if group.holder is None else GroupState.HELD
-        self.touch_group(group, now)
-        if group.state is GroupState.FREE:
-            self.notes.changed()
+        self.groups.created(group, nodes, now)
         if group.group_id in self.book.leaving:
-            self.remove(group, now)
+            self.groups.remove(group, now)
         elif group.holder is not None:
             self._start(self.book.requests[group.holder], group)
 
     def group_failed(self, group: Group, why: str, now: float) -> None:
         """A group could not be made."""
-        self.notes.tell(events.GroupCreationFailed(group.group_id, group.pool, why))
-        retry_at = now + self.settings.create_retry_s
-        self.notes.look_at(retry_at)
-        if group.reserved is not None:
-            self._rebuild_at[group.pool, group.reserved] = retry_at
+        retry_at = self.groups.failed(group, why, now)
         holder = self.book.requests.get(group.holder or "")
         if holder is not None:
             self.book.let_go(holder)
             holder.not_before = retry_at
-        self._drop(group, now)
+        self.drop(group, now)
         if holder is not None:
             self.queue(holder, now, "group_failed")
 
     def group_gone(self, group: Group, now: float) -> None:
         """A group was removed."""
         self.notes.tell(events.GroupRemoved(group.group_id, group.pool, group.reserved is not None))
-        self._drop(group, now)
+        self.drop(group, now)
 
     def group_lost(self, group: Group, why: str, now: float) -> None:
         """A group has vanished."""
@@ -239,77 +234,15 @@ class Life:
             if holder.stage in {Stage.RUNNING, Stage.STOPPING} or holder.begun:
                 self.work_lost(holder, now, why)
             else:
-                self._renounce(holder, now)
-                self.queue(holder, now, "group_lost")
+                self.back_in_line(holder, now)
         elif group.state is not GroupState.REMOVING:
-            self.remove(group, now)
+            self.groups.remove(group, now)
 
-    def node_missing(self, group: Group, missing: tuple[str, ...], now: float) -> None:
-        """A node of a group is not there: wait a little whether it comes back."""
-        if group.group_id in self.broken or group.state is GroupState.REMOVING:
-            return
-        self.broken[group.group_id] = now + self.settings.heal_grace_s
-        self.notes.wake_at(self.broken[group.group_id])
-        if group.state is GroupState.FREE:
-            group.state = GroupState.BROKEN
-            self.touch_group(group, now)
-        self.notes.tell(events.GroupBroken(group.group_id, group.pool, missing))
-
-    def healed(self, group: Group) -> None:
-        """The nodes of a group are all back."""
-        del self.broken[group.group_id]
-        if group.state is GroupState.BROKEN and group.holder is None:
-            group.state = GroupState.FREE
-            self.notes.changed_groups.add(group.group_id)
-            self.notes.changed()
-
-    # The house: groups that are to be there, and groups that are not
-
-    def keep_house(self, now: float) -> None:
-        """Tear down what is broken, remove what is idle, close what is to be closed."""
-        for group_id, deadline in list(self.broken.items()):
-            if deadline <= now and (group := self.book.groups.get(group_id)) is not None:
-                self._tear_down(group, now)
-        idle_s = self.settings.idle_group_s
-        for group in self.book.free_groups():
-            if group.reserved is None and now - group.since >= idle_s:
-                self.remove(group, now)
-        for name in list(self.closing):
-            if not any(True for _ in self.book.groups_of(name)) and not self.book.placed.get(name):
-                self.closing.discard(name)
-                self.book.pools.pop(name, None)
-                self.notes.changed_pools.add(name)
-
-    def reserve_group(self, pool: str, index: int, shape: GroupShape, nodes: tuple[str, ...], now: float) -> None:
-        """Have a reserved group made, as soon as what leaves its nodes is gone."""
-        group = self._new_group(pool, shape, index, nodes, now)
-        self.book.add_group(group)
-        if in_the_way := self.book.in_the_way(nodes):
-            self.clearing[group.group_id] = in_the_way
-        else:
-            self._create(group, now)
-
-    def rebuild_not_before(self, pool: str, index: int) -> float:
-        """Return when a reserved group may be tried again."""
-        return self._rebuild_at.get((pool, index), 0.0)
-
-    def retire(self, group: Group, now: float) -> None:
-        """Remove a group as soon as nobody holds it."""
-        if group.state in {GroupState.FREE, GroupState.BROKEN} and group.holder is None:
-            self.remove(group, now)
-        elif group.group_id in self.clearing:
-            self._drop(group, now)
-        elif group.state is not GroupState.REMOVING:
-            self.book.leave(group)
-
-    def remove(self, group: Group, now: float) -> None:
-        """Ask for a group to be removed."""
-        self.book.leave(group)
-        group.state = GroupState.REMOVING
-        group.holder = group.heir = None
-        group.epoch += 1
-        self.touch_group(group, now)
-        self.notes.ask(RemoveGroup(group.group_id, group.epoch))
+    def drop(self, group: Group, now: float) -> None:
+        """Forget a group of which nothing is in the cluster, and let those go on who waited for that."""
+        self.groups.forget(group)
+        self.clearing.pop(group.group_id, None)
+        self._make_in_its_place(group.group_id, now)
 
     def _group_for(self, request: Occupancy, offer: Offer, now: float) -> Group:
         """Return the group of an offer: the free one, the victim's with its heir, or a new record."""
@@ -319,30 +252,15 @@ class Life:
                 group.state, group.holder = GroupState.HELD, request.request_id
             else:
                 group.heir = request.request_id
-            self.touch_group(group, now)
+            self.groups.touch(group, now)
             return group
-        group = self._new_group(request.request.pool, shape_of(request), None, offer.nodes, now)
-        group.holder = request.request_id
-        self.book.add_group(group)
-        return group
-
-    def _new_group(self, pool: str, shape: GroupShape, index: int | None, nodes: tuple[str, ...], now: float) -> Group:
-        self._number += 1
-        kind = "d" if index is None else f"r{index}"
-        name = f"headgate-{pool}-{kind}-{self.generation}.{self._number}"
-        self.notes.changed_groups.add(name)
-        return Group(name, pool, shape, index, 1, GroupState.CREATING, nodes, None, 0, now)
-
-    def _create(self, group: Group, now: float) -> None:
-        self._made_at[group.group_id] = now
-        self.notes.ask(CreateGroup(group.group_id, group.epoch, group.shape, group.nodes))
+        return self.groups.add(request.request.pool, shape_of(request), None, offer.nodes, now, request.request_id)
 
     def _start(self, request: Occupancy, group: Group) -> None:
         request.epoch += 1
         request.begun = True
         group.uses += 1
-        self._number += 1
-        request.lease_id = f"p-{self.generation}-{self._number}"
+        request.lease_id = f"p-{self.groups.generation}-{self.groups.next_number()}"
         self.notes.touch(request)
         self.notes.changed_groups.add(group.group_id)
         self.notes.ask(StartWork(request.request_id, request.lease_id, request.epoch, group.group_id))
@@ -369,7 +287,7 @@ class Life:
         if group.heir == request.request_id:
             group.heir = None
         elif group.state is GroupState.CREATING and not was_placing:
-            self._drop(group, now)  # nobody was asked to make it yet
+            self.drop(group, now)  # nobody was asked to make it yet
         elif group.state is GroupState.CREATING:
             group.holder = None
             self.book.leave(group)
@@ -388,19 +306,19 @@ class Life:
         pool = self.book.pools.get(group.pool)
         group.holder = None
         self.notes.changed()
-        if group.group_id in self.book.leaving or group.group_id in self.broken or pool is None:
+        if group.group_id in self.book.leaving or group.group_id in self.groups.broken or pool is None:
             if heir is not None:
                 group.heir = None
                 self._renounce_heir(heir, now)
-            self.remove(group, now)
+            self.groups.remove(group, now)
         elif heir is not None:
             group.state, group.holder, group.heir = GroupState.HELD, heir.request_id, None
-            self.touch_group(group, now)
+            self.groups.touch(group, now)
         elif group.reserved is None and not pool.reuse:
-            self.remove(group, now)
+            self.groups.remove(group, now)
         else:
             group.state = GroupState.FREE
-            self.touch_group(group, now)
+            self.groups.touch(group, now)
 
     def _renounce_heir(self, heir: Occupancy, now: float) -> None:
         heir.victims, heir.evicting = set(), set()
@@ -441,28 +359,6 @@ class Life:
         self.notes.touch(request)
         self.notes.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))
 
-    def _tear_down(self, group: Group, now: float) -> None:
-        """Give up a group whose node did not come back."""
-        holder = self.book.requests.get(group.holder or "")
-        if holder is None:
-            if group.state is not GroupState.REMOVING:
-                self.remove(group, now)
-                self.notes.changed()
-        elif holder.stage in {Stage.RUNNING, Stage.PLACING} and holder.begun:
-            self.stop(holder, "node_lost", now)
-        elif holder.stage in {Stage.CLEARING, Stage.PLACING}:
-            self._renounce(holder, now)
-            self.queue(holder, now, "group_lost")
-
-    def _drop(self, group: Group, now: float) -> None:
-        self.book.drop_group(group)
-        self.broken.pop(group.group_id, None)
-        self.clearing.pop(group.group_id, None)
-        self._made_at.pop(group.group_id, None)
-        self.notes.changed_groups.add(group.group_id)
-        self.notes.changed()
-        self._make_in_its_place(group.group_id, now)
-
     def _make_in_its_place(self, gone: str, now: float) -> None:
         """Let those go on who waited for a group to be gone."""
         for request in list(self.book.placed_requests()):
@@ -473,14 +369,7 @@ class Life:
             in_the_way.discard(gone)
             if not in_the_way:
                 del self.clearing[group_id]
-                self._create(self.book.groups[group_id], now)
-
-    def touch_group(self, group: Group, now: float) -> None:
-        """Note that the state of a group has changed now."""
-        group.since = now
-        self.notes.changed_groups.add(group.group_id)
-        if group.state is GroupState.FREE and group.reserved is None:
-            self.notes.wake_at(now + self.settings.idle_group_s)
+                self.groups.create(self.book.groups[group_id], now)
 
     @staticmethod
     def _ran(request: Occupancy, now: float) -> float:

@@ -8,6 +8,7 @@ from math import inf
 
 from headgate.core import events
 from headgate.placement.group import GroupState
+from headgate.placement.house import reserve_group
 from headgate.placement.ladder import Search, make_room, shape_of
 from headgate.placement.life import Life
 from headgate.placement.occupancy import Occupancy, Stage
@@ -102,7 +103,7 @@ class Passing:
             for index, shape in enumerate(pool.reserved):
                 if index in there:
                     continue
-                if (not_before := self.life.rebuild_not_before(pool.name, index)) > now:
+                if (not_before := self.life.groups.rebuild_not_before(pool.name, index)) > now:
                     self._later(not_before)
                     continue
                 idle = [group for group in book.free_groups() if group.reserved is None]
@@ -112,9 +113,9 @@ class Passing:
                     continue
                 nodes, evict = found
                 for group_id in evict:
-                    self.life.remove(book.groups[group_id], now)
+                    self.life.groups.remove(book.groups[group_id], now)
                 if not evict:
-                    self.life.reserve_group(pool.name, index, shape, nodes, now)
+                    reserve_group(self.life, pool.name, index, shape, nodes, now)
 
     def _everything(self, now: float) -> None:
         """Look at the reserved groups and at the line from its head."""

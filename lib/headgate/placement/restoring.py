@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.placement.commands import RemoveGroup
 from headgate.placement.group import Group, GroupState
+from headgate.placement.house import retire
 from headgate.placement.life import Life
 from headgate.placement.occupancy import Occupancy, Stage
 
@@ -25,7 +26,7 @@ def restore(life: Life, groups: list[Group], requests: list[Occupancy], now: flo
             life.notes.ask(RemoveGroup(group.group_id, group.epoch))
         elif group.holder is None and group.state is not GroupState.FREE:
             group.state = GroupState.FREE
-            life.touch_group(group, now)
+            life.groups.touch(group, now)
     _restore_retired(life, now)
 
 
@@ -61,4 +62,4 @@ def _restore_retired(life: Life, now: float) -> None:
             else group.shape in pool.reserved[group.reserved :][:1]
         )
         if not is_wanted and group.state is not GroupState.REMOVING:
-            life.retire(group, now)
+            retire(life, group, now)

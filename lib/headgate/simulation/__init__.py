@@ -1,6 +1,6 @@
 """Simulated time, scripted models and stores: whole campaigns in seconds; for users' own tests, too."""
 
-from headgate.simulation import providers
+from headgate.simulation import agentgym, engines, providers
 from headgate.simulation.doubles import (
     FreeEnvironment,
     MemoryStore,
@@ -26,6 +26,8 @@ __all__ = [
     "ScriptedChats",
     "ServiceTime",
     "VirtualTimeLoop",
+    "agentgym",
+    "engines",
     "free_environments",
     "never_fails",
     "providers",

@@ -107,7 +107,7 @@ class FreeEnvironment:
     """An environment without cost: one question, scored 1 for the answer `right`."""
 
     def __init__(self, name: str, daily_rate: float = 100.0, data_length: int = 1_000) -> None:
-        self.spec = EnvironmentSpec(name, "costs nothing", daily_rate=daily_rate, data_length=data_length)
+        self.spec = EnvironmentSpec(name, "costs nothing", daily_rate, data_length, tasks_are_drawn=True)
 
     async def open(self, index: int, seed: int) -> Episode:
         """Return task `index`."""
@@ -149,6 +149,11 @@ class MemoryStore:
         for sample in self.samples:
             pairs.setdefault((sample.model, sample.environment), []).append(sample)
         return History(now, {key: _pair_history(*key, samples, now) for key, samples in pairs.items()}, ())
+
+    async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
+        """Return model, environment, sequence and score of a campaign's scored samples, by sequence."""
+        kept = sorted((s for s in self.samples if s.campaign == campaign), key=lambda s: s.sequence)
+        return [(s.model, s.environment, s.sequence, s.score) for s in kept if s.score is not None]
 
 
 def _pair_history(model: str, environment: str, samples: Sequence[Sample], now: float) -> PairHistory:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headgate.core import Clock
 from headgate.core.events import Event
 from headgate.placement.checks import checked_pool, checked_request
 from headgate.placement.outcomes import LedgerSettings
@@ -56,13 +57,15 @@ def opens(tmp_path: Path) -> Opens:
     """Return what opens a service on a cluster; the same journal each time."""
 
     @asynccontextmanager
-    async def opened(cluster: FakeCluster | None = None, **settings: Any) -> AsyncIterator[Desk]:
+    async def opened(
+        cluster: FakeCluster | None = None, clock: Clock | None = None, **settings: Any
+    ) -> AsyncIterator[Desk]:
         hands = FakeHands(cluster or FakeCluster())
         events: list[Event] = []
         service = PlacementService(
             Journal(tmp_path / "journal.sqlite").open(),
             hands,
-            LoopClock(),
+            clock or LoopClock(),
             settings=LedgerSettings(**{"driver_lease_s": 1e6} | settings),
             rules=RULES,
             emit=events.append,

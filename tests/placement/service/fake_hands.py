@@ -23,6 +23,7 @@ class FakeCluster:
         works: group id -> order that runs there.
         states: what each request saves when it is asked to stop; None where it saves nothing.
         unkillable: requests that are not seen dead.
+        unremovable: groups that cannot be removed.
         log: what the hands were asked for, in order.
     """
 
@@ -31,6 +32,7 @@ class FakeCluster:
     works: dict[str, WorkOrder] = field(default_factory=dict)
     states: dict[str, bytes | None] = field(default_factory=dict)
     unkillable: set[str] = field(default_factory=set)
+    unremovable: set[str] = field(default_factory=set)
     failing_creations: int = 0
     log: list[str] = field(default_factory=list)
 
@@ -67,6 +69,9 @@ class FakeHands:
 
     async def remove_group(self, group_id: str) -> None:
         await asyncio.sleep(0.01)
+        if group_id in self.cluster.unremovable:
+            self.cluster.log.append(f"keep {group_id}")
+            raise GroupFailedError(f"Ray has not removed {group_id}")
         self.cluster.groups.pop(group_id, None)
         self.cluster.works.pop(group_id, None)
         self.cluster.log.append(f"remove {group_id}")
@@ -76,6 +81,8 @@ class FakeHands:
         await asyncio.sleep(0.002)
         if group_id not in self.cluster.groups:
             raise GroupFailedError(f"Group {group_id} is not there")
+        if not set(self.cluster.groups[group_id]) <= self.cluster.nodes.keys():
+            raise GroupFailedError(f"The hosts of group {group_id} do not take work")
         assert group_id not in self.cluster.works, f"{group_id} is taken by {self.cluster.works[group_id].request_id}"
         self.cluster.works[group_id] = work
         self.cluster.log.append(f"start {work.request_id} {work.epoch}")

@@ -92,6 +92,18 @@ class BoostChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PairSettled(Event):
+    """A model's mean in an environment is known to within `target_half_width`; it is sampled there no further."""
+
+    model: str
+    environment: str
+    tasks: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class DuesForgiven(Event):
     """Dues older than the catch-up horizon were dropped, so that a long pause ends without a burst."""
 

@@ -188,10 +188,10 @@ class Placement:
         view: WorkView = self._link.ask("view", request_id)
         if take_over:
             self._link.ask("hand_over", (request_id,), self.driver)
-        elif view.holder != self.driver:
-            self._heart.watch(request_id)
         if view.stage.has_ended:
             self._heart.take(view)
+        elif view.holder != self.driver and not take_over:
+            self._heart.watch(request_id)
         return PlacedWork(self._link, self._heart, request_id)
 
     def complete(self, request_id: str) -> ReleaseOutcome:

@@ -54,10 +54,13 @@ class Heart:
             return self._views.get(request_id)
 
     def take(self, view: WorkView) -> None:
-        """Take over what was learnt by another call, unless newer news has come."""
+        """Take over what was learnt by another call, unless newer news has come; nothing is newer than the end."""
         with self._changed:
-            self._views.setdefault(view.request_id, view)
+            known = self._views.get(view.request_id)
+            is_news = known is None or (view.stage.has_ended and not known.stage.has_ended)
+            calls = self._mirror(view) if is_news else []
             self._changed.notify_all()
+        _tell(calls)
 
     def watch(self, request_id: str) -> None:
         """Be told of a request of another driver as well."""
@@ -68,7 +71,7 @@ class Heart:
     def listen(self, request_id: str, listener: Listener) -> None:
         """Have a function called with every change of a request, and with how it stands now if that is known.
 
-        It is called in the heart's thread and must return at once.
+        It is called in any thread and must return at once; for the last time when the request has ended.
         """
         with self._changed:
             self._listeners.setdefault(request_id, []).append(listener)
@@ -80,20 +83,34 @@ class Heart:
         """Mirror a request no more."""
         with self._changed:
             self._views.pop(request_id, None)
-            self._listeners.pop(request_id, None)
-            self._watched.discard(request_id)
+            self._ended.pop(request_id, None)
+            self._let_go(request_id)
 
-    def wait(self, request_id: str, has_come: Callable[[WorkView], bool], timeout_s: float | None) -> WorkView | None:
-        """Return a request's view once it is as wanted; None when it is not in time."""
+    def wait(
+        self,
+        request_id: str,
+        has_come: Callable[[WorkView], bool],
+        timeout_s: float | None,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> WorkView | None:
+        """Return a request's view once it is as wanted; None when it is not in time, or once `unless` holds.
+
+        `unless` is looked at when anything has changed, and with every `wake`.
+        """
 
         def is_there() -> bool:
             view = self._views.get(request_id)
-            return self._is_closed or (view is not None and has_come(view))
+            return self._is_closed or unless() or (view is not None and has_come(view))
 
         with self._changed:
             self._changed.wait_for(is_there, timeout_s)
             view = self._views.get(request_id)
             return view if view is not None and has_come(view) else None
+
+    def wake(self) -> None:
+        """Have everybody who waits look again whether they still want to."""
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop; legal twice. Who waits is woken."""
@@ -132,17 +149,33 @@ class Heart:
         calls: list[tuple[Listener, WorkView]] = []
         with self._changed:
             for view in beat.views:
-                self._views[view.request_id] = view
-                if view.stage.has_ended:
-                    self._ended[view.request_id] = None
-                calls += [(listener, view) for listener in self._listeners.get(view.request_id, ())]
+                calls += self._mirror(view)
+            self._changed.notify_all()
+        _tell(calls)
+
+    def _mirror(self, view: WorkView) -> list[tuple[Listener, WorkView]]:
+        """Keep how a request stands, and return who is to be called; of one that has ended nothing more is told."""
+        request_id = view.request_id
+        calls = [(listener, view) for listener in self._listeners.get(request_id, ())]
+        self._views[request_id] = view
+        if view.stage.has_ended:
+            self._let_go(request_id)
+            self._ended[request_id] = None
             while len(self._ended) > KEPT_ENDED:
                 dropped = next(iter(self._ended))
                 del self._ended[dropped]
                 self._views.pop(dropped, None)
-            self._changed.notify_all()
-        for listener, view in calls:
-            try:
-                listener(view)
-            except Exception:  # noqa: BLE001 - reported: it is the driver's own
-                _log.exception("A listener of request %s failed; the others go on", view.request_id)
+        return calls
+
+    def _let_go(self, request_id: str) -> None:
+        self._listeners.pop(request_id, None)
+        self._watched.discard(request_id)
+        self._unsaid.discard(request_id)
+
+
+def _tell(calls: list[tuple[Listener, WorkView]]) -> None:
+    for listener, view in calls:
+        try:
+            listener(view)
+        except Exception:  # noqa: BLE001 - reported: it is the driver's own
+            _log.exception("A listener of request %s failed; the others go on", view.request_id)

@@ -64,11 +64,15 @@ class PlacementLease:
         """Whether the place has to be left."""
         return self.lost.is_set()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the place is held, again where it was lost; return whether it is in time.
+    def wait(self, timeout: float | None = None, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until the place is held, again where it was lost; return whether it is.
+
+        Args:
+            timeout: seconds after which it is not waited for any longer; None for as long as it takes.
+            unless: not waited for any longer once this holds; whoever makes it so calls `wake`.
 
         Raises:
-            PlacementLostError: the request has ended.
+            PlacementLostError: the request has ended, or the connection was closed.
         """
         held = self._held
         before = held.epoch if held is not None and self.is_lost else -1
@@ -76,7 +80,13 @@ class PlacementLease:
             self.request_id,
             lambda view: view.stage.has_ended or (view.stage is Stage.RUNNING and view.epoch != before),
             timeout,
+            unless,
         )
+        if view is None and self._heart.is_closed:
+            raise PlacementLostError(
+                f"The connection was closed while the lease {self.request_id} was waited for",
+                next_step="Connect again with connect().",
+            )
         if view is None:
             return False
         if view.stage.has_ended:
@@ -90,6 +100,10 @@ class PlacementLease:
         if newest is not None:
             self._take(newest)
         return True
+
+    def wake(self) -> None:
+        """Have `wait`, in whatever thread, look at its `unless` now."""
+        self._heart.wake()
 
     def strategy(self, bundle: int = 0) -> PlacementGroupSchedulingStrategy:
         """Return Ray's scheduling strategy for a task or actor in one bundle.

@@ -8,10 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from headgate.core import Clock
+from headgate.core.errors import JournalError
 from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.occupancy import Occupancy
 from headgate.placement.service.hands import GroupFailedError, Hands, Outcome, Running, Stopped, WorkOrder
 from headgate.placement.service.journal import Journal, Writes
+from headgate.placement.service.looking import look_at_nodes
 from headgate.placement.service.steps import Steps
 from headgate.placement.service.values import Ended
 
@@ -118,7 +120,7 @@ class Carrier:
             running = await self._hands.start(command.group_id, group.nodes, order)
         except Exception as error:  # noqa: BLE001 - reported to the ledger: the work waits again
             why = _told(error, f"work {request_id} was not started")
-            self._look_soon()
+            await self._see_nodes()
             if isinstance(error, GroupFailedError):  # no use for the next either: its node may be dead and not yet seen
                 self.steps.do(lambda ledger, now: ledger.group_lost(command.group_id, why, now))
             else:
@@ -131,6 +133,8 @@ class Carrier:
     async def _watch(self, running: Running) -> None:
         # The future belongs to the hands: this task may be cancelled, and it must not be.
         outcome = await asyncio.shield(asyncio.ensure_future(running.outcome))
+        if outcome.kind == "died":
+            await self._see_nodes()
         if self.running.get(running.request_id) is running:
             del self.running[running.request_id]
         self._ended(running, outcome)
@@ -138,7 +142,6 @@ class Carrier:
     def _ended(self, running: Running, outcome: Outcome) -> None:
         request_id, epoch = running.request_id, running.epoch
         if outcome.kind == "died":
-            self._look_soon()
             self.steps.do(lambda ledger, now: ledger.work_lost(request_id, epoch, now, outcome.why))
             return
         failed = None if outcome.kind == "returned" else _last_line(outcome.why)
@@ -192,6 +195,16 @@ class Carrier:
         watch = self._watches.pop(running, None)  # not that of a later start of the same request
         if watch is not None:
             watch.cancel()
+
+    async def _see_nodes(self) -> None:
+        """Look at the nodes before a loss is told: it is placed again at once, and not on a node that is dead."""
+        try:
+            await look_at_nodes(self.steps, self._hands)
+        except JournalError:
+            raise  # the service ends
+        except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again soon
+            _told(error, "the nodes could not be looked at")
+            self._look_soon()
 
     async def check_group(self, group_id: str) -> None:
         """Tell the ledger when a group has vanished from the cluster."""

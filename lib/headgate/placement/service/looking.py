@@ -13,6 +13,7 @@ from headgate.placement.group import GroupState
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.service.hands import Hands
 from headgate.placement.service.steps import Steps
+from headgate.placement.service.strays import Strays
 
 LOOK_S: Final = 1.0
 """How often the nodes are looked at; at once after a failure."""
@@ -25,8 +26,9 @@ _log = logging.getLogger("headgate.placement")
 class Looker:
     """Looks at the cluster again and again. Owned by the service."""
 
-    def __init__(self, hands: Hands) -> None:
+    def __init__(self, hands: Hands, strays: Strays) -> None:
         self._hands = hands
+        self._strays = strays
         self._soon = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -54,19 +56,15 @@ class Looker:
             self._soon.clear()
             turn += 1
             try:
-                await self._look(steps)
+                await look_at_nodes(steps, self._hands)
                 if turn % _GROUPS_EVERY == 0:
                     await self._look_at_groups(steps)
+                    self._strays.try_again()
                 steps.forget_old()
             except JournalError:
                 return  # the service ends
             except Exception:  # noqa: BLE001 - reported; the next look may do
                 _log.exception("The cluster could not be looked at; it is tried again")
-
-    async def _look(self, steps: Steps) -> None:
-        nodes = await self._hands.nodes(ours(steps.ledger))
-        if {node.node_id: node for node in nodes} != steps.ledger.book.nodes:
-            steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
 
     async def _look_at_groups(self, steps: Steps) -> None:
         before = _standing(steps.ledger)
@@ -80,6 +78,13 @@ class Looker:
 
         if vanished:
             steps.do(act)
+
+
+async def look_at_nodes(steps: Steps, hands: Hands) -> None:
+    """Tell the ledger which nodes there are now, if they are others than it knows."""
+    nodes = await hands.nodes(ours(steps.ledger))
+    if {node.node_id: node for node in nodes} != steps.ledger.book.nodes:
+        steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
 
 
 def ours(ledger: PlacementLedger) -> dict[str, Amounts]:

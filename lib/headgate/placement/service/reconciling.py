@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 from headgate.placement.group import GroupState
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.occupancy import Stage
 from headgate.placement.service.carrying import Carrier, order_of
-from headgate.placement.service.hands import GroupFailedError, Hands, Running
+from headgate.placement.service.hands import Hands, Running
 from headgate.placement.service.looking import ours
 from headgate.placement.service.steps import Steps
+from headgate.placement.service.strays import Strays
 
-_log = logging.getLogger("headgate.placement")
 
-
-async def reconcile(steps: Steps, carrier: Carrier, hands: Hands) -> None:
+async def reconcile(steps: Steps, carrier: Carrier, hands: Hands, strays: Strays) -> None:
     """Remove groups that the journal does not know, take running work up again, and tell the ledger what is lost.
 
     Nothing is decided before all of it is known: one step at the end tells the ledger everything.
@@ -23,10 +20,7 @@ async def reconcile(steps: Steps, carrier: Carrier, hands: Hands) -> None:
     ledger = steps.ledger
     existing = await hands.existing_groups()
     for group_id in sorted(existing.keys() - ledger.groups.keys()):
-        try:
-            await hands.remove_group(group_id)
-        except GroupFailedError as error:
-            _log.warning("Group %s, which the journal does not know, stays: %s", group_id, error.message)
+        await strays.remove(group_id)
     adopted = await _adopted(steps, hands)
     nodes = await hands.nodes(ours(ledger))
     missing = [
@@ -40,7 +34,11 @@ async def reconcile(steps: Steps, carrier: Carrier, hands: Hands) -> None:
         for running in adopted.values():
             ledger.work_started(running.request_id, running.epoch, now)
         for request in list(ledger.requests.values()):
-            if request.begun and not request.stage.has_ended and request.request_id not in adopted:
+            if not request.begun or request.stage.has_ended or request.request_id in adopted:
+                continue
+            if request.stage is Stage.PLACING:
+                ledger.work_not_started(request.request_id, request.epoch, now)
+            else:
                 ledger.work_lost(request.request_id, request.epoch, now, "it did not run any more after a restart")
         for group_id in missing:
             ledger.group_lost(group_id, "it was not in the cluster any more after a restart", now)

@@ -21,6 +21,7 @@ from headgate.placement.service.journal import Journal, Writes
 from headgate.placement.service.looking import Looker, ours
 from headgate.placement.service.reconciling import reconcile
 from headgate.placement.service.steps import Steps
+from headgate.placement.service.strays import Strays
 from headgate.placement.service.tally import pool_stats
 from headgate.placement.service.values import Beat, Ended, GroupView, Reach, Submission, Told, WorkView, view_of
 
@@ -65,7 +66,8 @@ class PlacementService:
         written = journal.meta("rules")
         self._hands = hands
         self._clock = clock
-        self._looker = Looker(hands)
+        self._strays = Strays(hands)
+        self._looker = Looker(hands, self._strays)
         self._carrier = Carrier(hands, clock, self._looker.soon)
         ledger = PlacementLedger.restore(
             settings or LedgerSettings(),
@@ -92,13 +94,14 @@ class PlacementService:
 
     async def start(self) -> None:
         """Bring ledger and cluster together, and begin to decide."""
-        await reconcile(self._steps, self._carrier, self._hands)
+        await reconcile(self._steps, self._carrier, self._hands, self._strays)
         self._looker.start(self._steps)
 
     async def close(self) -> None:
         """End the service; work goes on in the cluster, and the next service takes it up."""
         self._steps.close()
         await self._looker.close()
+        await self._strays.close()
         await self._carrier.close()
         self.journal.close()
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import JournalError
-from headgate.core.events import Event
+from headgate.core.events import Event, PreemptionPlanned
 from headgate.placement.commands import Command
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.occupancy import Stage
@@ -70,8 +70,10 @@ class Steps:
             raise JournalError("The placement ledger has ended", next_step="Connect again: it starts anew by itself.")
         now = self._clock.monotonic()
         answer = act(self.ledger, now)
+        began = self._clock.monotonic()
         commands = self.ledger.decide(now)
-        events = self.ledger.take_events()
+        took_ms = 1_000 * (self._clock.monotonic() - began)
+        events = [_timed(event, took_ms) for event in self.ledger.take_events()]
         changes = self.ledger.take_changes()
         self._journal_step(changes, events, writes, now)
         for request_id in changes.requests:
@@ -158,6 +160,11 @@ class Steps:
         self._timer = None
         if self._is_open:
             self.do(_nothing)
+
+
+def _timed(event: Event, took_ms: float) -> Event:
+    """Return an event of a decision with what that took; the ledger itself reads no clock."""
+    return replace(event, evaluated_ms=took_ms) if isinstance(event, PreemptionPlanned) else event
 
 
 def _nothing(ledger: PlacementLedger, now: float) -> None:

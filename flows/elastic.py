@@ -1,0 +1,74 @@
+"""What an elastic pool would have cost: loads replayed under several scaling policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate import orchestration
+
+
+@flow(name="elastic-report", flow_run_name="elastic policies on {trace}")
+async def elastic_report(
+    trace: p.Path = "ramp",
+    *,
+    service_times: str = "",
+    model: p.Name = "llama2-70b",
+    hardware: p.Name = "h100-80gb",
+    gpus: p.Gpus = 8,
+    policies: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
+    frontiers: list[p.Name] = [],  # noqa: B006
+    starts_s: list[p.StartSeconds] = [1.0, 30.0],  # noqa: B006
+    slots: p.Slots = 8,
+    max_workers: p.ElasticWorkers = 16,
+    awake: p.ElasticWorkers | None = None,
+    copies: p.Copies = 1,
+    scale: p.Scale = 1.0,
+    seed: p.Seed = 0,
+    reports: p.Block = "",
+) -> dict[str, Any]:
+    """Replay a load through the elastic pool in virtual time, under our policies and the rules of others.
+
+    The pool is the one that serves real requests; engines and time are simulated. A minute or two for the usual
+    policies on the ramp. The same parameters give the same figures on every worker.
+
+    Args:
+        trace: ramp, an hour that is made up; or a file on the worker. CSV as Azure's traces, JSON lines as Mooncake's.
+        service_times: Of a trace: table of how long tokens take, such as perf_model.csv of splitwise-sim.
+        model: Of that table.
+        hardware: Of that table.
+        gpus: Of a worker, in that table.
+        policies: Who is compared, e.g. predictive. Empty: the usual ones.
+        frontiers: Policies that are replayed over all settings of their knob, too.
+        starts_s: Seconds that a worker takes to start; each is a replay of its own.
+        slots: Requests that a worker runs at once.
+        max_workers: Workers that there are.
+        awake: Workers awake at the beginning. Empty: 1, for a trace as many as its first minute needs.
+        copies: Of a trace: so many times as many users, with the same course.
+        scale: Of the ramp: all lengths of time by this.
+        seed: Of the ramp, and of copies.
+        reports: Name of a Report Store block. Empty: the folder .headgate/reports.
+
+    Returns:
+        Cost and waiting of each policy by start time, and where the page is.
+    """
+    order = orchestration.ElasticReportOrder(
+        trace=trace,
+        service_times=service_times,
+        model=model,
+        hardware=hardware,
+        gpus=gpus,
+        policies=tuple(policies),
+        frontiers=tuple(frontiers),
+        starts_s=tuple(starts_s),
+        slots=slots,
+        max_workers=max_workers,
+        awake=awake,
+        copies=copies,
+        scale=scale,
+        seed=seed,
+        reports=reports,
+    )
+    return await orchestration.run_elastic_report(order)

@@ -1,0 +1,184 @@
+"""An elastic pool at a glance: its workers, its load, and what it has served, as a table that can follow it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headgate.cli.output import console, drawn_table
+from headgate.core.errors import HeadgateError
+from headgate.elastic import GatewayUnreachableError, WorkerState
+from headgate.elastic.gateway import GatewayClient, GatewayStatus
+from headgate.elastic.service import PoolStatus, Spread, WorkerView
+from headgate.telemetry import safe_text
+
+_EVERY_S: Final = 1.0
+_PAUSE_S: Final = 0.2
+"""Between two looks at a pool that changes all the time."""
+
+_FRESH_S: Final = 0.5
+"""A reading as old as that may differ from what the pool counts now."""
+
+_COLOURS: Final = {
+    WorkerState.ACTIVE: "green",
+    WorkerState.STARTING: "cyan",
+    WorkerState.DRAINING: "yellow",
+    WorkerState.INACTIVE: "dim",
+    WorkerState.FAILED: "bold red",
+}
+_AWAKE: Final = (WorkerState.ACTIVE, WorkerState.STARTING)
+
+
+def status_document(status: GatewayStatus) -> Any:
+    """Return a status as `--json` prints it."""
+    return orjson.loads(status.as_json())
+
+
+def status_view(status: GatewayStatus) -> Group:
+    """Return a status as it is shown to people."""
+    pool = status.pool
+    return Group(_workers(pool, _title(status)), _facts(status))
+
+
+def watch_pool(client: GatewayClient) -> None:
+    """Show a pool anew whenever it has changed, until Ctrl-C; an outage is shown and waited for.
+
+    Raises:
+        GatewayUnreachableError: no gateway answers the first time.
+    """
+    first = client.status()
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(status_view(first), console=console(), auto_refresh=False) as live,
+    ):
+        for told in _looks(client):
+            live.update(_outage(told) if isinstance(told, HeadgateError) else status_view(told), refresh=True)
+
+
+def _looks(client: GatewayClient) -> Iterator[GatewayStatus | GatewayUnreachableError]:
+    """Yield how the pool stands, again and again, and the outages in between."""
+    while True:
+        try:
+            for status in client.watch(_EVERY_S):
+                yield status
+                time.sleep(_PAUSE_S)
+        except GatewayUnreachableError as error:
+            yield error
+            time.sleep(_EVERY_S)
+
+
+def _outage(error: HeadgateError) -> Text:
+    return Text(safe_text(f"{error.message}. It is asked again until it answers."), overflow="fold")
+
+
+def _title(status: GatewayStatus) -> str:
+    pool = status.pool
+    awake = sum(worker.state in _AWAKE for worker in pool.workers)
+    of_models = f" of {', '.join(pool.models)}" if pool.models else ""
+    stopping = " (is being stopped)" if status.is_draining or not pool.is_open else ""
+    policy = pool.policy if pool.is_elastic else "not elastic: workers stay as they are"
+    return f"{pool.name}{of_models}, {policy}: {awake} of {len(pool.workers)} workers awake{stopping}"
+
+
+def _workers(pool: PoolStatus, title: str) -> Table:
+    """Return the table of workers; columns that would say nothing of any of them are left out."""
+    told = {
+        "worker": [_short(worker) for worker in pool.workers],
+        "engine": [worker.kind for worker in pool.workers],
+        "state": [_state(worker) for worker in pool.workers],
+        "for": [span(worker.since_s) for worker in pool.workers],
+        "requests": [f"{worker.requests} of {worker.slots}" for worker in pool.workers],
+        "in use": [f"{worker.share:.0%}" for worker in pool.workers],
+        "it counts": [_counted(worker) for worker in pool.workers],
+        "kept": [worker.pin or "" for worker in pool.workers],
+        "failures": [str(worker.failures or "") for worker in pool.workers],
+    }
+    told = {name: cells for name, cells in told.items() if any(cells)}
+    right = [number for number, name in enumerate(told) if name in {"for", "requests", "in use", "failures"}]
+    table = drawn_table(title, tuple(told), zip(*told.values(), strict=True), right=right)
+    for row, worker in zip(table.rows, pool.workers, strict=True):
+        row.style = _COLOURS[worker.state]
+    return table
+
+
+def _state(worker: WorkerView) -> str:
+    return f"{worker.state} ({worker.stage})" if worker.stage is not None else str(worker.state)
+
+
+def _counted(worker: WorkerView) -> str:
+    """Return how many requests the engine itself counts, where it is awake and has been asked.
+
+    A count that differs from the pool's may only be older than that, so it is told how old.
+    """
+    load = worker.load
+    if load is None or load.is_asleep:
+        return ""
+    counted = f"{load.running}+{load.waiting}" if load.waiting else str(load.running)
+    if worker.read_s is None or worker.read_s < _FRESH_S or load.running + load.waiting == worker.requests:
+        return counted
+    return f"{counted}, {span(worker.read_s)} ago"
+
+
+def _short(worker: WorkerView) -> str:
+    """Return a worker's name without what addresses begin with; commands understand a part of it."""
+    return worker.worker_id.removeprefix("http://")
+
+
+def _trouble(worker: WorkerView) -> str:
+    """Return what is wrong with a worker; nothing where nothing is."""
+    lost = "it has to leave its place" if worker.is_lease_lost else ""
+    again = f"tried again in {span(worker.retry_s)}" if worker.retry_s is not None else ""
+    over = "it has recovered" if worker.last_error and not worker.failures else ""
+    said = "; ".join(part for part in (worker.last_error, over, lost, again) if part)
+    return f"{_short(worker)}: {said}" if said else ""
+
+
+def _facts(status: GatewayStatus) -> Table:
+    pool, admission = status.pool, status.admission
+    demand, counts, times = pool.demand, pool.counts, pool.times
+    oldest = f", the first for {span(demand.oldest_wait_s)}" if demand.waiting else ""
+    facts = {
+        "wanted": f"{_of(pool.desired.workers, 'worker')}: {pool.desired.because}",
+        "load": f"{demand.worth:.2f} workers' worth: {demand.running} run, {demand.waiting} wait{oldest}",
+        "gateway": f"{admission.in_flight} of {admission.limit} requests in flight, {admission.waiting} wait outside",
+        "so far": f"{_of(counts.arrived, 'request')}: {counts.served:,} served, {counts.lost:,} lost, "
+        f"{counts.handed_over:,} handed over, {counts.refused:,} refused, {counts.withdrawn:,} withdrawn",
+        "on average": f"waiting {_mean(times.wait)}, first byte {_mean(times.first_byte)}, answer "
+        f"{_mean(times.answer)}, start of a worker {_mean(times.start)}, drain {_mean(times.drain)}",
+        "cost": f"{counts.awake_s:,.0f} worker-seconds awake; {_of(times.start.count, 'start')}, "
+        f"{_of(times.drain.count, 'drain')}, {_of(sum(counts.failures.values()), 'failure')}",
+    }
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    troubles = [trouble for worker in pool.workers if (trouble := _trouble(worker))]
+    rows = [*facts.items(), *zip(["last error", *[""] * len(troubles)], troubles, strict=False)]
+    for name, fact in rows:
+        table.add_row(name, Text(safe_text(fact)))
+    return table
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in one unit: `0.25 s`, `12 s`, `4 min`, `3 h`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _mean(spread: Spread) -> str:
+    return span(spread.total_s / spread.count) if spread.count else "–"
+
+
+def _of(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -1,0 +1,77 @@
+"""What happens in an elastic pool: to its workers, and to requests that change hands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.core.events.event import Event
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDecided(Event):
+    """A policy or an operator wants another number of workers."""
+
+    pool: str
+    workers: int
+    before: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerChanged(Event):
+    """A worker went from one state to another; `took_s` is how long it was in the former."""
+
+    pool: str
+    worker: str
+    before: str
+    after: str
+    reason: str
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed(Event):
+    """A worker does not work; what it had goes to others, and it is tried again in `retry_s`."""
+
+    pool: str
+    worker: str
+    reason: str
+    retry_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandedOver(Event):
+    """A request was taken from a worker that drains or failed, and stands in line again at its old place."""
+
+    pool: str
+    request: str
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLost(Event):
+    """A request could not be answered, and its client was told so."""
+
+    pool: str
+    request: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountsDiffer(Event):
+    """An engine computes for others than this pool: it counts more than the pool has sent there."""
+
+    pool: str
+    worker: str
+    sent: int
+    counted: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSteered(Event):
+    """An operator took a pool's size or a worker in hand, or gave it back; `what` says which."""
+
+    pool: str
+    what: str

@@ -1,0 +1,244 @@
+"""HTTP to one engine: control calls with deadlines and attempts, and answers that are passed on as they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from headgate.core import Clock, Secret
+from headgate.elastic.engines.attempts import Attempts
+from headgate.elastic.engines.engine import EngineAnswer
+from headgate.elastic.engines.replies import (
+    SHOWN_CHARS,
+    KeyRefusedError,
+    Reply,
+    UnansweredError,
+    broken,
+)
+from headgate.elastic.errors import EngineError
+from headgate.elastic.settings import ElasticConfig
+from headgate.models import Connections, Journey
+
+_MAX_CONTROL_BYTES: Final = 4 * 1024 * 1024
+"""What an engine tells of itself is far smaller; an address that is no engine may send without end."""
+
+_ELSEWHERE: Final = frozenset({502, 503, 504})
+"""Not the engine's own word, or not its last: a proxy before it (Relax 282), a start that is not over."""
+
+_PASSED_ON: Final = ("Retry-After", "retry-after-ms", "X-Request-Id")
+_OURS: Final = frozenset(
+    {
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "x-api-key",
+    }
+)
+"""Headers of a request that are of its own connection and account, and so not the engine's."""
+
+
+class EngineHttp:
+    """The connections to one engine, or to one router. Owned by an adapter; closed with it.
+
+    A call is made again, after a short pause, when it could not be delivered, was answered 502, 503 or 504, or was not
+    answered in time; every other answer is the engine's word and final.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        config: ElasticConfig,
+        *,
+        api_key: Secret | None = None,
+        admin_key: Secret | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.address = address
+        self._timeout_s = config.engine_timeout
+        self._api_key = api_key or Secret("")
+        self._admin_key = admin_key or self._api_key
+        self._attempts = Attempts(config.engine_attempts, clock)
+        self._connections: Connections | None = None
+
+    async def get(self, path: str, **options: Any) -> Reply:
+        """Return the answer of a reading call; the options are those of `call`."""
+        return await self.call("GET", path, **options)
+
+    async def post(self, path: str, body: object = None, **options: Any) -> Reply:
+        """Return the answer of a changing call, made with the admin key; the options are those of `call`."""
+        return await self.call("POST", path, body, is_admin=True, **options)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        is_admin: bool = False,
+        within_s: float | None = None,
+        once_after: tuple[type[EngineError], ...] = (),
+        takes: frozenset[int] = frozenset(),
+    ) -> Reply:
+        """Return the whole answer of a control route.
+
+        Args:
+            method: of HTTP.
+            path: with its query.
+            body: becomes JSON.
+            is_admin: use the key of an administrator.
+            within_s: that one attempt may take; `engine_timeout` by default.
+            once_after: failures after which it is not made again.
+            takes: statuses among 502, 503 and 504 that are returned like all others.
+
+        Raises:
+            EngineError: no answer after all attempts, or the key is refused.
+        """
+        deadline_s = within_s or self._timeout_s
+        return await self._attempts.run(
+            lambda: self._attempt(method, path, body, is_admin, deadline_s, takes),
+            is_last=lambda error: isinstance(error, once_after),
+        )
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, by the clock of this engine."""
+        await self._attempts.pause(seconds)
+
+    @asynccontextmanager
+    async def answer(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[EngineAnswer]:
+        """Send a request once and give its answer; leaving early closes the connection.
+
+        Raises:
+            EngineError: no answer began, or one of 502, 503 and 504.
+        """
+        response = await self._send(path, body, headers)
+        try:
+            if response.status in _ELSEWHERE:
+                raise await self._refusal(response, path)
+            yield EngineAnswer(
+                status=response.status,
+                content_type=response.headers.get("Content-Type", "application/octet-stream"),
+                chunks=self._chunks(response, path),
+                headers={name: response.headers[name] for name in _PASSED_ON if name in response.headers},
+            )
+        finally:
+            response.close()  # after the last byte the connection is back in the pool, and this closes nothing
+
+    async def close(self) -> None:
+        """Close all connections; legal twice. The next call opens new ones."""
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.__aexit__(None, None, None)
+
+    async def _open(self) -> Connections:
+        if self._connections is None:
+            connections = Connections(connect_s=self._timeout_s, use_environment_proxy=False)
+            self._connections = await connections.__aenter__()  # opens sockets later, and yields to nobody here
+        return self._connections
+
+    async def _attempt(
+        self, method: str, path: str, body: object, is_admin: bool, within_s: float, takes: frozenset[int]
+    ) -> Reply:
+        call = f"{method} {self.address}{path}"
+        connections = await self._open()
+        headers = self._key(self._admin_key if is_admin else self._api_key)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            async with (
+                asyncio.timeout(within_s),
+                # A new connection for what changes the engine: a kept one that was closed in the meantime would leave
+                # open whether the call arrived.
+                (connections.pooled if method == "GET" else connections.fresh).request(
+                    method,
+                    self.address + path,
+                    data=None if body is None else orjson.dumps(body),
+                    headers=headers,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                reply = Reply(call, response.status, await _read_up_to(response, _MAX_CONTROL_BYTES))
+        except aiohttp.ClientError as error:  # before TimeoutError, which a connect timeout is as well
+            failed = broken(call, error)
+        except TimeoutError:
+            failed = UnansweredError(f"{call} was not answered within {within_s:g} s")
+        except OSError as error:
+            failed = broken(call, error)
+        else:
+            if reply.status in {401, 403}:
+                raise KeyRefusedError(f"{call} was answered {reply.status}: it does not take this key", is_final=True)
+            if reply.status in _ELSEWHERE - takes:
+                raise reply.error()
+            return reply
+        raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
+
+    async def _send(self, path: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        connections = await self._open()
+        journey = Journey()
+        sent = {name: value for name, value in headers.items() if name.lower() not in _OURS}
+        sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key(self._api_key)}
+        call = f"POST {self.address}{path}"
+        try:
+            return await _begin(connections.pooled, self.address + path, body, sent, journey)
+        except (aiohttp.ClientError, OSError) as error:
+            failed = broken(call, error)
+        if not journey.was_reused:
+            raise failed
+        # Any server may close a kept connection at the moment at which a request is sent on it.
+        try:
+            return await _begin(connections.fresh, self.address + path, body, sent, Journey())
+        except (aiohttp.ClientError, OSError) as error:
+            failed = broken(call, error)
+        raise failed
+
+    async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> EngineError:
+        said = b""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                said = await _read_up_to(response, SHOWN_CHARS * 4)
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            pass  # the status alone says it
+        return Reply(f"POST {self.address}{path}", response.status, said).error()
+
+    async def _chunks(self, response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:
+        try:
+            async for data in response.content.iter_any():
+                yield data
+        except (aiohttp.ClientError, OSError) as error:
+            failed = broken(f"POST {self.address}{path}", error, after="an answer that had begun")
+        else:
+            return
+        raise failed
+
+    def _key(self, key: Secret) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
+
+
+async def _begin(
+    session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], journey: Journey
+) -> aiohttp.ClientResponse:
+    return await session.post(url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=journey)
+
+
+async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) >= limit:
+            response.close()
+            break
+    return bytes(body[:limit])

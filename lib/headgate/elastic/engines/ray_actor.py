@@ -1,0 +1,245 @@
+"""An inference engine inside a Ray actor. Needs no Ray: it takes a handle whose methods are called with `.remote`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol, runtime_checkable
+
+import orjson
+
+from headgate.core import Clock, redacted
+from headgate.elastic.engines.attempts import Attempts
+from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.replies import EngineBusyError, UnansweredError
+from headgate.elastic.errors import EngineError, NotAnEngineError
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad
+
+_METHODS: Final = ("chat", "load", "sleep", "wake", "abort")
+_NUMBERS: Final = ("running", "waiting", "slots", "tokens", "token_slots")
+_JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream"
+
+
+@runtime_checkable
+class EngineActor(Protocol):
+    """What the class of an actor has to have; every method may be `async`.
+
+        @ray.remote(num_gpus=1, max_concurrency=64)
+        class Rollout:
+            async def chat(self, path, body, request_id): ...
+
+    An actor runs its calls one by one unless it is made with `max_concurrency` or has `async` methods: then `load` and
+    `abort` are answered while it generates, which a pool needs.
+    """
+
+    def chat(self, path: str, body: bytes, request_id: str) -> Any:
+        """Answer a request of the OpenAI API: return the body, or `(status, body)`, or yield the parts of a stream.
+
+        A body, or part, is `bytes`, `str`, or something that becomes JSON.
+        """
+        ...
+
+    def load(self) -> Mapping[str, Any]:
+        """Return a reading: `running`, and where known `waiting`, `slots`, `tokens`, `token_slots`, `is_asleep`.
+
+        A key `models`, a list of names, says what it serves.
+        """
+        ...
+
+    def sleep(self) -> Any:
+        """Release the memory of an idle engine; nothing where it sleeps already."""
+        ...
+
+    def wake(self) -> Any:
+        """Take the memory, and return once it can answer; nothing where it is awake already."""
+        ...
+
+    def abort(self, request_id: str) -> Any:
+        """Let go of a request; nothing where there is none of that id."""
+        ...
+
+
+class RayActorEngine:
+    """An actor as an engine. Implements `Engine`; owned by a pool, while the actor is whoever made it's.
+
+    A request that its client leaves is aborted by a call, since an actor does not see that nobody reads any more.
+    """
+
+    kind = "ray"
+
+    def __init__(self, name: str, handle: Any, config: ElasticConfig, *, clock: Clock | None = None) -> None:
+        self._attempts = Attempts(config.engine_attempts, clock)
+        self._name = name
+        self._handle = handle
+        self._config = config
+        self._aborts: set[asyncio.Task[None]] = set()
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self._name
+
+    async def check(self) -> EngineFacts:
+        """Make sure that the actor has the methods of an engine; return what it tells of itself."""
+        if missing := [method for method in _METHODS if not hasattr(getattr(self._handle, method, None), "remote")]:
+            raise NotAnEngineError(
+                f"the actor {self._name!r} has no method {', '.join(missing)}",
+                next_step="Give its class the methods of headgate.elastic.EngineActor.",
+            )
+        try:
+            told = await self._told()
+            load = _reading(self._name, told)
+        except EngineError as error:
+            if not error.is_final:
+                raise
+            raise NotAnEngineError(error.message) from None
+        return EngineFacts(tuple(map(str, told.get("models", ()))), load.slots, load.token_slots, load.is_asleep)
+
+    async def load(self) -> EngineLoad:
+        """Return a reading."""
+        return _reading(self._name, await self._told())
+
+    async def sleep(self) -> None:
+        """Have an idle actor release its memory."""
+        load = await self.load()
+        if load.is_asleep:
+            return
+        if not load.is_idle:
+            raise EngineBusyError(f"the actor {self._name!r} is busy: {load.running} run and {load.waiting} wait")
+        await self._call("sleep", within_s=self._config.start_timeout)
+
+    async def wake(self) -> None:
+        """Have the actor take its memory."""
+        await self._call("wake", within_s=self._config.start_timeout)
+
+    async def abort(self, request_id: str) -> None:
+        """Have it let go of a request."""
+        await self._call("abort", request_id, within_s=self._config.engine_timeout)
+
+    @asynccontextmanager
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
+        """Send a request, and give its answer: a stream where the actor's method is a generator."""
+        is_whole = False
+        try:
+            sent = self._remote("chat", request.path, request.body, request.request_id)
+            if hasattr(sent, "__aiter__"):
+                parts = _Parts(self._name, sent)
+                yield EngineAnswer(200, _EVENTS, parts.read())
+                is_whole = parts.is_whole
+            else:
+                status, body = _status_and_body(await self._answered("chat", sent))
+                is_whole = True
+                yield EngineAnswer(status, _JSON, _once(_as_bytes(body)))
+        finally:
+            if not is_whole:
+                self._abort_behind(request.request_id)
+
+    async def close(self) -> None:
+        """Wait for aborts that are under way; the actor goes on."""
+        while self._aborts:
+            await asyncio.wait(self._aborts)
+
+    async def _told(self) -> Mapping[str, Any]:
+        told = await self._call("load", within_s=self._config.engine_timeout)
+        if not isinstance(told, Mapping):
+            raise EngineError(
+                f"load() of the actor {self._name!r} must return a mapping (got {told!r:.80})", is_final=True
+            )
+        return told
+
+    async def _call(self, method: str, *arguments: object, within_s: float) -> Any:
+        """Return what a method returns; all but `chat` may be called again, since they do nothing twice."""
+        return await self._attempts.run(
+            lambda: self._call_once(method, arguments, within_s),
+            is_last=lambda error: isinstance(error, UnansweredError),
+        )
+
+    async def _call_once(self, method: str, arguments: tuple[object, ...], within_s: float) -> Any:
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._answered(method, self._remote(method, *arguments))
+        except TimeoutError:
+            pass
+        raise UnansweredError(f"{method}() of the actor {self._name!r} was not answered within {within_s:g} s")
+
+    def _remote(self, method: str, *arguments: object) -> Any:
+        try:
+            return getattr(self._handle, method).remote(*arguments)
+        except Exception as error:  # noqa: BLE001 - Ray's errors have no common class that can be named without Ray
+            raise _failed(self._name, method, error) from None
+
+    async def _answered(self, method: str, sent: Any) -> Any:
+        try:
+            return await sent if inspect.isawaitable(sent) else sent
+        except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
+            raise _failed(self._name, method, error) from None
+
+    def _abort_behind(self, request_id: str) -> None:
+        """Abort without waiting: whoever leaves has no time, or is being cancelled."""
+        task = asyncio.create_task(self._abort_quietly(request_id), name=f"abort {request_id}")
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
+
+    async def _abort_quietly(self, request_id: str) -> None:
+        try:
+            await self.abort(request_id)
+        except EngineError:
+            return  # a dead actor has let go; one that hangs is found out by its readings
+
+
+class _Parts:
+    """The parts of a stream, read once."""
+
+    def __init__(self, name: str, sent: Any) -> None:
+        self._name = name
+        self._sent = sent
+        self.is_whole = False
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the parts as bytes."""
+        try:
+            async for part in self._sent:
+                # A generator of Ray yields references, which are awaited; any other one yields the parts themselves.
+                yield _as_bytes(await part if inspect.isawaitable(part) else part)
+        except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
+            raise _failed(self._name, "chat", error) from None
+        self.is_whole = True
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _failed(name: str, method: str, error: Exception) -> EngineError:
+    said = redacted(str(error).strip().rsplit("\n", 1)[-1], limit_chars=300)
+    return EngineError(f"{method}() of the actor {name!r} failed: {type(error).__name__}: {said}")
+
+
+def _status_and_body(answered: Any) -> tuple[int, Any]:
+    match answered:
+        case (int() as status, body):
+            return status, body
+        case _:
+            return 200, answered
+
+
+def _as_bytes(part: Any) -> bytes:
+    if isinstance(part, bytes | bytearray):
+        return bytes(part)
+    return part.encode() if isinstance(part, str) else orjson.dumps(part)
+
+
+def _reading(name: str, told: Mapping[str, Any]) -> EngineLoad:
+    numbers = {field: told[field] for field in _NUMBERS if told.get(field) is not None}
+    for field, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise EngineError(
+                f"{field} in load() of the actor {name!r} must be an integer >= 0 (got {number!r})", is_final=True
+            )
+    if "running" not in numbers:
+        raise EngineError(f"load() of the actor {name!r} tells no running requests", is_final=True)
+    return EngineLoad(**numbers, is_asleep=bool(told.get("is_asleep", False)))

@@ -1,0 +1,110 @@
+"""Which memory of an engine is released: a record by tag, which survives us in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from headgate.elastic.errors import EngineError, InvalidElasticError
+
+_FILE_MODE: Final = 0o600
+_ELSEWHERE: Final = "Remove it, or set TMPDIR to a folder of your own."
+
+
+def state_folder() -> Path:
+    """Return the folder of this user and machine in which claims and records of engines lie; made when needed.
+
+    Raises:
+        InvalidElasticError: it cannot be made, or belongs to somebody else.
+    """
+    folder = Path(tempfile.gettempdir()) / f"headgate-elastic-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = folder.stat().st_uid
+    except OSError as error:
+        raise InvalidElasticError(f"the folder {folder} cannot be made: {error}", next_step=_ELSEWHERE) from None
+    if owner != os.getuid():  # anybody may make folders in a temporary one
+        raise InvalidElasticError(f"the folder {folder} belongs to user {owner}", next_step=_ELSEWHERE)
+    return folder
+
+
+def file_name(address: str) -> str:
+    """Return the name, without an ending, of an engine's files."""
+    return hashlib.blake2b(address.encode(), digest_size=12).hexdigest()
+
+
+class ReleasedTags:
+    """The tags whose memory an engine has released. Owned by one adapter.
+
+    SGLang tells nobody what it has released, and dies of a tag that is released or resumed twice (a KeyError in its
+    scheduler, an `exit` in its memory saver). So this is written before a tag is touched, as if it had been done; a
+    call that was not answered in time was delivered, and is done by the time that the engine answers anything.
+
+    The record is of one life of the engine: what is different in each (`incarnation`) is kept with it, and another life
+    begins with nothing released.
+    """
+
+    def __init__(self, address: str, folder: Path | None = None) -> None:
+        self._path = (folder or state_folder()) / f"{file_name(address)}.released"
+        self._incarnation = ""
+        self._tags: set[str] = set()
+        self._load()
+
+    def __contains__(self, tag: str) -> bool:
+        return tag in self._tags
+
+    def __bool__(self) -> bool:
+        return bool(self._tags)
+
+    def has_all(self, tags: Iterable[str]) -> bool:
+        """Return whether all of these are released."""
+        return self._tags.issuperset(tags)
+
+    def met(self, incarnation: str) -> None:
+        """Take note of which life of the engine answers: what was released in an earlier one is no longer."""
+        if incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._tags.clear()
+            self._save()
+
+    def died(self) -> None:
+        """Take note that the engine's process is gone."""
+        if self._tags:
+            self._tags.clear()
+            self._save()
+
+    def set(self, tag: str, *, is_released: bool) -> None:
+        """Note that a tag is, or is about to be, released or resumed."""
+        if (tag in self._tags) is is_released:
+            return
+        before = set(self._tags)
+        (self._tags.add if is_released else self._tags.discard)(tag)
+        try:
+            self._save()
+        except EngineError:
+            self._tags = before  # nothing is done that would be forgotten
+            raise
+
+    def _load(self) -> None:
+        try:
+            kept = orjson.loads(self._path.read_bytes())
+            self._incarnation, self._tags = str(kept["incarnation"]), {str(tag) for tag in kept["tags"]}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return  # none yet, or a machine that lost power while it was written: as for an engine never met
+
+    def _save(self) -> None:
+        written = self._path.with_suffix(f".{os.getpid()}")
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # temporary folders are tidied up
+            handle = os.open(written, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(handle, "wb") as file:
+                file.write(orjson.dumps({"incarnation": self._incarnation, "tags": sorted(self._tags)}))
+            written.replace(self._path)
+        except OSError as error:
+            raise EngineError(f"what the engine has released cannot be noted in {self._path}: {error}") from None

@@ -1,0 +1,233 @@
+"""SGLang over its own HTTP API: sleeps by releasing memory by tags, which it neither tells nor takes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.http import EngineHttp
+from headgate.elastic.engines.kinds import no_engine_of_its_kind
+from headgate.elastic.engines.reading import at_most, document, members, model_names, total, with_field
+from headgate.elastic.engines.released import ReleasedTags
+from headgate.elastic.engines.replies import (
+    LATE,
+    MAYBE_DONE,
+    ConnectionLostError,
+    EngineBusyError,
+    NobodyListensError,
+    UnansweredError,
+)
+from headgate.elastic.engines.request_ids import RequestIds
+from headgate.elastic.errors import EngineError, NotAnEngineError
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad
+
+_TO_SLEEP: Final = ("kv_cache", "weights")
+_TO_WAKE: Final = ("weights", "kv_cache")
+"""The weights first: what the KV cache takes is what is left."""
+
+_WITHOUT_BACKUP: Final = ("kv_cache",)
+"""Weights that are released without a copy in the host's memory are lost: the engine would wake and answer nonsense."""
+
+_ONE_LIFE: Final = ("random_seed", "version", "model_path", "tp_size", "dp_size", "nccl_port", "pid")
+"""What tells one life of a server from the next; the seed is drawn at its start where it is not given."""
+
+_NOT_FOUND: Final = 404
+_NOT_READY: Final = frozenset({503})
+_GATEWAY_TIMEOUT: Final = frozenset({504})
+"""A proxy lost patience with a call that it had delivered."""
+
+_READY_PAUSE_S: Final = 0.25
+_log = logging.getLogger("headgate.elastic")
+
+
+class SGLangEngine:
+    """One SGLang server, 0.5.23 or later, started with `--enable-memory-saver`. Implements `Engine`.
+
+    Without `--enable-weights-cpu-backup` as well it keeps its weights while it sleeps, and frees its KV cache only.
+
+    `sleep` and `wake` run one at a time. Nothing is sent while anything is released: the engine would die of it.
+    """
+
+    kind = "sglang"
+
+    def __init__(
+        self, http: EngineHttp, config: ElasticConfig, released: ReleasedTags, *, slots: int | None = None
+    ) -> None:
+        self._http = http
+        self._config = config
+        self._released = released
+        self._slots = slots
+        self._ids = RequestIds()
+        self._turn = asyncio.Lock()
+        """One change of the engine at a time; a cancelled one may still be on its way out."""
+        self._is_proven = True
+        """Whether it has computed since its memory was changed."""
+        self._to_sleep: tuple[str, ...] = _TO_SLEEP
+
+    @property
+    def name(self) -> str:
+        """The engine's address."""
+        return self._http.address
+
+    async def check(self) -> EngineFacts:
+        """Make sure that this is SGLang, can free its memory and takes our keys; return what it tells of itself."""
+        with no_engine_of_its_kind("SGLang", self.name):
+            info = await self._meet()
+            if info.get("enable_memory_saver") is not True:
+                raise NotAnEngineError(
+                    f"the SGLang engine at {self.name} was started without --enable-memory-saver: "
+                    "it would say that it sleeps, and keep its memory"
+                )
+            if self._to_sleep is _WITHOUT_BACKUP:
+                _log.warning(
+                    "The SGLang engine at %s was started without --enable-weights-cpu-backup: "
+                    "it frees its KV cache when it sleeps, and keeps its weights",
+                    self.name,
+                )
+            # Nothing has this id, so nothing happens, except that the administrator's key is looked at.
+            await self._http.post("/abort_request", {"rid": "headgate-checks-the-key"})
+            models = model_names(await self._http.get("/v1/models"))
+            load = await self.load()
+        return EngineFacts(models, load.slots, load.token_slots, load.is_asleep)
+
+    async def load(self) -> EngineLoad:
+        """Return a reading of all data-parallel ranks together; it takes no memory, so it wakes nothing."""
+        with self._noticing_death():
+            if self._released:
+                await self._meet()  # another life of the engine has all its memory
+            reply = await self._http.get("/v1/loads?include=core", once_after=LATE)
+        ranks = members(reply, "loads")
+        is_asleep = self._released.has_all(self._to_sleep)
+        return EngineLoad(
+            running=total(ranks, "num_running_reqs") or 0,
+            waiting=total(ranks, "num_waiting_reqs") or 0,
+            slots=at_most(self._slots, total(ranks, "max_running_requests")),
+            tokens=total(ranks, "num_used_tokens"),
+            token_slots=total(ranks, "max_total_num_tokens"),
+            is_asleep=is_asleep,
+            is_half_asleep=bool(self._released) and not is_asleep,
+        )
+
+    async def sleep(self) -> None:
+        """Flush the cache, then release the KV cache and the weights; only ever of an idle engine, which else dies.
+
+        Weights that would be lost are kept.
+        """
+        async with self._turn:
+            with self._noticing_death():
+                await self._meet()
+                if self._released.has_all(self._to_sleep):
+                    return
+                await self._make_sure_it_is_idle()
+                flushed = await self._http.post("/flush_cache")
+                if not flushed.is_ok:
+                    raise EngineBusyError(f"the engine at {self.name} is busy: it does not flush its cache")
+                for tag in self._to_sleep:
+                    if tag not in self._released:
+                        await self._change("/release_memory_occupation", tag, is_released=True)
+                await self._make_sure_it_is_idle()
+
+    async def wake(self) -> None:
+        """Take the weights and the KV cache again, wait until the engine is ready, and have it generate one token."""
+        async with self._turn:
+            with self._noticing_death():
+                await self._meet()
+                for tag in _TO_WAKE:
+                    if tag in self._released:
+                        await self._change("/resume_memory_occupation", tag, is_released=False)
+                await self._get_ready()
+                if not self._is_proven:
+                    await self._warm_up()
+
+    async def abort(self, request_id: str) -> None:
+        """Have it let go of a request; what the request has so far is still answered."""
+        if (used := self._ids.of(request_id)) is not None:
+            await self._http.post("/abort_request", {"rid": used})
+
+    @asynccontextmanager
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
+        """Send a request, and give its answer."""
+        if self._released:
+            raise EngineError(f"the engine at {self.name} sleeps; a request would kill it")
+        with self._ids.use(request.request_id) as used:
+            body = with_field(request.body, "rid", used)
+            async with self._http.answer(request.path, body, request.headers) as answer:
+                yield answer
+
+    async def close(self) -> None:
+        """Give up connections; legal twice."""
+        await self._http.close()
+
+    async def _meet(self) -> Mapping[str, Any]:
+        """Return what the server tells of itself, having noted which life of it answers."""
+        reply = await self._http.get("/server_info", once_after=LATE)
+        if reply.status == _NOT_FOUND:
+            reply = await self._http.get("/get_server_info", once_after=LATE)
+        info = document(reply)
+        if "enable_memory_saver" not in info:
+            raise EngineError(f"{reply.call} was answered by something that is no SGLang engine", is_final=True)
+        self._to_sleep = _TO_SLEEP if info.get("enable_weights_cpu_backup", True) else _WITHOUT_BACKUP
+        self._released.met(" ".join(f"{name}={info[name]}" for name in _ONE_LIFE if name in info))
+        return info
+
+    async def _make_sure_it_is_idle(self) -> None:
+        load = await self.load()
+        if not load.is_idle:
+            raise EngineBusyError(f"the engine at {self.name} is busy: {load.running} run and {load.waiting} wait")
+
+    async def _change(self, path: str, tag: str, *, is_released: bool) -> None:
+        """Release or resume the memory of one tag; the record says that it was done from before it is asked for."""
+        self._is_proven = False
+        self._released.set(tag, is_released=is_released)
+        try:
+            # Weights take long to move, and a second call in the meantime would be the engine's death.
+            reply = await self._http.post(
+                path,
+                {"tags": [tag]},
+                within_s=self._config.start_timeout,
+                once_after=MAYBE_DONE,
+                takes=_GATEWAY_TIMEOUT,
+            )
+        except UnansweredError:
+            raise
+        except ConnectionLostError:
+            self._released.died()
+            raise
+        except EngineError:
+            self._released.set(tag, is_released=not is_released)
+            raise
+        if reply.status in _GATEWAY_TIMEOUT:
+            raise reply.error()
+        if not reply.is_ok:
+            self._released.set(tag, is_released=not is_released)
+            raise reply.error()
+
+    async def _get_ready(self) -> None:
+        """Return once the server says that it is ready; one that was restarted still loads its weights."""
+        try:
+            async with asyncio.timeout(self._config.start_timeout):
+                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:
+                    await self._http.pause(_READY_PAUSE_S)
+        except TimeoutError:
+            late_s = self._config.start_timeout
+            raise UnansweredError(f"the engine at {self.name} was not ready within {late_s:g} s") from None
+
+    async def _warm_up(self) -> None:
+        once = {"input_ids": [1], "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
+        reply = await self._http.call("POST", "/generate", once)
+        if not reply.is_ok:
+            raise reply.error()
+        self._is_proven = True
+
+    @contextmanager
+    def _noticing_death(self) -> Iterator[None]:
+        try:
+            yield
+        except NobodyListensError:
+            self._released.died()
+            raise

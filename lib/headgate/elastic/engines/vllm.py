@@ -1,0 +1,182 @@
+"""vLLM over its own HTTP API: its sleep mode, whose routes exist in its development mode only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.http import EngineHttp
+from headgate.elastic.engines.kinds import no_engine_of_its_kind
+from headgate.elastic.engines.reading import at_most, document, metric_samples, model_names
+from headgate.elastic.engines.replies import LATE, MAYBE_DONE, EngineBusyError
+from headgate.elastic.engines.request_ids import RequestIds
+from headgate.elastic.errors import EngineError, NotAnEngineError
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad
+
+_RUNNING: Final = "vllm:num_requests_running"
+_WAITING: Final = "vllm:num_requests_waiting"
+_USAGE: Final = "vllm:kv_cache_usage_perc"
+_CACHE: Final = "vllm:cache_config_info"
+
+_TO_WAKE: Final = ("weights", "kv_cache")
+"""One after the other: the KV cache takes what the weights leave. A tag that is awake is answered and skipped."""
+
+_NOT_FOUND: Final = 404
+_DEVELOPMENT: Final = "Start it with the environment variable VLLM_SERVER_DEV_MODE=1 and with --enable-sleep-mode."
+
+
+class VLLMEngine:
+    """One vLLM server, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-sleep-mode`. Implements `Engine`.
+
+    It tells whether it sleeps, so nothing is recorded here. `sleep` and `wake` run one at a time.
+    """
+
+    kind = "vllm"
+
+    def __init__(self, http: EngineHttp, config: ElasticConfig, *, slots: int | None = None) -> None:
+        self._http = http
+        self._config = config
+        self._ids = RequestIds()
+        self._slots = slots
+        self._turn = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The engine's address."""
+        return self._http.address
+
+    async def check(self) -> EngineFacts:
+        """Make sure that this is vLLM, has what sleeping needs and takes our key; return what it tells of itself."""
+        with no_engine_of_its_kind("vLLM", self.name):
+            version = document(await self._http.get("/version"))
+            if not isinstance(version.get("version"), str):
+                raise EngineError("GET /version tells no version", is_final=True)
+            await self._look_for_sleep_mode()
+            models = model_names(await self._http.get("/v1/models"))
+            load = await self.load()
+        return EngineFacts(models, load.slots, load.token_slots, load.is_asleep)
+
+    async def load(self) -> EngineLoad:
+        """Return a reading of all its engine cores together, sleeping or not."""
+        is_asleep = await self._is_asleep()
+        reply = await self._http.get("/metrics", once_after=LATE)
+        found = metric_samples(reply.body.decode("utf-8", "replace"), (_RUNNING, _WAITING, _USAGE, _CACHE))
+        if not reply.is_ok or not found[_RUNNING]:
+            raise EngineError(
+                f"{reply.call} tells no {_RUNNING}; was it started with --disable-log-stats?", is_final=True
+            )
+        room = sum(_tokens_of(labels) for labels, _ in found[_CACHE]) or None
+        usages = [value for _, value in found[_USAGE]]
+        return EngineLoad(
+            running=round(sum(value for _, value in found[_RUNNING])),
+            waiting=round(sum(value for _, value in found[_WAITING])),
+            slots=self._slots,
+            tokens=round(room * sum(usages) / len(usages)) if room and usages else None,
+            token_slots=room,
+            is_asleep=is_asleep,
+        )
+
+    async def sleep(self) -> None:
+        """Move the weights to the machine's own memory and throw the KV cache away."""
+        async with self._turn:
+            load = await self.load()
+            if load.is_asleep:
+                return
+            if not load.is_idle:
+                raise EngineBusyError(f"the engine at {self.name} is busy: {load.running} run and {load.waiting} wait")
+            # `wait` instead of the default `abort`: what others send in this moment is lost by neither of us.
+            await self._move("/sleep?level=1&mode=wait")
+            if not await self._is_asleep():
+                raise EngineError(f"the engine at {self.name} answered that it sleeps, and does not")
+
+    async def wake(self) -> None:
+        """Take the weights and the KV cache again, and return once it answers requests."""
+        async with self._turn:
+            if not await self._is_asleep():
+                return
+            for tag in _TO_WAKE:
+                await self._move(f"/wake_up?tags={tag}")
+            if await self._is_asleep():
+                await self._move("/wake_up")  # something else is asleep, too: others' doing
+            if await self._is_asleep():
+                raise EngineError(f"the engine at {self.name} was woken, and sleeps")
+            reset = await self._http.post("/reset_prefix_cache")
+            if not reset.is_ok:
+                raise reset.error()
+            healthy = await self._http.get("/health")
+            if not healthy.is_ok:
+                raise healthy.error()
+
+    async def abort(self, request_id: str) -> None:
+        """Have it let go of a request; what the request has so far is still answered."""
+        used = self._ids.of(request_id)
+        if used is None:
+            return
+        # The ids that it made of ours, for a chat and for a completion; an empty list would mean all requests.
+        known = [f"chatcmpl-{used}", f"cmpl-{used}", f"cmpl-{used}-0", used]
+        reply = await self._http.post("/abort_requests", {"request_ids": known})
+        if not reply.is_ok and reply.status != _NOT_FOUND:
+            raise reply.error()
+
+    @asynccontextmanager
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
+        """Send a request, and give its answer."""
+        with self._ids.use(request.request_id) as used:
+            headers = {name: value for name, value in request.headers.items() if name.lower() != "x-request-id"}
+            headers["X-Request-Id"] = used
+            async with self._http.answer(request.path, request.body, headers) as answer:
+                yield answer
+
+    async def close(self) -> None:
+        """Give up connections; legal twice."""
+        await self._http.close()
+
+    async def _is_asleep(self) -> bool:
+        told = document(await self._http.get("/is_sleeping", once_after=LATE)).get("is_sleeping")
+        if not isinstance(told, bool):
+            raise EngineError(f"the engine at {self.name} does not tell whether it sleeps", is_final=True)
+        return told
+
+    async def _move(self, path: str) -> None:
+        # Weights take long to move. A call that was answered late is not made again: the next one sees what is.
+        reply = await self._http.post(path, within_s=self._config.start_timeout, once_after=MAYBE_DONE)
+        if not reply.is_ok:
+            raise reply.error(is_final=reply.status == _NOT_FOUND)
+
+    async def _look_for_sleep_mode(self) -> None:
+        sleeping = await self._http.get("/is_sleeping")
+        if sleeping.status == _NOT_FOUND:
+            paused = await self._http.get("/is_paused")
+            lacks = "VLLM_SERVER_DEV_MODE=1" if paused.status == _NOT_FOUND else "--enable-sleep-mode"
+            raise NotAnEngineError(
+                f"the vLLM engine at {self.name} was started without {lacks}, and cannot be put to sleep",
+                next_step=_DEVELOPMENT,
+            )
+        settings = await self._settings()
+        if _within(settings, "model_config", "enable_sleep_mode") is False:
+            raise NotAnEngineError(
+                f"the vLLM engine at {self.name} was started without --enable-sleep-mode, and cannot be put to sleep",
+                next_step=_DEVELOPMENT,
+            )
+        slots = _within(settings, "scheduler_config", "max_num_seqs")
+        self._slots = at_most(self._slots, slots if isinstance(slots, int) else None)
+
+    async def _settings(self) -> Mapping[str, Any]:
+        """Return its settings; empty where it does not tell."""
+        reply = await self._http.get("/server_info?config_format=json")
+        settings = document(reply).get("vllm_config") if reply.is_ok else None
+        return settings if isinstance(settings, Mapping) else {}
+
+
+def _within(settings: Mapping[str, Any], section: str, name: str) -> object:
+    found = settings.get(section)
+    return found.get(name) if isinstance(found, Mapping) else None
+
+
+def _tokens_of(labels: Mapping[str, str]) -> int:
+    blocks, size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+    return int(blocks) * int(size) if blocks.isdecimal() and size.isdecimal() else 0

@@ -1,0 +1,93 @@
+"""What can be wrong with an elastic pool: each with a code, a sentence and the next step."""
+
+from __future__ import annotations
+
+from headgate.core.errors import HeadgateError, InvalidInputError
+
+
+class InvalidElasticError(InvalidInputError):
+    """A setting or a worker of an elastic pool breaks a rule."""
+
+    code = "invalid_elastic"
+    next_step = "Correct the value and start again; docs/how-to/elastic.md shows the forms."
+
+
+class UnknownWorkerError(InvalidElasticError):
+    """A worker is named that the pool does not have."""
+
+    code = "unknown_worker"
+    http_status = 404
+    next_step = "`headgate elastic status` lists the workers of a pool."
+
+
+class NotAnEngineError(InvalidElasticError):
+    """What answers at an address is no engine of the kind that it was given as, or cannot be put to sleep."""
+
+    code = "not_an_engine"
+    next_step = "Check the address, the kind of engine and the flags that it was started with."
+
+
+class WorkerClaimedError(InvalidElasticError):
+    """An engine already belongs to another pool; two pools would put each other's workers to sleep."""
+
+    code = "worker_claimed"
+    http_status = 409
+    next_step = "Take the engine out of one of the two pools, or stop the other pool."
+
+
+class EngineError(HeadgateError):
+    """An engine refused a call, failed it, or did not answer it in time.
+
+    Attributes:
+        is_final: asking again cannot help, so that nobody does.
+    """
+
+    code = "engine_failed"
+    http_status = 502
+    exit_code = 3
+    next_step = "The worker is checked and replaced by itself; `headgate elastic status` shows its last error."
+
+    def __init__(self, message: str, *, is_final: bool = False, next_step: str | None = None) -> None:
+        super().__init__(message, next_step=next_step)
+        self.is_final = is_final
+
+
+class RequestLostError(HeadgateError):
+    """A request could not be answered: its workers died, or one died after a part of the answer had been sent."""
+
+    code = "request_lost"
+    http_status = 502
+    next_step = "Send the request again; it was not answered."
+
+
+class PoolFullError(HeadgateError):
+    """More requests wait in front of an elastic pool than may, or one has waited too long.
+
+    Attributes:
+        retry_after_s: when asking again can help; None where nobody knows.
+    """
+
+    code = "pool_full"
+    http_status = 429
+    next_step = "Send it again after the time in Retry-After; raise max_workers or max_queue if it lasts."
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, next_step: str | None = None) -> None:
+        super().__init__(message, next_step=next_step)
+        self.retry_after_s = retry_after_s
+
+
+class PoolClosedError(HeadgateError):
+    """An elastic pool takes no more requests, or ended before it could answer one: it is being stopped."""
+
+    code = "pool_closed"
+    http_status = 503
+    next_step = "Send the request to another pool, or again when this one has been started anew."
+
+
+class GatewayUnreachableError(HeadgateError):
+    """No elastic gateway answers at the address that was given."""
+
+    code = "gateway_unreachable"
+    http_status = 503
+    exit_code = 3
+    next_step = "Start one with `headgate elastic serve`, or name its address with --url."

@@ -1,0 +1,177 @@
+"""Admission in front of a pool: no more goes in than its workers could take, and groups share that by weight."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.admission import (
+    MOST_SLOTS,
+    SUCCESS,
+    AdmissionController,
+    AimdLaw,
+    Correlation,
+    Denied,
+    Domain,
+    KeySnapshot,
+    OutcomeKind,
+    ProviderModel,
+    RequestAdmission,
+    RequestItem,
+    RequestKey,
+    RequestLease,
+    RequestOutcome,
+)
+from headgate.core import Clock
+from headgate.core.errors import AdmissionDeniedError
+from headgate.core.events import Emit
+from headgate.core.status import RequestStatus
+from headgate.elastic.errors import PoolClosedError, PoolFullError
+from headgate.elastic.gateway.status import AdmissionView
+from headgate.elastic.service import ElasticService, PoolStatus
+from headgate.elastic.settings import ElasticConfig
+
+WITHDRAWN: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
+FAILED: Final = RequestOutcome(OutcomeKind.PROVIDER_FAILURE)
+
+_LOOK_EVERY_S: Final = 1.0
+"""Capacity changes when an engine tells of other slots; looked at after a change, but not at every one of a burst."""
+
+_LONGEST_RETRY_S: Final = 60.0
+
+
+class PoolAdmission:
+    """Admits the requests of one gateway to its pool, under the keys (pool, model, chat).
+
+    What it adds to the pool's own line, in which groups take turns one by one:
+
+    - A bound that follows the pool's capacity: as many requests are in the pool as the `max_workers` largest workers
+      take together. That is all that a policy has to see to want every worker, and whatever is more waits here, where
+      it costs a future and no place in the pool.
+    - Groups share by weight while they wait here; inside the pool's line they do not.
+    - `max_queue` bounds who waits, `queue_timeout` how long, and whoever is refused is told when to come again.
+
+    Failures do not lower the limit, and open no breaker: the pool judges its workers one by one, and a client whose
+    requests kill workers must not stop the others.
+
+    Args:
+        service: the pool.
+        config: of the pool.
+        weights: group -> its share; 1 for all others.
+        clock: gives the time.
+        emit: gets the events of admission.
+    """
+
+    def __init__(
+        self, service: ElasticService, config: ElasticConfig, weights: Mapping[str, float], clock: Clock, emit: Emit
+    ) -> None:
+        self._service = service
+        self._config = config
+        self._weights = weights
+        self._clock = clock
+        self._admission = RequestAdmission(AdmissionController(AimdLaw), clock, emit)
+        self._keys: dict[str, RequestKey] = {}
+        self._limit = 0
+        self._service_s = 0.0
+        self.look(service.status())
+
+    async def follow(self) -> None:
+        """Follow the capacity of the pool until cancelled."""
+        while True:
+            await self._service.changed()
+            self.look(self._service.status())
+            await self._clock.sleep(_LOOK_EVERY_S)
+
+    def look(self, status: PoolStatus) -> None:
+        """Take the capacity of the pool over."""
+        largest = heapq.nlargest(self._config.max_workers, (worker.slots for worker in status.workers))
+        self._service_s = status.demand.service_s
+        if (limit := max(1, sum(largest))) != self._limit:
+            self._limit = limit
+            self._admission.set_provider_cap(self._service.name, limit)
+
+    async def enter(self, model: str, group: str, request_id: str) -> RequestLease:
+        """Return the right to send a request to the pool, after waiting for it in turn; give it back with `leave`.
+
+        Raises:
+            PoolFullError: too many wait already, or it has waited too long.
+            PoolClosedError: the gateway stops.
+        """
+        key = self._keys.get(model) or self._new_key(model)
+        weight = self._weights.get(group, 1.0)
+        item = RequestItem(key, group, weight, None, Correlation(request_id))
+        lease = self._admission.try_acquire(item)
+        if not isinstance(lease, Denied):
+            return lease
+        if (waiting := self._admission.waiting()) >= self._config.max_queue:
+            raise PoolFullError(
+                f"{waiting} requests wait in front of the pool {self._service.name}, as many as may (max_queue)",
+                retry_after_s=self._retry_after_s(waiting),
+            )
+        longest_s = self._config.queue_timeout
+        deadline = None if longest_s is None else self._clock.monotonic() + longest_s
+        try:
+            return await self._admission.acquire(item._replace(deadline=deadline))
+        except AdmissionDeniedError as denied:
+            raise self._refusal(denied) from None
+
+    def leave(self, lease: RequestLease, outcome: RequestOutcome = SUCCESS) -> None:
+        """Give a right back; whoever is next gets it in the same turn of the loop."""
+        self._admission.release(lease, outcome)
+
+    def close(self, reason: str) -> None:
+        """Refuse whoever waits and whoever will come."""
+        self._admission.shutdown(reason)
+
+    def view(self) -> AdmissionView:
+        """Return where admission stands."""
+        return AdmissionView(
+            limit=self._limit,
+            in_flight=self._admission.in_flight(self._service.name),
+            waiting=self._admission.waiting(),
+            most_waiting=self._config.max_queue,
+        )
+
+    def requests(self) -> list[RequestStatus]:
+        """Return every model that was asked, as metrics take it."""
+        return [self._request(key) for key in self._admission.snapshots()]
+
+    def _new_key(self, model: str) -> RequestKey:
+        key = self._keys[model] = RequestKey(ProviderModel(self._service.name, model), Domain.CHAT)
+        self._admission.register(key.account, MOST_SLOTS, model)
+        return key
+
+    def _retry_after_s(self, waiting: int) -> float:
+        """Return when those who wait will have been served, at the pace of all workers."""
+        return min(max(1.0, self._service_s * (waiting + 1) / self._limit), _LONGEST_RETRY_S)
+
+    def _refusal(self, denied: AdmissionDeniedError) -> PoolFullError | PoolClosedError:
+        if denied.reason == "shutdown":
+            return PoolClosedError(f"The gateway of the pool {self._service.name} stops")
+        return PoolFullError(
+            f"The request was not let into the pool {self._service.name} within queue_timeout "
+            f"{self._config.queue_timeout:g} s",
+            retry_after_s=self._retry_after_s(self._admission.waiting()),
+        )
+
+    def _request(self, key: KeySnapshot) -> RequestStatus:
+        return RequestStatus(
+            provider=key.key.account.provider,
+            model=key.key.account.model,
+            domain=key.key.domain.value,
+            models=(key.key.account.model,),
+            cap=self._limit,
+            limit=min(key.limit, self._limit),
+            in_flight=key.in_flight,
+            waiters=key.waiters,
+            ceiling=key.ceiling,
+            cooldown_s=key.cooldown_remaining_s,
+            breaker=key.breaker,
+            pressure=key.pressure or None,
+            consecutive_rate_limits=key.consecutive_rate_limits,
+            last_outcome=key.last_outcome,
+            retries_denied=0,
+            peak_in_flight=key.peak_in_flight,
+            peak_waiters=key.peak_waiters,
+        )

@@ -1,0 +1,224 @@
+"""The control API: where a pool stands, and what an operator does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headgate.core import Clock
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.elastic.errors import UnknownWorkerError
+from headgate.elastic.gateway.callers import Callers
+from headgate.elastic.gateway.status import GatewayStatus
+from headgate.elastic.gateway.wire import json_answer, problem
+from headgate.elastic.service import ElasticService
+
+LONGEST_WAIT_S: Final = 300.0
+
+_SETTLE_S: Final = 0.2
+"""A change is told so much later, with all that has changed meanwhile: a busy pool changes at every request."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+B = TypeVar("B", bound=BaseModel)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ScaleIn(_Body):
+    """How many workers there should be; None for as many as the policy wants."""
+
+    workers: int | None = Field(ge=1)
+
+
+class WakeAllIn(_Body):
+    """How long all workers are to be awake."""
+
+    for_s: float = Field(gt=0, le=7 * 86_400, allow_inf_nan=False)
+
+
+class NothingIn(_Body):
+    """Nothing has to be said."""
+
+
+class StatusQuery(BaseModel):
+    """How long to wait for a change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    wait: float = Field(default=0.0, ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)
+
+
+class Control:
+    """The routes under `/elastic/v1`. Owned by one gateway. Every change is answered with the status after it."""
+
+    def __init__(
+        self, service: ElasticService, status: Callable[[], GatewayStatus], callers: Callers, clock: Clock
+    ) -> None:
+        self._service = service
+        self._status_now = status
+        self._callers = callers
+        self._clock = clock
+        self._deadlines: set[asyncio.Timeout] = set()
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes to an application."""
+        route = app.router
+        route.add_get("/elastic/v1/status", _told(self._status))
+        route.add_post("/elastic/v1/scale", self._steering(ScaleIn, self._scale))
+        route.add_post("/elastic/v1/wake-all", self._steering(WakeAllIn, self._wake_all))
+        route.add_post("/elastic/v1/resume", self._steering(NothingIn, lambda _, __: self._service.resume()))
+        for what, act in (
+            ("drain", self._service.drain),
+            ("wake", self._service.wake),
+            ("unpin", self._service.unpin),
+        ):
+            route.add_post(f"/elastic/v1/workers/{{worker}}/{what}", self._steering(NothingIn, self._of_worker(act)))
+
+    def hurry(self) -> None:
+        """Tell whoever waits for a change that there is one which the pool does not know of."""
+        now = asyncio.get_running_loop().time()
+        for deadline in self._deadlines:
+            deadline.reschedule(now)
+
+    async def _status(self, http: web.Request) -> web.StreamResponse:
+        self._callers.caller(http.headers)
+        query = _checked(StatusQuery, dict(http.query), "query")
+        seen = http.headers.get("If-None-Match")
+        if query.wait:
+            await self._wait(query.wait, seen)
+        status = self._status_now()
+        if (mark := mark_of(status)) == seen:
+            return web.Response(status=304, headers={"ETag": mark})
+        return self._shown(status)
+
+    async def _wait(self, wait_s: float, seen: str | None) -> None:
+        """Return when there is something new, or after a while: with `seen` what differs from it, else any change."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s) as deadline:
+                with self._watched(deadline):
+                    await self._changed(seen)
+
+    async def _changed(self, seen: str | None) -> None:
+        while self._service.status().is_open:
+            if seen is not None and mark_of(self._status_now()) != seen:
+                return
+            await self._service.changed()
+            await self._clock.sleep(_SETTLE_S)
+            if seen is None:
+                return
+
+    @contextmanager
+    def _watched(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        self._deadlines.add(deadline)
+        try:
+            yield
+        finally:
+            self._deadlines.discard(deadline)
+
+    def _scale(self, wanted: ScaleIn, _: web.Request) -> None:
+        self._service.scale(wanted.workers)
+
+    def _wake_all(self, wanted: WakeAllIn, _: web.Request) -> None:
+        self._service.wake_all(wanted.for_s)
+
+    def _of_worker(self, act: Callable[[str], None]) -> Callable[[NothingIn, web.Request], None]:
+        return lambda _, http: act(self._worker(http.match_info["worker"]))
+
+    def _worker(self, named: str) -> str:
+        """Return the id of a worker by its id, or by a part of it that no other has, such as its port.
+
+        Raises:
+            UnknownWorkerError: there is none, or there are several.
+        """
+        workers = [worker.worker_id for worker in self._service.status().workers]
+        if named in workers:
+            return named
+        meant = [worker for worker in workers if named in worker]
+        if len(meant) == 1:
+            return meant[0]
+        said = (
+            f"{named[:100]!r} is part of the names of {', '.join(meant)}" if meant else f"no worker is {named[:100]!r}"
+        )
+        raise UnknownWorkerError(f"{said}; the pool {self._service.name} has {', '.join(workers)}")
+
+    def _steering(self, body: type[B], act: Callable[[B, web.Request], None]) -> Handler:
+        async def handle(http: web.Request) -> web.StreamResponse:
+            self._callers.operator(http.headers)
+            act(_checked(body, await _json(http), "body"), http)
+            return self._shown(self._status_now())
+
+        return _told(handle)
+
+    def _shown(self, status: GatewayStatus) -> web.Response:
+        answer = json_answer(status.as_json())
+        answer.headers.update({"ETag": mark_of(status), "Cache-Control": "no-store"})
+        return answer
+
+
+def mark_of(status: GatewayStatus) -> str:
+    """Return what tells two statuses apart that differ in more than how much time has passed."""
+    pool = status.pool
+    workers = [replace(worker, since_s=0.0, read_s=None, retry_s=None) for worker in pool.workers]
+    counts = replace(pool.counts, awake_s=0.0)
+    shown = (workers, pool.running, pool.waiting, pool.desired, counts, status.admission, status.is_draining)
+    return f'"{zlib.crc32(repr(shown).encode("utf-8", "replace")):08x}"'
+
+
+def _told(handle: Handler) -> Handler:
+    """Answer errors with problem documents."""
+
+    async def handler(http: web.Request) -> web.StreamResponse:
+        try:
+            return await handle(http)
+        except _FlawedError as error:
+            return problem(error, error.flaws)
+        except HeadgateError as error:
+            return problem(error)
+
+    return handler
+
+
+class _FlawedError(InvalidInputError):
+    def __init__(self, flaws: list[dict[str, str]]) -> None:
+        first = flaws[0]
+        more = f"; and {len(flaws) - 1} more" if len(flaws) > 1 else ""
+        super().__init__(
+            f"{first['field']}: {first['rule']} (got {first['value']}){more}",
+            next_step="Correct the values in `errors` and send the request again; nothing was changed.",
+        )
+        self.flaws = flaws
+
+
+async def _json(http: web.Request) -> Any:
+    """Return the body; none at all is an empty object."""
+    body = await http.read()
+    try:
+        return orjson.loads(body) if body else {}
+    except orjson.JSONDecodeError as error:
+        raise InvalidInputError(f"the body must be JSON ({error})", next_step="Send the request again.") from None
+
+
+def _checked(model: type[B], written: Any, place: str) -> B:
+    try:
+        return model.model_validate(written)
+    except ValidationError as error:
+        raise _FlawedError(
+            [
+                {
+                    "field": ".".join((place, *map(str, flaw["loc"]))),
+                    "rule": str(flaw["msg"]),
+                    "value": f"{flaw['input']!r:.100}",
+                }
+                for flaw in error.errors(include_url=False, include_context=False)
+            ]
+        ) from None

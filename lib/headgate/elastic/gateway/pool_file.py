@@ -1,0 +1,238 @@
+"""The file of a pool: its engines, how it follows its load, and the gateway in front of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from headgate.elastic.engines import EngineKind, EngineSpec
+from headgate.elastic.errors import InvalidElasticError
+from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of
+from headgate.elastic.settings import ElasticConfig, elastic_config
+
+MAX_FILE_BYTES: Final = 1_000_000
+
+
+class EngineEntry(BaseModel):
+    """One engine as the file names it: as `EngineSpec`, with the variables that hold its keys instead of the keys.
+
+    An address alone is an engine, too. An entry with `class` stands for actors that are started in places of a
+    cluster: whoever starts them checks what it says.
+
+    Attributes:
+        actors: such an entry as it was written; None for an engine with an address.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    kind: EngineKind = "auto"
+    api_key_env: Variable | None = None
+    admin_key_env: Variable | None = None
+    slots: int | None = Field(default=None, ge=1)
+    router: str | None = None
+    router_key_env: Variable | None = None
+    actors: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _be_more_than_an_address(cls, written: object) -> object:
+        if isinstance(written, str):
+            return {"url": written}
+        if not isinstance(written, Mapping):
+            raise ValueError("must be an address, or a mapping with its `url`")  # noqa: TRY004 - pydantic tells it
+        if "class" in written:
+            return {"url": f"ray://{written['class']}", "kind": "ray", "actors": dict(written)}
+        return written
+
+    def spec(self, environ: Mapping[str, str]) -> EngineSpec:
+        """Return the engine with its keys.
+
+        Raises:
+            InvalidElasticError: a variable is not set, or the address is none.
+        """
+        keys = {
+            name: secret_of(variable, environ, f"{name}_env of the engine {self.url}").reveal()
+            for name in ("api_key", "admin_key", "router_key")
+            if (variable := getattr(self, f"{name}_env")) is not None
+        }
+        return EngineSpec(url=self.url, kind=self.kind, slots=self.slots, router=self.router, **keys)
+
+
+class PoolSection(BaseModel):
+    """The pool itself.
+
+    Attributes:
+        name: in events, metrics and claims.
+        model: that its engines have to serve; None takes what they serve.
+        engines: the workers.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(default="pool", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    model: Annotated[str, Field(min_length=1)] | None = None
+    engines: tuple[EngineEntry, ...]
+
+    @field_validator("engines")
+    @classmethod
+    def _be_some(cls, engines: tuple[EngineEntry, ...]) -> tuple[EngineEntry, ...]:
+        if not engines:
+            raise ValueError("must name at least one engine")
+        return engines
+
+
+class PoolFile(BaseModel):
+    """What a file says of a pool.
+
+    Attributes:
+        pool: its engines.
+        elastic_config: how it follows its load.
+        gateway: in front of it.
+        placement: places of a cluster that its workers stand on; whoever gives them checks what it says.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pool: PoolSection
+    elastic_config: ElasticConfig = ElasticConfig()
+    gateway: GatewaySettings = GatewaySettings()
+    placement: dict[str, Any] | None = None
+
+    def specs(self, environ: Mapping[str, str]) -> list[EngineSpec]:
+        """Return the engines that have an address; raises InvalidElasticError as `EngineEntry.spec`."""
+        return [entry.spec(environ) for entry in self.pool.engines if entry.actors is None]
+
+    @property
+    def actors(self) -> list[dict[str, Any]]:
+        """The entries whose engines are actors that are started in places of a cluster."""
+        return [entry.actors for entry in self.pool.engines if entry.actors is not None]
+
+
+def load_pool_file(path: Path) -> PoolFile:
+    """Read a YAML file of a pool; keys are named by environment variables, which are read when the pool is opened.
+
+    Raises:
+        InvalidElasticError: it cannot be read, has a setting that there is not, or a value that breaks a rule.
+    """
+    try:
+        return read_pool_document(_document(path))
+    except InvalidElasticError as error:
+        raise type(error)(f"{path}: {error.message}", next_step=error.next_step) from None
+
+
+def read_pool_document(written: object) -> PoolFile:
+    """Return the pool of a parsed document.
+
+    Raises:
+        InvalidElasticError: a setting is unknown, impossible or contradicts another one; the place is named.
+    """
+    if not isinstance(written, Mapping):
+        what = "it is empty" if written is None else f"got {type(written).__name__}"
+        raise InvalidElasticError(f"it must be a mapping with `pool` ({what})")
+    sections = dict(written)
+    if "elastic_config" in sections:
+        try:
+            sections["elastic_config"] = elastic_config({"elastic_config": sections["elastic_config"]})
+        except InvalidElasticError as error:
+            raise InvalidElasticError(f"elastic_config: {error.message}") from None
+    try:
+        pool_file = PoolFile.model_validate(sections)
+    except ValidationError as error:
+        # What is misspelt first: it may be why something else is missing.
+        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+        raise InvalidElasticError("; ".join(_sentence(problem) for problem in problems)) from None
+    for number, entry in enumerate(pool_file.pool.engines):
+        try:
+            EngineSpec(url=entry.url, kind=entry.kind, router=entry.router)
+        except InvalidElasticError as error:
+            raise InvalidElasticError(f"pool.engines[{number}]: {error.message}") from None
+    return pool_file
+
+
+class _UniqueLoader(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _document(path: Path) -> object:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidElasticError(f"it cannot be read: {error.strerror or error}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidElasticError(f"it must be at most {MAX_FILE_BYTES} bytes (got {len(data)})")
+    try:
+        return yaml.load(data.decode("utf-8"), _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
+    except UnicodeDecodeError:
+        raise InvalidElasticError("it is no text in UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InvalidElasticError(f"it is no YAML: {line}{error.problem}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InvalidElasticError(f"it is no YAML: {' '.join(str(error).split())[:300]}") from None
+
+
+def _sentence(problem: Any) -> str:
+    """Return what is wrong with one value: its place, the rule and what was written."""
+    place = _place(problem["loc"])
+    match problem["type"]:
+        case "extra_forbidden":
+            known = _fields_at(problem["loc"][:-1])
+            nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+            return f"there is no setting {place}; {hint}"
+        case "missing":
+            return f"{place} is missing"
+        case "string_pattern_mismatch" if problem["loc"][-1] == "name":
+            rule = "be 1 to 64 letters, digits, '.', '_' or '-'"
+        case "string_pattern_mismatch":
+            # What was written may be the key itself.
+            return f"{place} must be the name of an environment variable that holds the key (got something else)"
+        case "value_error":
+            rule = str(problem["msg"]).removeprefix("Value error, must ")
+        case "tuple_type":
+            rule = "be a list"
+        case "dict_type" | "model_type":
+            rule = "be a mapping"
+        case _:
+            rule = str(problem["msg"]).removeprefix("Input should ")
+    return f"{place} must {rule} (got {problem['input']!r:.80})"
+
+
+def _place(loc: Sequence[str | int]) -> str:
+    """Return where a value stands, such as `pool.engines[1].url`."""
+    place = ""
+    for part in loc:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return place.removeprefix(".")
+
+
+def _fields_at(loc: Sequence[str | int]) -> list[str]:
+    """Return the settings that there are at a place."""
+    model: Any = PoolFile
+    for part in loc:
+        if isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation)
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> Any:
+    """Return the model of an annotation such as `tuple[EngineEntry, ...]`."""
+    if get_origin(annotation) in {tuple, Union, UnionType}:
+        return get_args(annotation)[0]
+    return annotation

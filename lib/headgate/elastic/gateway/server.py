@@ -1,0 +1,217 @@
+"""A gateway that listens: the OpenAI-compatible API, the control API, the page, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from headgate.core import Clock, SystemClock
+from headgate.core.errors import HeadgateError
+from headgate.core.events import Emit, Event
+from headgate.elastic.errors import InvalidElasticError
+from headgate.elastic.gateway.admitting import PoolAdmission
+from headgate.elastic.gateway.answering import Answering
+from headgate.elastic.gateway.before import cannot_listen
+from headgate.elastic.gateway.callers import Callers
+from headgate.elastic.gateway.control import Control
+from headgate.elastic.gateway.page import PAGE_HEADERS, page_html
+from headgate.elastic.gateway.settings import GatewaySettings
+from headgate.elastic.gateway.status import GatewayStatus
+from headgate.elastic.gateway.wire import failure, json_answer, plain_problem, problem
+from headgate.elastic.service import ElasticCollector, ElasticService
+from headgate.elastic.settings import ElasticConfig
+from headgate.telemetry import RequestCollector, new_registry
+
+_log = logging.getLogger("headgate.elastic")
+
+_BACKLOG: Final = 4096
+"""Connections that wait to be accepted: a campaign's requests may come at once."""
+
+_CLOSE_S: Final = 0.5
+"""Watchers get so long to end when the gateway closes; requests have been drained before."""
+
+
+class Gateway:
+    """A gateway in front of one pool. Made by `running_gateway`.
+
+    Attributes:
+        url: its address without a path.
+    """
+
+    def __init__(
+        self,
+        service: ElasticService,
+        config: ElasticConfig,
+        settings: GatewaySettings,
+        callers: Callers,
+        *,
+        model: str | None = None,
+        clock: Clock | None = None,
+        emit: Emit | None = None,
+    ) -> None:
+        self.url = ""
+        self._service = service
+        self._settings = settings
+        self._callers = callers
+        chosen = clock or SystemClock()
+        self._admission = PoolAdmission(service, config, settings.weights, chosen, emit or _ignored)
+        self._answering = Answering(
+            service,
+            self._admission,
+            callers,
+            model=model,
+            max_body_bytes=settings.max_body_bytes,
+            clock=chosen,
+        )
+        self._control = Control(service, self.status, callers, chosen)
+        self._registry = new_registry()
+        self._registry.register(ElasticCollector(lambda: [service.status()]))
+        self._registry.register(RequestCollector(self._admission.requests))
+
+    @property
+    def base_url(self) -> str:
+        """The address of its OpenAI-compatible API."""
+        return f"{self.url}/v1"
+
+    def status(self) -> GatewayStatus:
+        """Return where it stands."""
+        return GatewayStatus(self._service.status(), self._admission.view(), self._answering.is_draining)
+
+    async def drain(self, drain_s: float | None = None) -> None:
+        """Take no new requests (503, with a time to come again), and end the pool when those in flight are answered.
+
+        Args:
+            drain_s: they get so long; what is left then is told that the pool ends. As the settings say by default.
+        """
+        self._answering.is_draining = True
+        self._control.hurry()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_s if drain_s is None else drain_s):
+                await self._answering.emptied()
+        self._admission.close("the gateway stops")
+        await self._service.stop(0.0)
+
+    def application(self) -> web.Application:
+        """Return the routes, to be served with `handler_cancellation`."""
+        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[_in_words])
+        self._answering.add_to(app)
+        self._control.add_to(app)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/", self._page)
+        return app
+
+    async def follow(self) -> None:
+        """Follow the capacity of the pool until cancelled."""
+        await self._admission.follow()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        if self._answering.is_draining or not self._service.status().is_open:
+            return json_answer(b'{"status":"stopping"}', 503)
+        return json_answer(b'{"status":"ok"}')
+
+    async def _metrics(self, http: web.Request) -> web.Response:
+        self._callers.caller(http.headers)
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _page(self, http: web.Request) -> web.Response:
+        self._callers.caller(http.headers)
+        return web.Response(body=page_html(self.status()), headers=PAGE_HEADERS)
+
+
+@asynccontextmanager
+async def running_gateway(
+    service: ElasticService,
+    config: ElasticConfig,
+    settings: GatewaySettings | None = None,
+    *,
+    model: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    clock: Clock | None = None,
+    emit: Emit | None = None,
+) -> AsyncIterator[Gateway]:
+    """Give a gateway that listens, in front of a pool that has been entered; it stops when the context ends.
+
+    Args:
+        service: the pool.
+        config: of the pool.
+        settings: how to listen, and whom to serve.
+        model: the only one to serve; the pool's engines have to have it.
+        environ: where tokens come from.
+        clock: gives the time.
+        emit: gets the events of admission.
+
+    Raises:
+        InvalidElasticError: the engines do not serve the model, or a token's variable is not set.
+        InvalidSettingError: other machines could reach it, and it asks nobody for a token.
+        InvalidInputError: the address cannot be listened on.
+    """
+    chosen = settings or GatewaySettings()
+    models = service.status().models
+    if model and models and model not in models:
+        raise InvalidElasticError(
+            f"model must be one that the engines serve (got {model!r}; they serve {', '.join(models)})"
+        )
+    gateway = Gateway(service, config, chosen, Callers.of(chosen, environ), model=model, clock=clock, emit=emit)
+    # A client that goes away cancels its handler, and so withdraws its request.
+    runner = web.AppRunner(gateway.application(), access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
+    await runner.setup()
+    try:
+        gateway.url = await _listen(runner, chosen.host, chosen.port)
+        following = asyncio.create_task(gateway.follow(), name="elastic gateway follows its pool")
+        try:
+            yield gateway
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+            if not following.cancelled():
+                following.result()
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
+    try:
+        await web.TCPSite(runner, host.strip("[]"), port, backlog=_BACKLOG).start()
+    except OSError as error:
+        raise cannot_listen(host, port, error) from None
+    bound = runner.addresses[0][1]
+    return f"http://[{host.strip('[]')}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what no route answers itself, in the form of the API that was called."""
+    try:
+        return await handler(request)
+    except HeadgateError as error:
+        return problem(error)
+    except web.HTTPException as error:
+        if error.status < HTTPStatus.BAD_REQUEST:
+            raise
+        is_unknown = error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
+        return _failed(
+            request, error.status, f"{request.method} {request.path} is not served here" if is_unknown else error.reason
+        )
+    except Exception:  # noqa: BLE001 - the boundary of a request: reported, and the client is told
+        _log.exception("The gateway failed to answer %s %s", request.method, request.path)
+        return _failed(request, HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway failed to answer; its log says why")
+
+
+def _failed(request: web.Request, status: int, said: str) -> web.Response:
+    return failure(status, said) if request.path.startswith("/v1/") else plain_problem(status, said)
+
+
+def _ignored(_: Event) -> None:
+    """Take what nobody listens to."""

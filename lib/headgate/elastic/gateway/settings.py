@@ -1,0 +1,71 @@
+"""Settings of a gateway."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from headgate.core import Secret
+from headgate.elastic.errors import InvalidElasticError
+
+
+def _named(written: object) -> object:
+    """Return variables by the names of their tokens; one variable alone is a token without a name."""
+    return {"": written} if isinstance(written, str) else written
+
+
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Variables = Annotated[dict[str, Variable], BeforeValidator(_named)]
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class GatewaySettings(BaseModel):
+    """How a gateway listens, and whom it serves.
+
+    Attributes:
+        host: address to listen on; beyond this machine only with tokens.
+        port: 0 for any free one.
+        tokens_env: name -> environment variable with the token of whoever has that name; or one variable alone.
+            Without any nobody is asked for a token.
+        operators_env: the same for those who may steer the pool; without any, whoever may ask models may.
+        weights: group -> its share when requests wait for admission; 1 for all others.
+        max_body_bytes: the largest request that is read.
+        drain_s: requests in flight get so long to end when the gateway stops.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8080, ge=0, le=65_535)
+    tokens_env: Variables = Field(default_factory=dict)
+    operators_env: Variables = Field(default_factory=dict)
+    weights: dict[str, Weight] = Field(default_factory=dict)
+    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    drain_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether `host` names this machine only; a name other than localhost does not count."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def secret_of(variable: str, environ: Mapping[str, str], place: str) -> Secret:
+    """Return the secret in an environment variable.
+
+    Raises:
+        InvalidElasticError: the variable is not set; `place` says who names it.
+    """
+    if not (value := environ.get(variable, "").strip()):
+        raise InvalidElasticError(
+            f"{place} names the environment variable {variable}, which is not set",
+            next_step=f"Set {variable}, or take it out of the file.",
+        )
+    return Secret(value)

@@ -1,0 +1,231 @@
+"""Requests on their way: into the line, to a worker, to another one, to their end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from headgate.core import ReleaseOutcome
+from headgate.elastic.affinity import Affinity
+from headgate.elastic.commands import Abort, Cut, Fail, Send
+from headgate.elastic.errors import PoolFullError, RequestLostError
+from headgate.elastic.fleet import Fleet
+from headgate.elastic.line import Line
+from headgate.elastic.meter import Meter
+from headgate.elastic.notes import Notes
+from headgate.elastic.request import Accepted, ElasticRequest, Handling, Refused, RequestState
+from headgate.elastic.routing import choose
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import Worker
+
+_SOONEST_RETRY_S: Final = 1.0
+
+
+class Requests:
+    """All requests that have not ended. Owned by one pool.
+
+    Invariants: a request is with one worker or in line, never both; each change of hands advances its epoch, so that
+    what a former worker reports changes nothing.
+
+    Attributes:
+        line: those that wait.
+        affinity: where beginnings of requests were computed last.
+        joined: times that a request joined the line, those that were handed over included.
+        closed_because: why none is taken any more; empty while they are.
+    """
+
+    def __init__(self, config: ElasticConfig, fleet: Fleet, meter: Meter, notes: Notes) -> None:
+        self.line = Line()
+        self.affinity = Affinity()
+        self._all: dict[str, Handling] = {}
+        self._config = config
+        self._fleet = fleet
+        self._meter = meter
+        self._notes = notes
+        self._order = 0
+        self.joined = 0
+        self._slots = fleet.slots()
+        self.closed_because = ""
+
+    @property
+    def all(self) -> Mapping[str, Handling]:
+        """Request id -> request that has not ended."""
+        return MappingProxyType(self._all)
+
+    def submit(self, request: ElasticRequest, now: float) -> Accepted | Refused:
+        """Have a request wait in line."""
+        if request.request_id in self._all:
+            return Accepted(request.request_id, again=True)
+        if self.closed_because:
+            return Refused("closed", self.closed_because)
+        # Who finds room at once does not wait, whatever the bound of the line.
+        has_to_wait = len(self.line) > 0 or not self._fleet.open
+        if has_to_wait and len(self.line) >= self._config.max_queue:
+            says = f"max_queue allows {self._config.max_queue} waiting requests (got one more)"
+            return Refused("full", says, self._retry_after_s())
+        handling = Handling(request, self._order, now, now)
+        self._order += 1
+        self._all[request.request_id] = handling
+        self._meter.arrived += 1
+        self._join(handling, now)
+        return Accepted(request.request_id)
+
+    def send(self, now: float) -> None:
+        """Give waiting requests to workers while one of them has room."""
+        while (handling := self.line.head()) is not None:
+            worker = choose(self._fleet.open.values(), handling.request, self.affinity)
+            if worker is None:
+                break
+            self.line.take()
+            self._give(handling, worker, now)
+        self._slots = self._fleet.slots()
+        self._meter.wait(len(self.line), self._slots, now)
+
+    def begun(self, request_id: str, epoch: int) -> ReleaseOutcome:
+        """Take note that a part of the answer is about to go to the client; it must not go where this is refused."""
+        handling = self._current(request_id, epoch)
+        if isinstance(handling, ReleaseOutcome):
+            return handling
+        if handling.state is RequestState.ABORTING and not handling.has_begun:
+            return ReleaseOutcome.STALE
+        handling.has_begun = True
+        return ReleaseOutcome.RELEASED
+
+    def ended(self, request_id: str, epoch: int, now: float) -> ReleaseOutcome:
+        """Take note that a request was answered."""
+        handling = self._current(request_id, epoch)
+        if isinstance(handling, ReleaseOutcome):
+            return handling
+        self._meter.took(now - handling.given_at, now)
+        worker = self._leave(handling, now)
+        worker.breaks = worker.failures = worker.unanswered = 0
+        del self._all[request_id]
+        return ReleaseOutcome.RELEASED
+
+    def broke(self, request_id: str, epoch: int, why: str, now: float, *, was_aborted: bool) -> ReleaseOutcome:
+        """Take note that a worker did not answer a request: it goes to another one, or is lost."""
+        handling = self._current(request_id, epoch)
+        if isinstance(handling, ReleaseOutcome):
+            return handling
+        self._leave(handling, now)
+        if not was_aborted and handling.state is not RequestState.ABORTING:
+            handling.losses += 1
+        self._hand_over(handling, why, now)
+        return ReleaseOutcome.RELEASED
+
+    def withdraw(self, request_id: str, now: float) -> bool:
+        """Give a request up: its client is gone. Return whether it was there."""
+        handling = self._all.pop(request_id, None)
+        if handling is None:
+            return False
+        if handling.state is RequestState.WAITING:
+            self._quit_line(handling, now)
+        else:
+            self._notes.want(Cut(request_id, handling.worker_id, handling.epoch))
+            self._leave(handling, now)
+        return True
+
+    def abort(self, handling: Handling) -> None:
+        """Have a draining worker let go of a request."""
+        handling.state = RequestState.ABORTING
+        self._notes.want(Abort(handling.request.request_id, handling.worker_id, handling.epoch))
+
+    def take_from(self, worker: Worker, why: str, now: float) -> None:
+        """Take everything from a worker that does not work; nothing it still says is heard."""
+        for request_id in list(worker.requests):
+            handling = self._all[request_id]
+            self._notes.want(Cut(request_id, worker.worker_id, handling.epoch))
+            if handling.state is not RequestState.ABORTING:
+                handling.losses += 1
+            self._leave(handling, now)
+            self._hand_over(handling, why, now)
+
+    def on(self, worker: Worker) -> list[Handling]:
+        """Return what a worker has."""
+        return [self._all[request_id] for request_id in worker.requests]
+
+    def fail(self, handling: Handling, code: str, why: str, now: float) -> None:
+        """End a request that waits, or that no worker has any more, without an answer."""
+        if handling.state is RequestState.WAITING:
+            self._quit_line(handling, now)
+        self._lose(handling, code, why)
+
+    def expire(self, now: float) -> None:
+        """End requests that have waited too long."""
+        limit_s = self._config.queue_timeout
+        while limit_s is not None and (oldest := self.line.oldest()) is not None:
+            if oldest.waits_since + limit_s > now:
+                return
+            why = f"queue_timeout allows {limit_s:g} s of waiting, and no worker had room"
+            self.fail(oldest, PoolFullError.code, why, now)
+
+    def expires_at(self) -> float:
+        """Return when the next request will have waited too long."""
+        if self._config.queue_timeout is None or (oldest := self.line.oldest()) is None:
+            return math.inf
+        return oldest.waits_since + self._config.queue_timeout
+
+    def _current(self, request_id: str, epoch: int) -> Handling | ReleaseOutcome:
+        handling = self._all.get(request_id)
+        if handling is None:
+            return ReleaseOutcome.UNKNOWN
+        if handling.epoch != epoch or handling.state is RequestState.WAITING:
+            return ReleaseOutcome.STALE
+        return handling
+
+    def _join(self, handling: Handling, now: float) -> None:
+        handling.state = RequestState.WAITING
+        handling.worker_id = ""
+        handling.waits_since = now
+        self.joined += 1
+        self.line.join(handling)
+        self._meter.wait(len(self.line), self._slots, now)
+
+    def _quit_line(self, handling: Handling, now: float) -> None:
+        handling.state = RequestState.RUNNING  # the line skips it from here on
+        self.line.leave()
+        self._meter.wait(len(self.line), self._slots, now)
+
+    def _give(self, handling: Handling, worker: Worker, now: float) -> None:
+        request = handling.request
+        handling.state = RequestState.RUNNING
+        handling.worker_id = worker.worker_id
+        handling.epoch += 1
+        handling.given_at = now
+        worker.requests[request.request_id] = request.tokens
+        worker.tokens += request.tokens
+        self._fleet.note_room(worker)
+        if request.prefixes:
+            self.affinity.note(request.prefixes, worker.worker_id)
+        self._meter.share(worker, now)
+        self._notes.want(Send(request.request_id, worker.worker_id, handling.epoch))
+
+    def _leave(self, handling: Handling, now: float) -> Worker:
+        worker = self._fleet.workers[handling.worker_id]
+        worker.tokens -= worker.requests.pop(handling.request.request_id)
+        self._fleet.note_room(worker)
+        self._meter.share(worker, now)
+        return worker
+
+    def _hand_over(self, handling: Handling, why: str, now: float) -> None:
+        request_id = handling.request.request_id
+        if handling.has_begun:
+            self._lose(handling, RequestLostError.code, f"{why}, after a part of the answer had been sent")
+        elif handling.losses >= self._config.max_losses:
+            self._lose(handling, RequestLostError.code, f"{handling.losses} workers failed with it, the last: {why}")
+        else:
+            handling.hand_overs += 1
+            self._notes.handed_over(request_id, handling.worker_id, why)
+            self._join(handling, now)
+
+    def _lose(self, handling: Handling, code: str, why: str) -> None:
+        request_id = handling.request.request_id
+        del self._all[request_id]
+        self._notes.lost(request_id, code, why)
+        self._notes.want(Fail(request_id, code, why))
+
+    def _retry_after_s(self) -> float:
+        slots = max(1.0, self._slots * len(self._fleet.active))
+        return max(_SOONEST_RETRY_S, len(self.line) / slots * self._meter.service_s)

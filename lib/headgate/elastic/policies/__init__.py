@@ -1,0 +1,22 @@
+"""Policies: how many workers there should be. Each is pure and is told the demand as it stands."""
+
+from __future__ import annotations
+
+from headgate.elastic.demand import Policy
+from headgate.elastic.policies.predictive import Predictive
+from headgate.elastic.policies.target import Target
+from headgate.elastic.policies.threshold import Threshold
+from headgate.elastic.settings import ElasticConfig
+
+__all__ = ["Predictive", "Target", "Threshold", "policy_of"]
+
+
+def policy_of(config: ElasticConfig) -> Policy:
+    """Return a new policy of the kind that the settings name."""
+    match config.policy:
+        case "threshold":
+            return Threshold(config)
+        case "target":
+            return Target(config)
+        case "predictive":
+            return Predictive(config)

@@ -1,0 +1,41 @@
+"""Workers in proportion to the load: up by a short window at once, down by a long one."""
+
+from __future__ import annotations
+
+from headgate.elastic.demand import Demand, Desired
+from headgate.elastic.policies.history import Highest, Total
+from headgate.elastic.policies.rounding import in_use, whole
+from headgate.elastic.settings import ElasticConfig
+
+
+class Target:
+    """As many workers as make the load `target_load` of their capacity.
+
+    Up: by the mean load of the panic window, and at once by the load of the moment while a request waits. Down: to the
+    most that was asked for within the stable window. Knative's autoscaler without its modes: it counts what starts as
+    capacity, does not wait for a second window to agree, and cannot leave a panic for a number that is too low.
+    """
+
+    def __init__(self, config: ElasticConfig) -> None:
+        self._target_load = config.target_load
+        self._panic_window_s = config.panic_window
+        self._area = Total(config.panic_window)
+        self._most = Highest(config.stable_window)
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return how many workers there should be."""
+        self._area.note(demand.area, now)
+        load = self._area.rate(self._panic_window_s)
+        if demand.waiting or not self._area.age_s:
+            load = max(load, demand.worth)
+        wanted = whole(load / self._target_load)
+        if self._most.is_empty:  # what came before is not known, so that those that are there stay for a window
+            self._most.note(demand.awake, now)
+        most = int(self._most.note(wanted, now))
+        kept = min(demand.awake, max(most, in_use(demand)))
+        return Desired(max(wanted, kept), f"a load of {load:.2f} workers fills {self._target_load:.0%} of {wanted}")
+
+    def validate(self) -> None:
+        """Assert the invariants of what it keeps."""
+        self._area.validate()
+        self._most.validate()

@@ -1,0 +1,358 @@
+"""The elastic pool: which worker gets which request, and which workers are awake. Reports in, commands out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+from headgate.core import ReleaseOutcome
+from headgate.core.events import Event
+from headgate.elastic.commands import Command
+from headgate.elastic.demand import Demand, Desired, Policy
+from headgate.elastic.draining import Draining
+from headgate.elastic.errors import InvalidElasticError
+from headgate.elastic.fleet import Fleet
+from headgate.elastic.handling import Requests
+from headgate.elastic.health import Health
+from headgate.elastic.invariants import validate
+from headgate.elastic.meter import Meter
+from headgate.elastic.notes import Notes
+from headgate.elastic.request import Accepted, ElasticRequest, Handling, Refused
+from headgate.elastic.scaling import Scaling
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad, Pin, Worker, WorkerState
+
+
+class ElasticPool:
+    """Requests in front, workers behind. Pure: `now` is given, nothing is awaited.
+
+    Owned by one service that calls it from one thread. After any call `decide` returns what is to be done; `next_at`
+    says when to call it again if nothing happens before. Reports carry the epoch of the command that they answer;
+    those of another epoch change nothing.
+
+    Args:
+        config: settings.
+        workers: worker id -> requests that it takes at once, until its engine says less.
+        policy: decides how many workers there should be.
+        now: monotonic seconds.
+        awake: the workers that are awake now; the others sleep.
+        name: of the pool, in events.
+        has_others: what an engine counts beyond the requests that it was given is the work of others, and load. Not
+            so where a request may run elsewhere than it was given to.
+
+    Raises:
+        InvalidElasticError: there are fewer workers than always have to be awake.
+    """
+
+    def __init__(
+        self,
+        config: ElasticConfig,
+        workers: Mapping[str, int],
+        policy: Policy,
+        now: float,
+        *,
+        awake: Collection[str] = (),
+        name: str = "pool",
+        has_others: bool = True,
+    ) -> None:
+        if len(workers) < config.min_workers:
+            raise InvalidElasticError(
+                f"min_workers must be <= the workers of the pool (got {config.min_workers} > {len(workers)})"
+            )
+        self.config = config
+        self._policy = policy
+        self._notes = Notes(name)
+        self._meter = Meter(now)
+        self._fleet = Fleet(config, self._meter, self._notes, has_others=has_others)
+        for worker_id, slots in workers.items():
+            self._enter(worker_id, slots, now, is_awake=worker_id in awake)
+        self._requests = Requests(config, self._fleet, self._meter, self._notes)
+        self._draining = Draining(config, self._fleet, self._requests, self._notes)
+        self._health = Health(config, self._fleet, self._draining)
+        self._scaling = Scaling(config, self._fleet, self._draining)
+        self._desired = Desired(max(self._scaling.lowest, len(self._fleet.active)), "as found at the start")
+        self._scaled_to: int | None = None
+        self._all_awake_until = -math.inf
+        self._decided_at = -math.inf
+        self._joined_then = 0
+        self._kept = self._desired.workers
+
+    @property
+    def workers(self) -> Mapping[str, Worker]:
+        """Worker id -> worker."""
+        return MappingProxyType(self._fleet.workers)
+
+    @property
+    def requests(self) -> Mapping[str, Handling]:
+        """Request id -> request that has not ended."""
+        return self._requests.all
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line."""
+        return len(self._requests.line)
+
+    @property
+    def desired(self) -> Desired:
+        """How many workers there should be, and why."""
+        return self._desired
+
+    @property
+    def served(self) -> int:
+        """Requests that were answered."""
+        return self._meter.served
+
+    def demand(self, now: float) -> Demand:
+        """Return demand and capacity as a policy is told them."""
+        self._meter.at(now)
+        starting = list(self._fleet.in_state(WorkerState.STARTING))
+        draining = list(self._fleet.in_state(WorkerState.DRAINING))
+        oldest = self._requests.line.oldest()
+        running = sum(len(worker.requests) + worker.foreign for worker in self._fleet.workers.values())
+        return Demand(
+            worth=self._meter.worth,
+            waiting_worth=self._meter.waiting,
+            area=self._meter.area,
+            peak_worth=self._meter.peak,
+            running=running,
+            waiting=self.waiting,
+            oldest_wait_s=0.0 if oldest is None else now - oldest.waits_since,
+            arrived=self._meter.arrived,
+            active=len(self._fleet.active),
+            starting=len(starting),
+            draining=len(draining),
+            slots=self._fleet.slots(),
+            start_s=max([self._meter.start_s, *(now - worker.since for worker in starting if worker.is_leased)]),
+            service_s=self._meter.service_s,
+            lowest=self._scaling.lowest,
+            highest=self._scaling.highest,
+            running_draining=sum(len(worker.requests) for worker in draining),
+            foreign=sum(worker.foreign for worker in self._fleet.workers.values()),
+        )
+
+    # Requests
+
+    def submit(self, request: ElasticRequest, now: float) -> Accepted | Refused:
+        """Take a request in, or say why not."""
+        return self._requests.submit(request, now)
+
+    def begun(self, request_id: str, epoch: int) -> ReleaseOutcome:
+        """Ask whether a first part of the answer may go to the client; only `released` allows it."""
+        return self._requests.begun(request_id, epoch)
+
+    def ended(self, request_id: str, epoch: int, now: float) -> ReleaseOutcome:
+        """Report that a request was answered."""
+        worker_id = self._worker_of(request_id)
+        outcome = self._requests.ended(request_id, epoch, now)
+        self._after(worker_id, outcome, now)
+        return outcome
+
+    def broke(self, request_id: str, epoch: int, why: str, now: float, *, was_aborted: bool = False) -> ReleaseOutcome:
+        """Report that a worker did not answer a request, by its own fault or because it was told to let go of it."""
+        worker_id = self._worker_of(request_id)
+        outcome = self._requests.broke(request_id, epoch, why, now, was_aborted=was_aborted)
+        if outcome is ReleaseOutcome.RELEASED and not was_aborted:
+            self._health.broke(self._fleet.workers[worker_id], why, now)
+        self._after(worker_id, outcome, now)
+        return outcome
+
+    def withdraw(self, request_id: str, now: float) -> bool:
+        """Give a request up: its client is gone. Return whether it was there."""
+        worker_id = self._worker_of(request_id)
+        was_there = self._requests.withdraw(request_id, now)
+        if was_there and worker_id:
+            self._draining.go_on(self._fleet.workers[worker_id], now)
+        return was_there
+
+    # Workers
+
+    def read(self, worker_id: str, epoch: int, load: EngineLoad, now: float) -> None:
+        """Report a reading."""
+        if (worker := self._fleet.current(worker_id, epoch)) is not None:
+            self._health.read(worker, load, now)
+
+    def unanswered(self, worker_id: str, epoch: int, why: str, now: float) -> None:
+        """Report that a reading was not answered."""
+        if (worker := self._fleet.current(worker_id, epoch)) is not None:
+            self._health.unanswered(worker, why, now)
+
+    def alive(self, worker_id: str) -> None:
+        """Report that a worker answers requests: readings that got lost do not count then."""
+        if (worker := self._fleet.workers.get(worker_id)) is not None:
+            worker.unanswered = 0
+
+    def leased(self, worker_id: str, epoch: int, now: float) -> None:
+        """Report that a starting worker holds what it stands on."""
+        worker = self._fleet.current(worker_id, epoch)
+        if worker is not None and worker.state is WorkerState.STARTING:
+            self._fleet.leased(worker, now)
+
+    def slept(self, worker_id: str, epoch: int, now: float) -> None:
+        """Report that a worker sleeps."""
+        worker = self._fleet.current(worker_id, epoch)
+        if worker is not None and worker.state is WorkerState.DRAINING:
+            self._requests.affinity.forget(worker_id)
+            self._fleet.asleep(worker, "its memory is released", now)
+
+    def woken(self, worker_id: str, epoch: int, now: float) -> None:
+        """Report that a worker answers."""
+        worker = self._fleet.current(worker_id, epoch)
+        if worker is None or worker.state is not WorkerState.STARTING:
+            return
+        self._meter.started(now - worker.since)
+        is_lost = worker.is_lease_lost
+        worker.is_leased = True
+        self._fleet.activate(worker, "it has started", now)
+        if is_lost:
+            self._draining.hurry(worker, "its lease is wanted by others", now, within_s=0.0)
+
+    def stuck(self, worker_id: str, epoch: int, why: str, now: float) -> None:
+        """Report that a worker could not be put to sleep, or could not be woken."""
+        worker = self._fleet.current(worker_id, epoch)
+        if worker is not None and worker.state is not WorkerState.FAILED:
+            self._draining.give_up(worker, why, now)
+
+    def lease_lost(self, worker_id: str, now: float, *, within_s: float) -> None:
+        """Report that a worker has to leave what it stands on within a time."""
+        worker = self._fleet.worker(worker_id)
+        if worker.state is WorkerState.STARTING:
+            worker.is_lease_lost = True
+        elif worker.state in {WorkerState.ACTIVE, WorkerState.DRAINING}:
+            self._draining.hurry(worker, "its lease is wanted by others", now, within_s=within_s)
+        self._decided_at = -math.inf
+
+    # The operator
+
+    def pin(self, worker_id: str, pin: Pin | None, now: float) -> None:
+        """Keep a worker awake or asleep whatever the load; None gives it back to the policy.
+
+        Raises:
+            UnknownWorkerError: there is none of that name.
+        """
+        self._fleet.worker(worker_id).pin = pin
+        self._notes.steered(f"{worker_id} is kept {pin}" if pin else f"{worker_id} follows the load")
+        self._follow_operator(now)
+        self._decided_at = -math.inf
+
+    def scale(self, workers: int | None, now: float) -> None:
+        """Have so many workers whatever the load; None gives the number back to the policy.
+
+        Raises:
+            InvalidElasticError: it is not between `min_workers` and `max_workers`.
+        """
+        low, high = self.config.min_workers, self.config.max_workers
+        if workers is not None and not low <= workers <= high:
+            raise InvalidElasticError(
+                f"workers must be between min_workers {low} and max_workers {high} (got {workers})"
+            )
+        self._scaled_to = workers
+        self._kept = self._kept if workers is None else workers
+        self._notes.steered("the number follows the load" if workers is None else f"the number is {workers}")
+        self._decide_scale(now)
+
+    def wake_all(self, now: float, *, for_s: float) -> None:
+        """Have all workers awake for a time, as before a validation pass; it ends by itself, or by `resume`."""
+        self._all_awake_until = now + for_s
+        self._notes.steered(f"all workers are awake for {for_s:g} s")
+        self._decide_scale(now)
+
+    def resume(self, now: float) -> None:
+        """Follow the load again: ends `wake_all` and `scale`; pins stay."""
+        self._all_awake_until = -math.inf
+        self._scaled_to = None
+        self._notes.steered("the number follows the load")
+        self._decide_scale(now)
+
+    def close(self, now: float) -> None:
+        """Take no further request; those that are in run to their end."""
+        del now
+        self._requests.closed_because = "the pool is being stopped"
+
+    # Deciding
+
+    def decide(self, now: float) -> list[Command]:
+        """Return what is to be done, in order."""
+        for worker_id in self._fleet.agenda.take_due(now):
+            self._health.due(self._fleet.workers[worker_id], now)
+        self._requests.expire(now)
+        self._requests.send(now)
+        if self._scale_at() <= now:
+            self._decide_scale(now)
+            self._requests.send(now)
+        return self._notes.take_commands()
+
+    def next_at(self) -> float | None:
+        """Return when `decide` is to be called if nothing happens before; None when never."""
+        at = min(self._fleet.agenda.next_at(), self._requests.expires_at(), self._scale_at())
+        return None if at == math.inf else at
+
+    def take_events(self) -> list[Event]:
+        """Return what happened since the last call."""
+        return self._notes.take_events()
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        validate(self._fleet, self._requests, self._meter)
+        self._policy.validate()
+
+    def _enter(self, worker_id: str, slots: int, now: float, *, is_awake: bool) -> None:
+        worker = Worker(worker_id, slots, since=now)
+        self._fleet.enter(worker, is_awake=is_awake)
+        self._fleet.read(worker)
+        self._fleet.look_at(worker, now + self.config.monitoring_interval)
+
+    def _follow_operator(self, now: float) -> None:
+        """Carry out what an operator decided; a pool that is not elastic keeps as many workers as that leaves."""
+        awake = self._awake()
+        self._scaling.follow_pins(now)
+        self._kept += self._awake() - awake
+
+    def _awake(self) -> int:
+        return sum(1 for _ in self._fleet.in_state(WorkerState.ACTIVE, WorkerState.STARTING))
+
+    def _worker_of(self, request_id: str) -> str:
+        handling = self._requests.all.get(request_id)
+        return "" if handling is None else handling.worker_id
+
+    def _after(self, worker_id: str, outcome: ReleaseOutcome, now: float) -> None:
+        if outcome is ReleaseOutcome.RELEASED:
+            self._draining.go_on(self._fleet.workers[worker_id], now)
+
+    def _scale_at(self) -> float:
+        at = self._decided_at + self.config.monitoring_interval
+        if self.waiting and self._requests.joined > self._joined_then:
+            at = min(at, self._decided_at + self.config.urgent_interval)
+        return at
+
+    def _decide_scale(self, now: float) -> None:
+        demand = self.demand(now)
+        self._scaling.follow_pins(now)
+        wanted = self._wanted(demand, now)
+        bounded = _bounded(wanted, demand)
+        if bounded.workers != self._desired.workers:
+            self._notes.decided(bounded.workers, self._desired.workers, bounded.because)
+        self._desired = bounded
+        self._scaling.reach(bounded.workers, bounded.because, now)
+        self._decided_at = now
+        self._joined_then = self._requests.joined
+        self._meter.forget_peak()
+
+    def _wanted(self, demand: Demand, now: float) -> Desired:
+        advised = self._policy.decide(demand, now)  # always: what it has not been told it cannot forecast from
+        if now < self._all_awake_until:
+            return Desired(demand.highest, "an operator wants all workers awake")
+        if self._scaled_to is not None:
+            return Desired(self._scaled_to, f"an operator wants {self._scaled_to}")
+        if not self.config.enable_elastic:
+            return Desired(max(demand.awake, demand.lowest, self._kept), "enable_elastic is off")
+        return advised
+
+
+def _bounded(wanted: Desired, demand: Demand) -> Desired:
+    """Return what is wanted within what may and can be, and say so where it was cut."""
+    if wanted.workers > demand.highest:
+        return Desired(demand.highest, f"{wanted.because}; that takes {wanted.workers}, and no more can be awake")
+    if wanted.workers < demand.lowest:
+        return Desired(demand.lowest, f"{wanted.because}; so many are always awake")
+    return wanted

@@ -1,0 +1,20 @@
+"""What can be wrong with a load, or with what replays it."""
+
+from __future__ import annotations
+
+from headgate.core.errors import HeadgateError
+from headgate.elastic.errors import InvalidElasticError
+
+
+class InvalidLoadError(InvalidElasticError):
+    """A trace of requests, a table of service times, or a setting of a replay cannot be used."""
+
+    code = "invalid_load"
+    next_step = "Correct it and run the command again; `headgate elastic replay --help` shows what it takes."
+
+
+class ReplayFailedError(HeadgateError):
+    """A pool lost a request, ran one twice, or gave an engine more than it has room for: an error of the pool."""
+
+    code = "replay_failed"
+    next_step = "This is an error of Headgate: report it with the command that you ran and its seed."

@@ -1,0 +1,267 @@
+"""Requests between their clients and the engines: sent, handed over unseen, and answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+from headgate.core import ReleaseOutcome
+from headgate.core.errors import HeadgateError
+from headgate.elastic.commands import Abort, Cut, Fail, Send
+from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
+from headgate.elastic.errors import InvalidElasticError, PoolClosedError, PoolFullError, RequestLostError
+from headgate.elastic.pool import ElasticPool
+from headgate.elastic.request import ElasticRequest, Refused
+from headgate.elastic.service.channel import Channel
+from headgate.elastic.service.faults import FAULTS, sentence
+from headgate.elastic.service.steps import Steps
+from headgate.elastic.service.tally import Tally
+from headgate.elastic.service.tasks import Tasks
+from headgate.elastic.settings import ElasticConfig
+
+MOST_HELD_BYTES: Final = 32 * 1024 * 1024
+"""An answer is held back until it is whole, so that it can be handed over; one that is longer than this is not."""
+
+_STREAM: Final = "text/event-stream"
+_log = logging.getLogger("headgate.elastic")
+
+
+class Flight:
+    """One request and what its client waits for. Lives as long as the context of the request.
+
+    Attributes:
+        outgoing: as the client gave it.
+        answer: is set once, when a first part of the answer is there or when there will be none.
+        channel: where the rest of the answer comes; None before.
+        is_over: the pool knows it no more.
+    """
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self.outgoing = outgoing
+        self.answer: asyncio.Future[EngineAnswer] = asyncio.get_running_loop().create_future()
+        self.channel: Channel | None = None
+        self.is_over = False
+
+    def deliver(self, answer: EngineAnswer, channel: Channel) -> None:
+        """Give the client its answer, whose chunks come through a channel."""
+        self.channel = channel
+        if not self.answer.done():
+            self.answer.set_result(replace(answer, chunks=channel))
+
+    def fail(self, error: HeadgateError) -> None:
+        """Tell the client that there is no answer, or no more of it."""
+        self.is_over = True
+        if self.channel is not None:
+            self.channel.end(error)
+        elif not self.answer.done():
+            self.answer.set_exception(error)
+
+    def leave(self) -> None:
+        """The client waits no more."""
+        if self.answer.done() and not self.answer.cancelled():
+            self.answer.exception()  # it is retrieved here where the client was cancelled before it could
+        else:
+            self.answer.cancel()
+
+
+class Flights:
+    """All requests that clients wait for. Owned by the service."""
+
+    def __init__(self, engines: Mapping[str, Engine], config: ElasticConfig, tally: Tally, tasks: Tasks) -> None:
+        self._engines = engines
+        self._config = config
+        self._tally = tally
+        self._tasks = tasks
+        self._steps: Steps | None = None
+        self._flights: dict[str, Flight] = {}
+        self._attempts: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    @property
+    def steps(self) -> Steps:
+        """Where reports go."""
+        assert self._steps is not None, "report_to comes first"
+        return self._steps
+
+    def report_to(self, steps: Steps) -> None:
+        """Set where reports go; called once, before the first request."""
+        self._steps = steps
+
+    @asynccontextmanager
+    async def request(self, outgoing: Outgoing, wanted: ElasticRequest) -> AsyncIterator[EngineAnswer]:
+        """See `ElasticService.request`."""
+        flight = self._depart(outgoing, wanted)
+        try:
+            yield await flight.answer
+        finally:
+            self._arrive(flight)
+
+    def carry_out(self, command: Send | Abort | Cut | Fail) -> None:
+        """Set a command going."""
+        match command:
+            case Send():
+                self._send(command)
+            case Abort():
+                # Taken out at once: what it still says is cut short by the abort, and not the answer.
+                attempt = self._attempts.pop((command.request_id, command.epoch), None)
+                self._tasks.start(self._abort(command, attempt), f"abort {command.request_id}")
+            case Cut():
+                attempt = self._attempts.pop((command.request_id, command.epoch), None)
+                if attempt is not None:
+                    attempt.cancel()
+            case Fail():
+                flight = self._flights.get(command.request_id)
+                if flight is not None:
+                    flight.fail(_error_of(command))
+
+    def end(self, why: str) -> None:
+        """Fail whatever has not been answered: the service ends."""
+        for flight in self._flights.values():
+            if not flight.is_over:
+                self._tally.lost()
+                flight.fail(PoolClosedError(why))
+
+    # The client's side
+
+    def _depart(self, outgoing: Outgoing, wanted: ElasticRequest) -> Flight:
+        request_id = outgoing.request_id
+        if request_id in self._flights:
+            raise InvalidElasticError(
+                f"request_id must be unique (got {request_id!r:.80}, which is under way)",
+                next_step="Give every request an id of its own.",
+            )
+        flight = self._flights[request_id] = Flight(outgoing)
+        try:
+            submitted = self.steps.do(lambda pool, now: pool.submit(wanted, now))
+        except BaseException:
+            self._flights.pop(request_id)
+            flight.leave()
+            raise
+        if isinstance(submitted, Refused):
+            del self._flights[request_id]
+            flight.leave()
+            self._tally.refused += 1
+            raise _refusal(submitted)
+        self._tally.arrived += 1
+        return flight
+
+    def _arrive(self, flight: Flight) -> None:
+        request_id = flight.outgoing.request_id
+        del self._flights[request_id]
+        flight.leave()
+        if not flight.is_over and self.steps.is_open:
+            self._tally.withdrawn += self.steps.do(lambda pool, now: pool.withdraw(request_id, now))
+
+    # The engines' side
+
+    def _send(self, command: Send) -> None:
+        flight = self._flights[command.request_id]
+        key = (command.request_id, command.epoch)
+        attempt = self._tasks.start(self._attempt(flight, command), f"send {command.request_id}")
+        self._attempts[key] = attempt
+        attempt.add_done_callback(lambda _: self._attempts.pop(key, None))
+
+    async def _attempt(self, flight: Flight, command: Send) -> None:
+        engine = self._engines[command.worker_id]
+        limit_s = self._config.request_timeout
+        is_worker_at_fault = True
+        try:
+            async with asyncio.timeout(limit_s) as deadline, engine.answer(flight.outgoing) as answer:
+                await self._pass_on(flight, answer, command)
+                return
+        except FAULTS as error:
+            why = f"{command.worker_id} did not answer it within request_timeout {limit_s:g} s"
+            if not deadline.expired():
+                why = sentence(error)
+            elif flight.channel is not None and flight.channel.is_full:
+                why = f"its client did not read the answer within request_timeout {limit_s:g} s"
+                is_worker_at_fault = False
+        if self._is_heard(command):
+            request_id, epoch = command.request_id, command.epoch
+            self.steps.do(lambda pool, now: pool.broke(request_id, epoch, why, now, was_aborted=not is_worker_at_fault))
+
+    async def _pass_on(self, flight: Flight, answer: EngineAnswer, command: Send) -> None:
+        """Give the client what can be given without taking it back: a whole answer, or the beginning of a long one."""
+        beginning, is_whole = await _beginning(answer)
+        if not self._is_heard(command) or not self._begun(command, is_whole=is_whole):
+            return
+        channel = Channel()
+        for chunk in beginning:
+            channel.add(chunk)
+        flight.deliver(answer, channel)
+        if not is_whole:
+            async for chunk in answer.chunks:
+                if not self._is_heard(command):
+                    return  # the engine was told to end it: what it still says is no answer
+                self.steps.pool.alive(command.worker_id)
+                await channel.put(chunk)
+            self.steps.do(lambda pool, now: self._ended(pool, command, now))
+        flight.is_over = True
+        channel.end()
+
+    def _is_heard(self, command: Send) -> bool:
+        """Return whether what a worker says of a request still counts: nobody has told it to let go."""
+        return (command.request_id, command.epoch) in self._attempts
+
+    def _begun(self, command: Send, *, is_whole: bool) -> bool:
+        """Ask the pool whether the client may be given what is there."""
+
+        def act(pool: ElasticPool, now: float) -> bool:
+            if pool.begun(command.request_id, command.epoch) is not ReleaseOutcome.RELEASED:
+                return False
+            handling = pool.requests[command.request_id]
+            self._tally.wait.add(handling.given_at - handling.arrived_at)
+            self._tally.first_byte.add(now - handling.arrived_at)
+            return not is_whole or self._ended(pool, command, now)
+
+        return self.steps.do(act)
+
+    def _ended(self, pool: ElasticPool, command: Send, now: float) -> bool:
+        handling = pool.requests.get(command.request_id)
+        if pool.ended(command.request_id, command.epoch, now) is not ReleaseOutcome.RELEASED or handling is None:
+            return False
+        self._tally.served += 1
+        self._tally.answer.add(now - handling.arrived_at)
+        return True
+
+    async def _abort(self, command: Abort, attempt: asyncio.Task[None] | None) -> None:
+        """Have the engine let go of a request, close its connection, and have the pool give it to another worker."""
+        request_id, epoch = command.request_id, command.epoch
+        try:
+            async with asyncio.timeout(self._config.engine_timeout):
+                await self._engines[command.worker_id].abort(request_id)
+        except FAULTS as error:
+            _log.info("%s was not told to let go of %s: %s", command.worker_id, request_id, sentence(error))
+        if attempt is not None:
+            attempt.cancel()
+            await asyncio.wait([attempt], timeout=self._config.engine_timeout)
+        why = f"{command.worker_id} drains"
+        self.steps.do(lambda pool, now: pool.broke(request_id, epoch, why, now, was_aborted=True))
+
+
+async def _beginning(answer: EngineAnswer) -> tuple[list[bytes], bool]:
+    """Return the whole answer, or the first part of one that streams or is too long to be held back."""
+    chunks: list[bytes] = []
+    most_bytes = 0 if answer.content_type.startswith(_STREAM) else MOST_HELD_BYTES
+    held_bytes = 0
+    async for chunk in answer.chunks:
+        chunks.append(chunk)
+        held_bytes += len(chunk)
+        if held_bytes > most_bytes:
+            return chunks, False
+    return chunks, True
+
+
+def _error_of(command: Fail) -> HeadgateError:
+    if command.code == PoolFullError.code:
+        return PoolFullError(command.says)
+    return RequestLostError(command.says)
+
+
+def _refusal(refused: Refused) -> HeadgateError:
+    if refused.reason == "closed":
+        return PoolClosedError(refused.says)
+    return PoolFullError(refused.says, retry_after_s=refused.retry_after_s)

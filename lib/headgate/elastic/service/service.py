@@ -1,0 +1,294 @@
+"""The elastic service: a pool at work, with its engines, its timer and its requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from types import TracebackType
+from typing import Final, Self
+
+from headgate.core import Clock, SystemClock, events
+from headgate.core.events import Emit, Event
+from headgate.elastic.commands import Abort, Command, Cut, Fail, Send
+from headgate.elastic.demand import Policy
+from headgate.elastic.engines.claims import claim
+from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
+from headgate.elastic.errors import InvalidElasticError, WorkerClaimedError
+from headgate.elastic.policies import policy_of
+from headgate.elastic.pool import ElasticPool
+from headgate.elastic.request import ElasticRequest
+from headgate.elastic.service.faults import FAULTS, sentence
+from headgate.elastic.service.flights import Flights
+from headgate.elastic.service.hand import Hand
+from headgate.elastic.service.leases import FreeLeases, WorkerLeases
+from headgate.elastic.service.opening import Opening, check_names, open_engines, together
+from headgate.elastic.service.status import PoolStatus
+from headgate.elastic.service.steps import Steps
+from headgate.elastic.service.tally import Tally
+from headgate.elastic.service.tasks import Tasks
+from headgate.elastic.service.views import status_of
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import Pin, WorkerState
+
+_log = logging.getLogger("headgate.elastic")
+
+DRAIN_S: Final = 30.0
+"""Requests in flight get so long to end when a service stops."""
+
+
+class ElasticService:
+    """An elastic pool over engines. Enter it to start it; everything is called in one event loop.
+
+        async with ElasticService("chat", config, engines) as service:
+            async with service.request(Outgoing(new_id, "/v1/chat/completions", body)) as answer:
+                async for chunk in answer.chunks: ...
+
+    An engine belongs to one pool at a time, on one machine. Engines are left awake or asleep as they are when the
+    service ends, unless `stop` says otherwise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ElasticConfig,
+        engines: Sequence[Engine],
+        *,
+        leases: WorkerLeases | None = None,
+        policy: Policy | None = None,
+        clock: Clock | None = None,
+        emit: Emit | None = None,
+    ) -> None:
+        """Take what the service works with; nothing is started, and nothing asked, before it is entered.
+
+        Args:
+            name: of the pool, in events, metrics and claims.
+            config: settings.
+            engines: the workers; closed with the service.
+            leases: what has to be held for a worker to be awake; nothing by default.
+            policy: decides how many workers there are; by default the one that the settings name.
+            clock: gives the time.
+            emit: gets every event.
+        """
+        check_names(engines)
+        self.name = name
+        self._config = config
+        self._engines = {engine.name: engine for engine in engines}
+        self._leases = leases or FreeLeases()
+        self._policy = policy or policy_of(config)
+        self._policy_name = config.policy if policy is None else type(policy).__name__
+        self._clock = clock or SystemClock()
+        self._emit = emit or _ignored
+        self._tally = Tally()
+        self._tasks = Tasks()
+        self._flights = Flights(self._engines, config, self._tally, self._tasks)
+        self._hands: dict[str, Hand] = {}
+        self._steps_or_none: Steps | None = None
+        self._models: tuple[str, ...] = ()
+        self._is_stopping = False
+        self._exits = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Check all engines, claim them, and begin to take requests.
+
+        Raises:
+            InvalidElasticError: one of the engines is none, cannot sleep, or does not tell what it takes, with what is
+                wrong with each; or there are none.
+            WorkerClaimedError: an engine belongs to another pool.
+        """
+        async with AsyncExitStack() as exits:
+            for engine in self._engines.values():
+                exits.push_async_callback(engine.close)
+            self._claim(exits)
+            opening = await open_engines(list(self._engines.values()), self._config)
+            exits.push_async_callback(self._give_back_leases)  # after the tasks have ended, which use them
+            await exits.enter_async_context(self._tasks)
+            await self._take_up(opening)
+            self._exits = exits.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        """End what `stop` did not: requests in flight fail, and engines stay as they are."""
+        self._end()
+        return await self._exits.__aexit__(kind, error, traceback)
+
+    def request(
+        self, outgoing: Outgoing, *, tokens: int = 1, prefixes: tuple[int, ...] = (), group: str = ""
+    ) -> AbstractAsyncContextManager[EngineAnswer]:
+        """Wait for a worker, send a request there, and give its answer; handed over unseen where a worker fails.
+
+        An answer that is no stream of events is there in full when the context is entered; of a stream, the first
+        part is there. Leaving the context early, or being cancelled, withdraws the request and ends it in the engine.
+
+        Args:
+            outgoing: what goes to the engine; its `request_id` must not be under way already.
+            tokens: that it is expected to take, prompt and answer.
+            prefixes: hashes of its beginning, each of a longer one.
+            group: whose it is; groups take turns.
+
+        Raises:
+            PoolFullError: too many wait already, or it has waited too long; `retry_after_s` says when to come again.
+            PoolClosedError: the service stops.
+            RequestLostError: its workers failed; from the chunks where a part of the answer had been given already.
+            InvalidElasticError: the same id is under way.
+        """
+        wanted = ElasticRequest(outgoing.request_id, tokens, prefixes, group)
+        return self._flights.request(outgoing, wanted)
+
+    def status(self) -> PoolStatus:
+        """Return what there is now; cheap enough for every scrape and every refresh of a page."""
+        return status_of(
+            self._steps.pool,
+            self._tally,
+            self._clock.monotonic(),
+            name=self.name,
+            policy=self._policy_name,
+            is_open=self._steps.is_open and not self._is_stopping,
+            models=self._models,
+            kinds={name: engine.kind for name, engine in self._engines.items()},
+        )
+
+    async def changed(self) -> None:
+        """Return when anything has changed since the call; a burst of changes is one.
+
+        The end of the service is the last change; whoever asks for a further one waits until cancelled.
+        """
+        await self._steps.changed()
+
+    async def until(self, holds: Callable[[PoolStatus], bool]) -> PoolStatus:
+        """Return the first status for which `holds`, the present one at the earliest.
+
+        Raises:
+            PoolClosedError: the service has ended before.
+        """
+        while not holds(status := self.status()):
+            self._steps.check_open()
+            await self._steps.changed()
+        return status
+
+    def scale(self, workers: int | None) -> None:
+        """Have so many workers awake, whatever the load; None gives the pool back to its policy."""
+        self._steps.do(lambda pool, now: pool.scale(workers, now))
+
+    def drain(self, worker_id: str) -> None:
+        """Put a worker to sleep and leave it asleep until `unpin`; raises UnknownWorkerError."""
+        self._steps.do(lambda pool, now: pool.pin(worker_id, Pin.ASLEEP, now))
+
+    def wake(self, worker_id: str) -> None:
+        """Wake a worker and leave it awake until `unpin`; raises UnknownWorkerError."""
+        self._steps.do(lambda pool, now: pool.pin(worker_id, Pin.AWAKE, now))
+
+    def unpin(self, worker_id: str) -> None:
+        """Have a worker follow the load again; raises UnknownWorkerError."""
+        self._steps.do(lambda pool, now: pool.pin(worker_id, None, now))
+
+    def wake_all(self, for_s: float) -> None:
+        """Wake every worker and put none to sleep for so long, or until `resume`."""
+        self._steps.do(lambda pool, now: pool.wake_all(now, for_s=for_s))
+
+    def resume(self) -> None:
+        """Follow the load again before the time of `wake_all` is over."""
+        self._steps.do(lambda pool, now: pool.resume(now))
+
+    async def stop(self, drain_s: float = DRAIN_S, *, put_to_sleep: bool = False) -> None:
+        """Take no more requests, let those in flight end, and end the service; legal twice.
+
+        Args:
+            drain_s: requests get so long; what is left then fails.
+            put_to_sleep: put every engine to sleep at the end, instead of leaving it as it is.
+        """
+        if not self._steps.is_open:
+            return
+        self._is_stopping = True
+        self._steps.do(lambda pool, now: pool.close(now))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                while self._steps.pool.requests and self._steps.is_open:
+                    await self._steps.changed()
+        self._end()
+        await self._tasks.cancelled()
+        if put_to_sleep:
+            await asyncio.gather(*(self._put_to_sleep(hand) for hand in self._hands.values()))
+
+    @property
+    def _steps(self) -> Steps:
+        assert self._steps_or_none is not None, "a service is used inside `async with`"
+        return self._steps_or_none
+
+    def _claim(self, exits: AsyncExitStack) -> None:
+        refused: list[Exception] = []
+        for name in self._engines:
+            if name.startswith(("http://", "https://")):
+                try:
+                    exits.callback(claim(name, self.name).give_up)
+                except WorkerClaimedError as error:
+                    refused.append(error)
+        if refused:
+            raise together(refused)
+
+    async def _take_up(self, opening: Opening) -> None:
+        """Begin with the engines as they are."""
+        self._models = opening.models
+        for name, engine in self._engines.items():
+            hand = Hand(engine, self._leases, self._config, self._tasks, is_checked=name in opening.facts)
+            self._hands[name] = hand
+        pool = ElasticPool(
+            self._config, opening.slots, self._policy, self._clock.monotonic(), awake=opening.awake, name=self.name
+        )
+        steps = self._steps_or_none = Steps(self.name, pool, self._clock, self._tasks, self._hear, self._carry_out)
+        for hand in self._hands.values():
+            hand.report_to(steps)
+        self._flights.report_to(steps)
+        await self._lease(opening.awake)
+        steps.decide()
+
+    async def _lease(self, awake: Sequence[str]) -> None:
+        """Take the leases of the workers that are awake already."""
+        try:
+            async with asyncio.timeout(self._config.start_timeout):
+                taken = await asyncio.gather(
+                    *(self._hands[name].take_lease() for name in awake), return_exceptions=True
+                )
+        except TimeoutError:
+            raise InvalidElasticError(
+                f"Workers that are awake need a lease, which was not given within "
+                f"{self._config.start_timeout:g} s (got {', '.join(awake)})",
+                next_step="Put the engines to sleep before the pool starts, or free what they stand on.",
+            ) from None
+        for each in taken:
+            if each is not None:
+                raise each
+
+    def _hear(self, event: Event) -> None:
+        self._tally.take(event)
+        if isinstance(event, events.WorkerChanged):
+            self._hands[event.worker].now(WorkerState(event.after))
+        self._emit(event)
+
+    def _carry_out(self, command: Command) -> None:
+        if isinstance(command, Send | Abort | Cut | Fail):
+            self._flights.carry_out(command)
+        else:
+            self._hands[command.worker_id].carry_out(command)
+
+    def _end(self) -> None:
+        has_failed = not self._steps.is_open and not self._is_stopping
+        self._flights.end(f"The elastic pool {self.name} {'has failed' if has_failed else 'has been stopped'}")
+        self._steps.close()
+
+    async def _give_back_leases(self) -> None:
+        await asyncio.gather(*(hand.give_back() for hand in self._hands.values()))
+
+    async def _put_to_sleep(self, hand: Hand) -> None:
+        try:
+            async with asyncio.timeout(self._config.start_timeout):
+                await hand.put_to_sleep()
+        except FAULTS as error:
+            _log.warning("%s was left awake: %s", hand.worker_id, sentence(error))
+
+
+def _ignored(_: Event) -> None:
+    """Take what nobody listens to."""

@@ -1,0 +1,143 @@
+"""What an elastic service shows of itself: frozen values for commands, pages and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.elastic.demand import Demand, Desired
+from headgate.elastic.service.spread import Spread
+from headgate.elastic.worker import DrainStage, EngineLoad, Pin, WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker at one moment.
+
+    Attributes:
+        worker_id: its name.
+        kind: of its engine, such as `sglang`.
+        state: where it stands.
+        stage: how far a drain has come; None when it does not drain.
+        since_s: how long it has been in that state.
+        requests: that the pool has given it and that have not ended.
+        slots: requests that it is given at most at once.
+        share: how much of it is in use; 1 is full.
+        load: the last reading of its engine; None before the first.
+        read_s: how long ago that was; None before the first.
+        pin: what an operator has decided for it; None when it follows the load.
+        is_lease_lost: what it stands on is wanted by somebody else.
+        failures: failures in a row.
+        retry_s: when a failed worker is tried again, from now; None when it has not failed.
+        last_error: the last sentence that went with a failure; empty when nothing failed.
+    """
+
+    worker_id: str
+    kind: str
+    state: WorkerState
+    stage: DrainStage | None
+    since_s: float
+    requests: int
+    slots: int
+    share: float
+    load: EngineLoad | None
+    read_s: float | None
+    pin: Pin | None
+    is_lease_lost: bool
+    failures: int
+    retry_s: float | None
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What has happened since the service began.
+
+    Attributes:
+        arrived: requests that were accepted.
+        served: requests that were answered to the end.
+        lost: requests that could not be answered, whose clients were told so.
+        refused: requests that were not accepted.
+        withdrawn: requests whose clients did not wait for the answer.
+        handed_over: times that a request was taken from one worker for another.
+        failures: worker -> times that it failed.
+        scaled_up: decisions for more workers.
+        scaled_down: decisions for fewer.
+        awake_s: worker-seconds awake, starting and draining included.
+    """
+
+    arrived: int = 0
+    served: int = 0
+    lost: int = 0
+    refused: int = 0
+    withdrawn: int = 0
+    handed_over: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    scaled_up: int = 0
+    scaled_down: int = 0
+    awake_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things took since the service began, in seconds.
+
+    Attributes:
+        wait: of a request, until it was given to the worker that answered it.
+        first_byte: of a request, until its answer could begin to be sent to the client.
+        answer: of a request, until its answer had been sent to the client.
+        start: of a worker, from the decision to wake it until it took requests.
+        drain: of a worker, from the decision to drain it until it slept.
+    """
+
+    wait: Spread
+    first_byte: Spread
+    answer: Spread
+    start: Spread
+    drain: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """A pool at one moment. Queue length, oldest wait, start time and more stand in `demand`.
+
+    Attributes:
+        name: of the pool.
+        policy: that decides how many workers it has.
+        is_open: it takes requests.
+        is_elastic: it follows the load; otherwise workers stay as they are.
+        models: that its engines serve.
+        workers: in the order in which they were named.
+        demand: what runs and waits, and what there is for it.
+        desired: how many workers there should be, and why.
+        counts: what has happened.
+        times: how long it took.
+    """
+
+    name: str
+    policy: str
+    is_open: bool
+    is_elastic: bool
+    models: tuple[str, ...]
+    workers: tuple[WorkerView, ...]
+    demand: Demand
+    desired: Desired
+    counts: Counts
+    times: Times
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait in front of the workers."""
+        return self.demand.waiting
+
+    @property
+    def running(self) -> int:
+        """Requests that are with workers."""
+        return self.demand.running
+
+    def count(self, state: WorkerState) -> int:
+        """Return how many workers are in a state."""
+        return sum(worker.state is state for worker in self.workers)
+
+    def worker(self, worker_id: str) -> WorkerView | None:
+        """Return a worker by its name."""
+        return next((worker for worker in self.workers if worker.worker_id == worker_id), None)

@@ -1,0 +1,144 @@
+"""Steps: the one place where the pool is called and decides, with nothing awaited in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from headgate.core import Clock
+from headgate.core.errors import HeadgateError
+from headgate.core.events import Event
+from headgate.elastic.commands import Command
+from headgate.elastic.errors import PoolClosedError
+from headgate.elastic.pool import ElasticPool
+from headgate.elastic.service.tasks import Tasks
+
+_SHORTEST_TIMER_S: Final = 1e-3
+
+T = TypeVar("T")
+
+
+class Steps:
+    """The pool with its timer and its listeners. Owned by whoever runs it; called from one event loop only.
+
+    Invariant: every report is followed by a decision, and every decision is set going before anything is awaited.
+
+    Args:
+        name: of the pool, in messages.
+        pool: what decides.
+        clock: gives the time.
+        tasks: end, all of them, with a mistake in a program, wherever it shows.
+        hear: gets every event.
+        carry_out: sets a command going, at once and without calling back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: ElasticPool,
+        clock: Clock,
+        tasks: Tasks,
+        hear: Callable[[Event], None],
+        carry_out: Callable[[Command], None],
+    ) -> None:
+        self.pool = pool
+        self._name = name
+        self.is_open = True
+        self._clock = clock
+        self._tasks = tasks
+        tasks.on_end(self.close)
+        self._hear = hear
+        self._carry_out = carry_out
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._change = asyncio.Event()
+        self._is_watched = False
+
+    def do(self, act: Callable[[ElasticPool, float], T]) -> T:
+        """Call the pool, have it decide, and set the decisions going.
+
+        Raises:
+            HeadgateError: the pool refuses the call.
+            PoolClosedError: it has ended.
+        """
+        self.check_open()
+        now = self._clock.monotonic()
+        try:
+            answer = act(self.pool, now)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            self._break(error)
+            raise
+        try:
+            self._go_on(now)
+        except Exception as error:
+            self._break(error)
+            raise
+        return answer
+
+    def decide(self) -> None:
+        """Have the pool decide what only time has brought about."""
+        self.do(_nothing)
+
+    def check_open(self) -> None:
+        """Raise PoolClosedError if there will be no further step."""
+        if not self.is_open:
+            raise PoolClosedError(f"The elastic pool {self._name} has ended")
+
+    async def changed(self) -> None:
+        """Return after the next step; the end is one, and after it there is none."""
+        self._is_watched = True
+        await self._change.wait()
+
+    def close(self) -> None:
+        """Decide nothing more."""
+        self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tell()
+
+    def _go_on(self, now: float) -> None:
+        commands = self.pool.decide(now)
+        for event in self.pool.take_events():
+            self._hear(event)
+        self._arm(now)
+        for command in commands:
+            self._carry_out(command)
+        self._tell()
+
+    def _break(self, error: Exception) -> None:
+        """End everything: half a step was done, and whatever would be decided from here on could be wrong."""
+        self.close()
+        self._tasks.fail(error)
+
+    def _tell(self) -> None:
+        if self._is_watched:
+            self._change.set()
+            self._change = asyncio.Event()
+            self._is_watched = False
+
+    def _arm(self, now: float) -> None:
+        at = self.pool.next_at()
+        if at == self._timer_at and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(_SHORTEST_TIMER_S, at - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self.is_open:
+            self._tasks.start(self._tick(), "elastic timer")
+
+    async def _tick(self) -> None:
+        self.decide()
+
+
+def _nothing(pool: ElasticPool, now: float) -> None:
+    """Report nothing."""
+    del pool, now

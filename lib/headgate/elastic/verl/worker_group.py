@@ -1,0 +1,154 @@
+"""A worker group of verl, written for seed 002: what it must have, what it may have, and how it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import Any, Final, Protocol
+
+from headgate.elastic.errors import EngineError
+from headgate.elastic.settings import ElasticConfig
+
+LOGGER: Final = "verl.workers.rollout.elastic_scheduler"
+"""The seed's name, so that what its users have set up for it goes on to work."""
+
+_log = logging.getLogger(LOGGER)
+
+
+class WorkerGroup(Protocol):
+    """What a worker group must have.
+
+    It may have these methods as well, each plain or `async`:
+
+    - `get_worker_status()` → `{worker_id: {"active_requests": n, …}}`
+    - `flush_worker_cache(worker_id)`
+    - `release_worker_memory(worker_id)`: frees the memory of a worker that is idle; the seed had none
+    - `resume_worker_memory(worker_id)`
+    """
+
+    @property
+    def world_size(self) -> int:
+        """How many workers there are; their ids count from 0."""
+        ...
+
+
+class GroupCalls:
+    """Calls of one worker group: with deadlines, plain methods in a thread, one status for all who ask at once.
+
+    Owned by one scheduler.
+    """
+
+    def __init__(self, group: WorkerGroup, config: ElasticConfig, hear_total: Callable[[int], None]) -> None:
+        self._group = group
+        self._config = config
+        self._hear_total = hear_total
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._finished = 0
+        self._active: Mapping[int, int] = {}
+        self._warned: set[tuple[str, int]] = set()
+        self._threads: dict[str, threading.Thread] = {}
+
+    async def active_requests(self) -> Mapping[int, int]:
+        """Return worker id -> requests that it says it runs; those that are not told of are not in it.
+
+        The answer was asked for after this call: whoever asks while another waits for an answer shares the next one.
+
+        Raises:
+            EngineError: the group failed, or told something else.
+        """
+        asked = self._begun
+        async with self._turn:
+            if self._finished <= asked:
+                await asyncio.sleep(0)  # whoever asks in this same moment has asked by then, and shares it
+                self._begun += 1
+                number = self._begun
+                try:
+                    told = await self._call("get_worker_status", within_s=self._config.engine_timeout)
+                except EngineError as error:
+                    _log.error("Failed to update worker status: %s", error.message)
+                    raise
+                self._active = _read(told)
+                self._finished = number
+                self._hear_total(sum(self._active.values()))
+            return self._active
+
+    async def put_to_sleep(self, worker_id: int) -> None:
+        """Flush a worker's cache and release its memory, as far as the group can; raises EngineError."""
+        if self._has("flush_worker_cache", worker_id, "Worker group does not support cache flushing for worker %s"):
+            await self._call("flush_worker_cache", worker_id, within_s=self._config.engine_timeout)
+        if hasattr(self._group, "release_worker_memory"):
+            await self._call("release_worker_memory", worker_id, within_s=self._config.start_timeout)
+
+    async def wake(self, worker_id: int) -> None:
+        """Have a worker take its memory again, as far as the group can; raises EngineError."""
+        missing = "Worker group does not support memory resumption for worker %s"
+        if self._has("resume_worker_memory", worker_id, missing):
+            await self._call("resume_worker_memory", worker_id, within_s=self._config.start_timeout)
+
+    def _has(self, name: str, worker_id: int, missing: str) -> bool:
+        if hasattr(self._group, name):
+            return True
+        if (name, worker_id) not in self._warned:
+            self._warned.add((name, worker_id))
+            _log.warning(missing, worker_id)
+        return False
+
+    async def _call(self, name: str, *arguments: object, within_s: float) -> Any:
+        method = getattr(self._group, name, None)
+        if method is None:
+            return {}
+        said = f"{name}({', '.join(str(each) for each in arguments)})"
+        if said in self._threads:
+            raise EngineError(f"{said} has not returned since it was called last", is_final=True)
+        try:
+            async with asyncio.timeout(within_s) as deadline:
+                if inspect.iscoroutinefunction(method):
+                    return await method(*arguments)
+                answer = await self._in_thread(said, method, *arguments)
+                return await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:
+            if isinstance(error, TimeoutError) and deadline.expired():
+                raise EngineError(f"{said} did not return within {within_s:g} s", is_final=True) from None
+            _log.debug("%s failed", said, exc_info=error)
+            raise EngineError(f"{said} failed: {type(error).__name__}: {error}") from error
+
+    async def _in_thread(self, said: str, method: Callable[..., Any], *arguments: object) -> Any:
+        """Call a plain method in a thread of its own: one that hangs takes none of those that the training needs."""
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def call() -> None:
+            try:
+                told = method(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                self._threads.pop(said, None)
+                answer.set_exception(error)
+            else:
+                self._threads.pop(said, None)
+                answer.set_result(told)
+
+        thread = threading.Thread(target=copy_context().run, args=(call,), name=said, daemon=True)
+        self._threads[said] = thread
+        thread.start()
+        return await asyncio.wrap_future(answer)
+
+
+def _read(told: object) -> dict[int, int]:
+    if not isinstance(told, Mapping):
+        raise EngineError(f"get_worker_status must return a mapping by worker (got {told!r:.80})")
+    active = {}
+    for worker_id, status in told.items():
+        count = status.get("active_requests", 0) if isinstance(status, Mapping) else status
+        try:
+            active[int(worker_id)] = max(0, int(count))
+        except (TypeError, ValueError):
+            raise EngineError(
+                f"get_worker_status must tell active_requests as a number (got {count!r:.80} for {worker_id!r:.80})"
+            ) from None
+    return active

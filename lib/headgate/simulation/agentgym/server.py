@@ -1,0 +1,173 @@
+"""The HTTP interface of AgentGym's servers of babyai and textcraft, in front of the bundled environments."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from aiohttp import web
+
+from headgate.environments import Continue, Episode, Score, environment
+
+FaultKind = Literal["hang", "status", "error", "no_json", "exit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """Which bundled environment plays, and where in its opening AgentGym's first observation begins."""
+
+    environment: str
+    begins_at: str
+
+
+GAMES: Final = {
+    "babyai": Game("agentgym:babyai", "\nGoal: "),
+    "textcraft": Game("agentgym:textcraft", "\nCrafting commands:\n"),
+}
+"""The games by AgentGym's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the server does wrong with calls of one path, from the call after `after` good ones on.
+
+    Attributes:
+        path: such as `/step`.
+        kind: never answer, answer status 500, answer 200 with an error, answer no JSON, or exit the process.
+        after: calls of the path, counted from now, that go well.
+        is_carried_out: whether a call that hangs takes effect before.
+    """
+
+    path: str
+    kind: FaultKind
+    after: int = 0
+    is_carried_out: bool = False
+
+
+@dataclass(slots=True)
+class _Session:
+    episode: Episode | None = None
+    score: float = 0.0
+    is_done: bool = False
+
+
+class SimulatedServer:
+    """State of one server. `app` serves it; `/faults` and `/sessions` are for tests.
+
+    Attributes:
+        app: what answers its calls.
+        created: sessions made so far.
+        is_hanging: set once a call hangs, for tests in the same event loop.
+    """
+
+    def __init__(self, game: str) -> None:
+        self._game = GAMES[game]
+        self._has_score = game == "babyai"
+        self._numbers = itertools.count()
+        self._sessions: dict[int, _Session] = {}
+        self.created = 0
+        self._faults: dict[str, Fault] = {}
+        self.is_hanging = asyncio.Event()
+        self._let_go = asyncio.Event()
+        self.app = web.Application(middlewares=[self._faulty])
+        self.app.add_routes([
+            web.get("/", self._hello),
+            web.post("/create", self._create),
+            web.post("/reset", self._reset),
+            web.post("/step", self._step),
+            web.post("/close", self._close),
+            web.post("/faults", self._plan_fault),
+            web.get("/sessions", self._list_sessions),
+        ])  # fmt: skip
+
+    @property
+    def open_sessions(self) -> tuple[int, ...]:
+        """Sessions that have not been closed."""
+        return tuple(self._sessions)
+
+    def plan(self, fault: Fault) -> None:
+        """Do this wrong from now on, in place of what was planned for its path."""
+        self._faults[fault.path] = fault
+
+    def let_go(self) -> None:
+        """Answer the calls that hang."""
+        self._let_go.set()
+
+    @web.middleware
+    async def _faulty(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        fault = self._faults.get(request.path)
+        if fault is None or fault.after > 0:
+            if fault is not None:
+                self._faults[request.path] = Fault(fault.path, fault.kind, fault.after - 1, fault.is_carried_out)
+            return await self._handled(handler, request)
+        if fault.is_carried_out:
+            await handler(request)
+        if fault.kind == "hang":
+            self.is_hanging.set()
+            await self._let_go.wait()
+            return await self._handled(handler, request)
+        if fault.kind == "exit":
+            os._exit(1)
+        if fault.kind == "no_json":
+            return web.Response(text="<html>Bad gateway</html>")
+        if fault.kind == "status":
+            return web.Response(status=500, text="Internal Server Error")
+        return web.json_response({"error": "simulated"})
+
+    @staticmethod
+    async def _handled(handler: Any, request: web.Request) -> web.StreamResponse:
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    async def _hello(self, _: web.Request) -> web.Response:
+        return web.json_response("This is a simulated environment.")
+
+    async def _create(self, request: web.Request) -> web.Response:
+        if not self._has_score and not request.can_read_body:
+            return web.json_response({"detail": "body required"}, status=422)
+        number = next(self._numbers)
+        self._sessions[number] = _Session()
+        self.created += 1
+        return web.json_response({"id": number})
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        session = self._sessions.get(body["id"])
+        if session is None:
+            return web.json_response({"error": f"The id {body['id']} is not valid."})
+        session.episode = await environment(self._game.environment).open(body["data_idx"], 0)
+        session.score, session.is_done = 0.0, False
+        text = session.episode.opening[0].content
+        return web.json_response(self._told(session, text[text.index(self._game.begins_at) + 1 :]))
+
+    async def _step(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        session = self._sessions.get(body["id"])
+        if session is None or session.episode is None:
+            return web.json_response({"error": f"The id {body['id']} is not valid."})
+        if session.is_done:
+            return web.json_response({"error": f"The task with environment {body['id']} has finished."})
+        answer = await session.episode.answer(f"Action: {body['action']}")
+        if isinstance(answer, Score):
+            session.score, session.is_done = answer.value, True
+            return web.json_response(self._told(session, answer.why))
+        assert isinstance(answer, Continue)  # neither game needs a judge
+        return web.json_response(self._told(session, answer.messages[0].content))
+
+    async def _close(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        return web.json_response(self._sessions.pop(body["id"], None) is not None)
+
+    async def _plan_fault(self, request: web.Request) -> web.Response:
+        self.plan(Fault(**await request.json()))
+        return web.json_response({})
+
+    async def _list_sessions(self, _: web.Request) -> web.Response:
+        return web.json_response({"open": self.open_sessions, "created": self.created})
+
+    def _told(self, session: _Session, text: str) -> dict[str, Any]:
+        told = {"observation": text, "reward": session.score, "done": session.is_done}
+        return told | {"score": session.score} if self._has_score else told

@@ -1,0 +1,204 @@
+"""A fake engine that runs: its address, its state for tests to read, and what tests do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+
+from headgate.core import errors
+from headgate.simulation.engines.core import EngineCore
+from headgate.simulation.engines.face import Failure, Trouble
+from headgate.simulation.engines.plan import EnginePlan
+from headgate.simulation.engines.sglang import SGLangFace
+from headgate.simulation.engines.vllm import VLLMFace
+
+_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+_BACKLOG: Final = 4096
+
+
+class FakeEngine:
+    """A running fake engine. Made by `serve_engine`; everything is to be called from its event loop.
+
+    Request ids are those by which the engine knows its requests: SGLang's `rid`; for vLLM `chatcmpl-` and the
+    X-Request-Id for a chat, `cmpl-`, that id and `-0` for a completion.
+    """
+
+    def __init__(self, plan: EnginePlan) -> None:
+        self.plan = plan
+        self.url = ""
+        self.core = EngineCore(plan, self._break_connections)
+        self._trouble = Trouble(self.core)
+        self._face: SGLangFace | VLLMFace = (SGLangFace if plan.api == "sglang" else VLLMFace)(self.core)
+        app = web.Application(
+            client_max_size=_MAX_BODY_BYTES, middlewares=[self._trouble.middleware, self._face.middleware]
+        )
+        self._face.add_to(app)
+        # A client that goes away cancels its handler, and with it the request in the engine.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        self._server: asyncio.Server | None = None
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of what has a slot, in the order in which it got one."""
+        return tuple(request.request_id for request in self.core.running.values())
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Ids of what is in line, its head first."""
+        return tuple(request.request_id for request in self.core.waiting.values())
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """Ids of what was generated to its end, in the order in which it ended; without SGLang's health checks."""
+        return self._ended(is_aborted=False)
+
+    @property
+    def aborted(self) -> tuple[str, ...]:
+        """Ids of what was aborted, by a call or by a client that went away, in order."""
+        return self._ended(is_aborted=True)
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Tags of memory that the engine has released, by its own record."""
+        return frozenset(self.core.memory.released)
+
+    @property
+    def free(self) -> frozenset[str]:
+        """Tags of memory that another process could really take by now."""
+        return frozenset(self.core.memory.free)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether memory is released."""
+        return bool(self.core.memory.released)
+
+    @property
+    def flushes(self) -> int:
+        """How often the cache was flushed."""
+        return self.core.counts["flushes"]
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Every call that arrived, such as `POST /sleep`, in order."""
+        return tuple(self._trouble.calls)
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it is dead; `crash_reason` says of what."""
+        return bool(self.core.died_of)
+
+    @property
+    def crash_reason(self) -> str:
+        """What it died of, in a sentence; empty while it lives."""
+        return self.core.died_of
+
+    def generated(self, request_id: str) -> int:
+        """Return how many tokens a request that runs or waits has."""
+        return next((each.generated for each in self.core.requests() if each.request_id == request_id), 0)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Return once `is_so()`; it is asked whenever something has changed: `until(lambda: engine.waiting == ())`."""
+        await self.core.bell.until(is_so)
+
+    async def until_called(self, call: str, times: int = 1) -> None:
+        """Return once `call`, such as `POST /sleep`, has arrived so many times."""
+        await self.core.bell.until(lambda: self._trouble.calls.count(call) >= times)
+
+    def hold(self, after_tokens: int = 0) -> None:
+        """Have answers stop at so many tokens until `finish`; 0 keeps every request in its slot without a word."""
+        self.core.held_at = after_tokens
+
+    def finish(self, request_id: str | None = None) -> None:
+        """Let one request go on to its end, or all of them, those to come included."""
+        if request_id is None:
+            self.core.held_at = None
+        for request in self.core.requests():
+            request.may_pass |= request_id in (None, request.request_id)
+        self.core.bell.ring()
+
+    def hang(self, *paths: str) -> None:
+        """Answer no call of `paths` any more; without paths everything stands still, as under SIGSTOP.
+
+        What has arrived is carried out after `let_go`, control calls also where the caller has gone away meanwhile.
+        """
+        self._trouble.hanging.update(paths)
+        self.core.is_stopped |= not paths
+
+    def let_go(self) -> None:
+        """Undo `hang`: what hung is answered now."""
+        self._trouble.hanging.clear()
+        self.core.is_stopped = False
+        self.core.bell.ring()
+
+    def fail_next(self, n: int, status: int = 502, *, path: str | None = None, is_carried_out: bool = False) -> None:
+        """Answer the next `n` calls of `path` with `status`; without a path those of any control route.
+
+        With `is_carried_out` they take effect all the same, as when a proxy in between gave up.
+        """
+        self._trouble.failures.append(Failure(n, status, path, is_carried_out))
+
+    def crash(self, reason: str = "kill -9") -> None:
+        """Die at once: all connections break, and nobody listens any more."""
+        self.core.die(reason)
+
+    async def drain(self) -> None:
+        """Take no new requests, and return once the ones it has are answered: what SIGTERM does."""
+        self._face.is_leaving = True
+        await self.core.bell.until(lambda: self.crashed or not (self.core.running or self.core.waiting))
+
+    async def listen(self, host: str, port: int) -> None:
+        """Begin to listen, on any free port for 0.
+
+        Raises:
+            InvalidInputError: the address cannot be listened on.
+        """
+        await self._runner.setup()
+        handler = self._runner.server
+        assert handler is not None, "a runner that is set up has a server"
+        try:
+            self._server = await asyncio.get_running_loop().create_server(handler, host, port, backlog=_BACKLOG)
+        except OSError as error:
+            raise errors.InvalidInputError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}", next_step="Choose another port or host."
+            ) from None
+        bound = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+
+    async def close(self) -> None:
+        """Stop listening and let go of everything; legal twice, and after a crash."""
+        if self._server is not None:
+            self._server.close()
+        self._trouble.close()
+        await self._runner.cleanup()
+        self.core.memory.close()
+
+    def _break_connections(self, _: str) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in self._runner.server.connections if self._runner.server else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    def _ended(self, *, is_aborted: bool) -> tuple[str, ...]:
+        return tuple(request_id for request_id, finish in self.core.ended if (finish == "abort") is is_aborted)
+
+
+@asynccontextmanager
+async def serve_engine(
+    plan: EnginePlan | None = None, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[FakeEngine]:
+    """Give a running fake engine; it stops when the context ends.
+
+    Raises:
+        InvalidInputError: the address cannot be listened on.
+    """
+    engine = FakeEngine(plan or EnginePlan())
+    try:
+        await engine.listen(host, port)
+        yield engine
+    finally:
+        await engine.close()

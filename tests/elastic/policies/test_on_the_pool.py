@@ -1,0 +1,51 @@
+"""Policies on the real pool, in virtual time: what its users notice of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.elastic.replay import (
+    Measures,
+    Site,
+    contender,
+    drained_with_a_backlog,
+    measured,
+    operations_when_steady,
+    ramp,
+    starts_until_served,
+    terms_of,
+)
+
+OURS = ("predictive", "target", "threshold")
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_a_constant_load_starts_and_drains_nobody(policy: str) -> None:
+    assert operations_when_steady(policy) <= 1
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_nobody_is_drained_while_a_backlog_of_500_waits(policy: str) -> None:
+    assert drained_with_a_backlog(policy) == 0
+
+
+@pytest.mark.parametrize("start_s", [1.0, 30.0])
+@pytest.mark.parametrize("policy", OURS)
+def test_a_step_to_four_workers_is_served_by_four_within_two_starts(policy: str, start_s: float) -> None:
+    assert starts_until_served(policy, start_s=start_s) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("start_s", "cost", "p99_s"), [(1.0, 1.65, 0.5), (30.0, 1.7, 1.5)])
+def test_the_ramp_costs_little_and_waits_little_with_the_usual_settings(
+    start_s: float, cost: float, p99_s: float
+) -> None:
+    found = _on_the_ramp("predictive", start_s)
+    assert found.cost <= cost
+    assert found.p99_s <= p99_s
+    assert found.operations <= 45
+
+
+def _on_the_ramp(policy: str, start_s: float) -> Measures:
+    load = ramp()
+    return measured(load, contender(policy).play(terms_of(load, Site(workers=16, start_s=start_s))))

@@ -1,0 +1,151 @@
+"""The predictive policy: forecast, headroom, queue, and when it lets workers sleep."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.elastic.policies import Predictive
+from tests.elastic.policies.conftest import Flow, config, demand, wanted
+
+
+def settled(headroom: float, rate: float = 16.0, start_s: float = 1.0) -> int:
+    flow = Flow(Predictive(config(headroom=headroom)), start_s=start_s)
+    return flow.run(rate, 400.0)[-1]
+
+
+def test_without_headroom_there_are_as_many_slots_as_requests_under_way() -> None:
+    assert settled(0.0) == 4  # 16 per second x 2 s = 32 slots
+
+
+def test_headroom_is_in_standard_deviations_of_the_load() -> None:
+    # 64 slots; a start of 1 s is short against a request of 2 s, so that chance counts 1 + 1.1 x 2 / 3 times.
+    deviation = math.sqrt(64 * (1 + 1.1 * 2 / 3))
+    assert settled(0.0, rate=32.0) == 8
+    assert settled(1.0, rate=32.0) == math.ceil((64 + deviation) / 8)
+    assert settled(3.0, rate=32.0) >= math.ceil((64 + 3 * deviation) / 8)
+
+
+def test_a_pool_whose_workers_start_slowly_keeps_more_of_them() -> None:
+    assert settled(2.0, start_s=30.0) > settled(2.0, start_s=1.0)
+
+
+def test_requests_of_others_get_slots_beside_those_that_are_forecast() -> None:
+    policy = Predictive(config(headroom=0.0))
+    assert wanted(policy, demand(running=20, foreign=20, arrived=0, service_s=2.0), 1.0) == 3
+
+
+def test_before_any_request_has_ended_there_is_a_slot_for_each() -> None:
+    policy = Predictive(config())
+    assert wanted(policy, demand(running=8, waiting=17, arrived=25, service_s=0.0), 1.0) == 4
+
+
+def test_each_request_of_a_backlog_gets_a_slot_where_a_start_is_shorter_than_a_request() -> None:
+    policy = Predictive(config(headroom=0.0))
+    policy.decide(demand(), 0.0)
+    assert wanted(policy, demand(running=8, waiting=48, arrived=0, service_s=20.0), 100.0) >= 5
+
+
+def test_a_queue_that_will_be_gone_before_a_worker_has_started_wakes_none() -> None:
+    policy = Predictive(config(headroom=0.0))
+    assert wanted(policy, demand(running=16, waiting=3, active=2, start_s=30.0), 0.0) == 2
+
+
+def test_workers_that_start_are_not_asked_for_again() -> None:
+    flow = Flow(Predictive(config()), start_s=30.0)
+    flow.run(2.0, 60.0)
+    told = {"running": 8, "waiting": 40, "arrived": 200, "start_s": 30.0}
+    first = wanted(flow.policy, demand(**told), flow.now + 2.5)
+    again = wanted(flow.policy, demand(**told, starting=first - 1), flow.now + 2.75)
+    assert first > 1
+    assert again <= first
+
+
+def test_a_step_to_four_workers_is_answered_at_the_next_decision() -> None:
+    flow = Flow(Predictive(config()))
+    flow.run(0.5, 120.0)
+    assert wanted(flow.policy, demand(running=8, waiting=24, arrived=92), flow.now + 0.25) >= 4
+
+
+def test_a_rise_is_met_before_it_is_there() -> None:
+    flow = Flow(Predictive(config(headroom=0.0)), start_s=30.0)
+    for second in range(0, 300, 5):
+        now_and_here = flow.run(2.0 + second * 0.1, 5.0)[-1]
+    assert now_and_here * 8 >= (2.0 + 295 * 0.1 + 25 * 0.1) * 2.0
+
+
+def test_workers_sleep_only_when_the_most_of_the_stable_window_needed_none_of_them() -> None:
+    flow = Flow(Predictive(config(stable_window=60.0)))
+    before = flow.run(24.0, 300.0)[-1]
+    after = flow.run(4.0, 120.0)
+    assert after[:11] == [before] * 11
+    assert after[-1] < before / 2
+
+
+@pytest.mark.parametrize("panic_window", [1.0, 6.0])
+def test_workers_that_are_there_at_the_start_stay_for_a_minute(panic_window: float) -> None:
+    flow = Flow(Predictive(config(panic_window=panic_window)), awake=8)
+    assert set(flow.run(1.0, 60.0)) == {8}
+    assert flow.run(1.0, 10.0)[-1] == 1
+
+
+def test_a_load_between_two_numbers_of_workers_does_not_go_back_and_forth() -> None:
+    flow = Flow(Predictive(config(stable_window=10.0)))
+    found = []
+    for turn in range(40):
+        found += flow.run(14.0 if turn % 2 else 13.0, 30.0)
+    changes = sum(a != b for a, b in pairwise(found[10:]))
+    assert changes <= 1
+
+
+def test_workers_that_are_in_use_are_not_put_to_sleep_whatever_the_forecast() -> None:
+    policy = Predictive(config(stable_window=10.0))
+    for now in range(0, 300, 5):  # requests that came long ago and take for ever
+        found = wanted(policy, demand(running=60, arrived=60, active=8, service_s=20.0), float(now))
+    assert found == 8
+
+
+def test_it_says_why() -> None:
+    flow = Flow(Predictive(config()))
+    flow.run(2.0, 60.0)
+    said = flow.policy.decide(demand(running=8, waiting=30, arrived=200), flow.now + 1).because
+    assert "in 1 s" in said
+    assert "of the 8 slots" in said
+    assert "for the queue" in said
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.05, 20.0),
+            st.integers(0, 60),
+            st.integers(0, 200),
+            st.integers(0, 50),
+            st.integers(1, 10),
+            st.integers(0, 6),
+            st.sampled_from([0.0, 0.5, 20.0]),
+            st.sampled_from([0.0, 1.0, 30.0]),
+        ),
+        max_size=30,
+    )
+)
+@pytest.mark.parametrize("headroom", [0.0, 2.0])
+def test_whatever_happens_workers_that_are_needed_now_stay(headroom: float, steps: list[tuple[float, ...]]) -> None:
+    policy = Predictive(config(headroom=headroom))
+    now, arrived = 0.0, 0
+    for gap_s, more, running, waiting, active, starting, service_s, start_s in steps:
+        now, arrived = now + gap_s, arrived + int(more)
+        told = demand(
+            running=min(running, active * 8),
+            waiting=waiting,
+            arrived=arrived,
+            active=active,
+            starting=starting,
+            service_s=service_s,
+            start_s=start_s,
+        )
+        assert wanted(policy, told, now) >= min(told.awake, math.ceil(told.worth))
