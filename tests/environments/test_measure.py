@@ -8,7 +8,7 @@ from headgate.core import errors
 from headgate.environments import baseline_episode, environment, measure
 
 
-@pytest.mark.parametrize("name", ["affine:sat", "affine:sat-hard", "agentgym:babyai"])
+@pytest.mark.parametrize("name", ["affine:sat", "affine:sat-hard", "agentgym:babyai", "agentgym:textcraft"])
 async def test_solver_beats_greedy_beats_random(name):
     measured = await measure(name, 60)
     by_kind = {baseline.kind: baseline for baseline in measured.baselines}
@@ -47,6 +47,6 @@ async def test_an_unknown_environment_cannot_be_measured():
 
 @pytest.mark.parametrize("kind", ["random", "greedy", "solver"])
 async def test_a_baseline_does_the_same_at_every_call(kind):
-    for name in ("affine:sat-hard", "agentgym:babyai"):
+    for name in ("affine:sat-hard", "agentgym:babyai", "agentgym:textcraft"):
         one, other = [await baseline_episode(environment(name), kind, 6) for _ in range(2)]
         assert one == other

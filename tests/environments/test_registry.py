@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from headgate.core import errors
-from headgate.environments import GROUP, EnvironmentSpec, Registry, available, environment, environments
+from headgate.environments import GROUP, EnvironmentSpec, Registry, available, environment, environments, registry_with
 
 
 class Tiny:
@@ -50,7 +50,8 @@ def registry(monkeypatch):
 
 
 def test_our_own_environments_are_registered():
-    assert {"affine:abd", "affine:ded", "affine:sat", "affine:sat-hard", "agentgym:babyai"} <= set(environments())
+    assert {"affine:abd", "affine:ded", "affine:sat", "affine:sat-hard"} <= set(environments())
+    assert {"agentgym:babyai", "agentgym:textcraft"} <= set(environments())
     assert list(environments()) == sorted(environments())
 
 
@@ -140,13 +141,24 @@ def test_one_package_seen_twice_is_no_conflict():
     assert Registry(lambda: points).environment("affine:sat").spec.name == "affine:sat"
 
 
-@pytest.mark.parametrize("name", ["affine:abd", "affine:ded", "agentgym:babyai"])
+@pytest.mark.parametrize("name", ["affine:abd", "affine:ded", "agentgym:babyai", "agentgym:textcraft"])
 def test_a_missing_optional_package_names_the_extra(name, monkeypatch):
     monkeypatch.setattr("importlib.metadata.distribution", raises_not_found)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     found = Registry(lambda: _installed(name))
     with pytest.raises(errors.MissingExtraError, match=r"headgate\[environments\]"):
         found.environment(name)
+
+
+def test_further_environments_stand_beside_the_installed_ones(registry):
+    found = registry_with([Tiny("tiny:served")])
+    assert found.names() == tuple(sorted({*environments(), "tiny:served"}))
+    assert found.environment("tiny:served").spec.name == "tiny:served"
+    assert found.environment("affine:sat").spec.name == "affine:sat"
+    assert "tiny:served" in [entry.name for entry in found.available()]
+    with pytest.raises(errors.UnknownEnvironmentError, match="did you mean 'tiny:served'"):
+        found.environment("tiny:serve")
+    assert "tiny:served" not in environments()
 
 
 def raises_not_found(_):

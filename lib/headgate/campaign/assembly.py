@@ -23,7 +23,7 @@ from headgate.core import Secret, SystemClock, new_run_id
 from headgate.core.errors import StoreError, StoreNotWritableError
 from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
-from headgate.environments import Environment
+from headgate.environments import Environment, registry_with, served_environments
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
@@ -61,12 +61,15 @@ def sample_store(settings: Settings) -> SampleStore:
 def sampled_environments(settings: Settings) -> dict[str, Environment]:
     """Return the environments to sample, by name: those of the settings, else all that need no judge.
 
+    Those of AgentGym servers that the settings name are among them.
+
     Raises:
+        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
         UnknownEnvironmentError: if one is not installed.
         MissingExtraError: if one needs a package that is not installed.
         JudgeNeededError: if one that is named needs a judge.
     """
-    return scoring_environments(settings.environments)
+    return scoring_environments(settings.environments, registry_with(served_environments(settings)))
 
 
 async def run_campaign(
@@ -219,7 +222,8 @@ async def _matrix(
     runs = {(m, e, n): count for m, e, n, _, count in cells}
     done = {cell for cell, is_scored in scored.items() if is_scored}
     failed = {cell: count for cell, count in runs.items() if cell not in done}
-    return MatrixTaskProvider(list(sampled), instances, done=done, failed=failed)
+    is_shuffled = settings.target_half_width > 0
+    return MatrixTaskProvider(list(sampled), instances, done=done, failed=failed, is_shuffled=is_shuffled)
 
 
 def _secret(value: str) -> Secret | None:

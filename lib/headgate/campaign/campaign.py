@@ -18,6 +18,7 @@ from headgate.campaign.membership import Membership
 from headgate.campaign.parts import Parts
 from headgate.campaign.plan import CampaignPlan
 from headgate.campaign.samples import health_of
+from headgate.campaign.settling import settling_of
 from headgate.campaign.starting import restored
 from headgate.campaign.status import campaign_status
 from headgate.campaign.workforce import Workforce
@@ -120,8 +121,11 @@ class Campaign:
         )
         self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._samples_accepted)
         self._health = Health(self._parts)
-        self._demand = DemandSide(self._parts, self._health)
-        self._membership = Membership(self._parts, plan.roster, plan.sampling_rules(), rates, self._health)
+        self._settling = settling_of(self._parts, plan)
+        self._demand = DemandSide(self._parts, self._health, self._settling)
+        self._membership = Membership(
+            self._parts, plan.roster, plan.sampling_rules(), rates, self._health, self._settling
+        )
         self._workforce = Workforce(
             self._parts,
             self._health,
@@ -248,6 +252,7 @@ class Campaign:
         if self._parts.requests is not None:
             self._parts.requests.watch(self._pressed)
         await restored(self._journal, self.plan.store, self.now())
+        await self._settling.restore(self.plan.store)
         await self._membership.load()
         adopted = await self._demand.adopt()
         self._state = "running"
@@ -296,6 +301,7 @@ class Campaign:
                 continue
             self._samples += 1
             self._parts.pairs.done(sample)
+            self._settling.accepted(sample)
             sampler = self.samplers.get(sample.model)
             if sampler is not None and sample.is_scored:
                 sampler.scored(sample.environment, now)

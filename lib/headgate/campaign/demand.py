@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
+from headgate.campaign.settling import Settling
 from headgate.core import Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
@@ -26,9 +27,10 @@ class DemandSide:
     pause, and holds nothing while it waits: backpressure means that it does not ask.
     """
 
-    def __init__(self, parts: Parts, health: Health) -> None:
+    def __init__(self, parts: Parts, health: Health, settling: Settling) -> None:
         self._parts = parts
         self._health = health
+        self._settling = settling
         self._ask_at = -math.inf
 
     async def run(self) -> None:
@@ -38,6 +40,7 @@ class DemandSide:
             parts.wake.clear()
             now = parts.now()
             await self._health.end_pauses(now)
+            await self._settling.withdraw()
             if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
             self._flush(parts.now())
@@ -60,6 +63,7 @@ class DemandSide:
         tasks = [task for task in found if task.model in parts.samplers]
         for task in tasks:
             parts.pairs.fell_due(task)
+            self._settling.opened(task)
             self._tell_opened(task)
             self._enqueue(task.model, [task], now)
         return len(tasks)
@@ -91,7 +95,7 @@ class DemandSide:
             return
         for event in happened:
             parts.emit(event)
-        await self._open(demand)
+        await self._open(self._settling.wanted(demand))
 
     async def _open(self, demand: Sequence[Demand]) -> None:
         """Have the journal give each demand its sequence number, and buffer what it gave."""
@@ -120,6 +124,7 @@ class DemandSide:
                 self._follow(result, now)
             elif result.model in parts.samplers:
                 parts.pairs.fell_due(result)
+                self._settling.opened(result)
                 self._tell_opened(result)
                 parts.batches.add(result.model, result, now)
             else:  # its model has left the roster while the journal was writing

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headgate.core.errors import InvalidSettingError, JudgeNeededError
-from headgate.environments import Environment, JudgedEnvironment, environment, environments
+from headgate.environments import Environment, JudgedEnvironment, Registry, environment, environments, registry_with
 
 
-def scoring_environments(names: Sequence[str]) -> dict[str, Environment]:
-    """Return environments that score answers themselves: those named, else all of them that are installed.
+def scoring_environments(names: Sequence[str], registry: Registry | None = None) -> dict[str, Environment]:
+    """Return environments that score answers themselves: those named, else all of them in `registry`.
+
+    Args:
+        names: environments to return; all when empty.
+        registry: where they are looked up; what is installed when None.
 
     Raises:
         UnknownEnvironmentError: if one is not installed.
         MissingExtraError: if one needs a package that is not installed.
         JudgeNeededError: if one that is named needs a judge.
     """
-    found = {name: environment(name) for name in (names or environments())}
+    known = registry or registry_with(())
+    found = {name: known.environment(name) for name in (names or known.names())}
     if names:
         refuse_judged(found)
         return found
-    return {name: known for name, known in found.items() if not known.spec.needs_judge}
+    return {name: one for name, one in found.items() if not one.spec.needs_judge}
 
 
 def judged_environments(names: Sequence[str]) -> dict[str, JudgedEnvironment]:

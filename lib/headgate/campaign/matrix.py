@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from headgate.core import Model
+from headgate.core import Model, unit_hash
 from headgate.core.errors import InvalidInputError
 from headgate.core.events import Event
 from headgate.sampling import Demand
@@ -31,6 +31,7 @@ class MatrixTaskProvider:
         *,
         done: Collection[Cell] = (),
         failed: Mapping[Cell, int] | None = None,
+        is_shuffled: bool = False,
     ) -> None:
         """Prepare a matrix.
 
@@ -39,6 +40,8 @@ class MatrixTaskProvider:
             instances: per model and environment, from 0.
             done: cells that have a scored sample.
             failed: cells that have unscored samples only, and how many.
+            is_shuffled: give the instances in a random order, the same for every model and at every run; where sampling
+                may stop before the last one, those that were taken are then like those that were not.
 
         Raises:
             InvalidInputError: if `instances` is below 1.
@@ -47,6 +50,7 @@ class MatrixTaskProvider:
         if instances < 1:
             raise InvalidInputError(f"instances must be >= 1 (got {instances})")
         self._instances = instances
+        self.is_shuffled = is_shuffled
         self._done = frozenset(done)
         self._failed = dict(failed or {})
         self._known: set[str] = set()
@@ -69,11 +73,15 @@ class MatrixTaskProvider:
         self._known.update(fresh)
         self._waiting.extend(
             (model, environment, instance)
-            for instance in range(self._instances)
+            for instance in sorted(range(self._instances), key=self.place)
             for environment in self._environments
             for model in fresh
             if (model, environment, instance) not in self._done
         )
+
+    def place(self, instance: int) -> float:
+        """Return what instances are ordered by."""
+        return unit_hash("place", str(instance)) if self.is_shuffled else instance
 
     def _demand(self, cell: Cell, now: float) -> Demand:
         model, environment, instance = cell

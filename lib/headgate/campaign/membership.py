@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
+from headgate.campaign.settling import Settling
 from headgate.campaign.starting import sampler_of
 from headgate.core import Model
 from headgate.core.errors import HeadgateError
@@ -25,13 +26,20 @@ class Membership:
     """Starts and stops samplers as the roster changes. Owned by the campaign."""
 
     def __init__(
-        self, parts: Parts, roster: RosterSource, rules: SamplingRules, rates: Mapping[str, float], health: Health
+        self,
+        parts: Parts,
+        roster: RosterSource,
+        rules: SamplingRules,
+        rates: Mapping[str, float],
+        health: Health,
+        settling: Settling,
     ) -> None:
         self._parts = parts
         self._roster = roster
         self._rules = rules
         self._rates = rates
         self._health = health
+        self._settling = settling
         self._ordinals = 0
 
     async def load(self) -> None:
@@ -75,6 +83,7 @@ class Membership:
                 parts.requests.register(model)
             parts.dispatcher.set_model(key, model.max_parallel)
             self._health.sync(key)
+        self._settling.joined(added)
         parts.provider.roster_changed(models)
         parts.local.touch([*added, *removed], parts.now())
         parts.fill_workers()
@@ -89,6 +98,7 @@ class Membership:
             parts.requests.dismiss(key)
             if not parts.dispatcher.in_flight(key):
                 parts.requests.settle(key)
+        self._settling.withdrawn(tasks)
         await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
         for task in tasks:
             parts.ready_since.pop(task.task_id, None)

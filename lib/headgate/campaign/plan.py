@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class CampaignStore(BatchStore, Protocol):
 
     async def history(self, now: float) -> History:
         """Return what was sampled before: totals, last times, next sequence numbers."""
+        ...
+
+    async def task_scores(self, campaign: str) -> Sequence[tuple[str, str, int, float]]:
+        """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
         ...
 
 

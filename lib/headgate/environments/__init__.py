@@ -1,5 +1,6 @@
 """Environments: where tasks come from and how answers are scored; the registry, the episode loop and our own ones."""
 
+from headgate.environments.agentgym import served_environments
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
 from headgate.environments.judge_question import REMINDER, is_echo, judge_question
@@ -17,7 +18,15 @@ from headgate.environments.protocol import (
     Judgement,
     Score,
 )
-from headgate.environments.registry import GROUP, Available, Registry, available, environment, environments
+from headgate.environments.registry import (
+    GROUP,
+    Available,
+    Registry,
+    available,
+    environment,
+    environments,
+    registry_with,
+)
 from headgate.environments.sandbox import SHARED as SANDBOX
 from headgate.environments.sandbox import Limits, Outcome, ProgramRun, Sandbox
 
@@ -56,4 +65,6 @@ __all__ = [
     "measure",
     "read_judgement",
     "read_reply",
+    "registry_with",
+    "served_environments",
 ]

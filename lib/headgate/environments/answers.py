@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 _FENCE: Final = re.compile(r"```[ \t]*(\w*)")
+_ACTION_LINE: Final = re.compile(r"\W*action\W*:(.*)", re.IGNORECASE | re.DOTALL)
+_WORD: Final = re.compile(r"[A-Za-z0-9]")
 
 
 def without_thinking(reply: str) -> str:
@@ -36,6 +38,16 @@ def last_python_fence(reply: str) -> str | None:
         elif opened is not None:
             found, opened = reply[opened : fence.start()], None
     return found
+
+
+def named_actions(reply: str) -> Iterator[str]:
+    """Yield what stands after each `Action:` at the beginning of a line, on that line or the next with a word."""
+    lines = reply.splitlines()
+    for number, line in enumerate(lines):
+        found = _ACTION_LINE.match(line)
+        if found is not None:
+            following = next(filter(str.strip, lines[number + 1 : number + 3]), "")
+            yield found[1] if _WORD.search(found[1]) else following
 
 
 def normalised_output(text: str) -> str:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from headgate.core import Message
+from headgate.environments.answers import named_actions
 from headgate.environments.babyai_plan import planned_actions
 from headgate.environments.babyai_view import View
 from headgate.environments.babyai_world import DATA_LENGTH, World, new_world, require_minigrid
@@ -43,7 +44,6 @@ Action: <action>
 Goal: {mission}
 {view}"""
 
-_ACTION_LINE: Final = re.compile(r"\W*action\W*:(.*)", re.IGNORECASE | re.DOTALL)
 _AVAILABLE: Final = "Available actions: "
 
 
@@ -154,7 +154,7 @@ def chosen_action(reply: str, view: View) -> tuple[str | None, str]:
     punctuation and articles do not matter, and a missing number means 1. More than one `Action:` is refused, as in
     AgentGym, since the later ones answer to views that the model made up.
     """
-    named = list(_actions_named(reply))
+    named = list(named_actions(reply))
     if len(named) > 1:
         return None, "Only one action is allowed per reply; nothing was done. "
     wanted = _plain(named[0] if named else reply[:100])
@@ -162,15 +162,6 @@ def chosen_action(reply: str, view: View) -> tuple[str | None, str]:
         if candidate in view.actions:
             return candidate, ""
     return None, f"That is not an action that you can take now: {wanted!r:.80}. Nothing was done. "
-
-
-def _actions_named(reply: str) -> Iterator[str]:
-    lines = reply.splitlines()
-    for number, line in enumerate(lines):
-        found = _ACTION_LINE.match(line)
-        if found is not None:
-            following = next(filter(str.strip, lines[number + 1 : number + 3]), "")
-            yield found[1] if _plain(found[1]) else following
 
 
 def _plain(action: str) -> str:

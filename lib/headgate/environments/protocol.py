@@ -29,6 +29,8 @@ class EnvironmentSpec:
         chance_score: mean score of the random baseline, measured by `headgate bench environments`; None if unknown.
         solver_rate: success rate of the solver baseline at least; lower where the bounds of an episode end before the
             solution does.
+        tasks_are_drawn: whether every task is drawn anew from its index alone, so that the first n are like any
+            other n; false for data that is listed in some order.
         needs_judge: whether episodes may end with `ForJudge`; it is a `JudgedEnvironment` then.
     """
 
@@ -43,6 +45,7 @@ class EnvironmentSpec:
     source: str = ""
     chance_score: float | None = None
     solver_rate: float = 0.95
+    tasks_are_drawn: bool = False
     needs_judge: bool = False
 
 

@@ -32,21 +32,22 @@ class Available:
 
 
 class Registry:
-    """The environments that the installed packages register, loaded when first asked for.
+    """The environments that the installed packages register, loaded when first asked for, and `further` ones.
 
-    Thread-safe. A broken plugin harms nobody who does not ask for it.
+    Thread-safe. A broken plugin harms nobody who does not ask for it. A further one goes before what has its name.
     """
 
-    def __init__(self, entry_points: Callable[[], EntryPoints]) -> None:
+    def __init__(self, entry_points: Callable[[], EntryPoints], further: Iterable[Environment] = ()) -> None:
         self._entry_points = entry_points
         self._registered: dict[str, list[importlib.metadata.EntryPoint]] | None = None
-        self._loaded: dict[str, Environment] = {}
+        self._loaded: dict[str, Environment] = {one.spec.name: one for one in further}
+        self._further = frozenset(self._loaded)
         self._lock = threading.RLock()  # protects both, and that each factory runs once
 
     def names(self) -> tuple[str, ...]:
         """Return every registered name, sorted; loads nothing."""
         with self._lock:
-            return tuple(sorted(self._scanned()))
+            return tuple(sorted({*self._scanned(), *self._further}))
 
     def environment(self, name: str) -> Environment:
         """Return the environment registered as `name`, the same instance for every caller.
@@ -84,7 +85,7 @@ class Registry:
     def _entry_point(self, name: str) -> importlib.metadata.EntryPoint:
         candidates = self._scanned().get(name)
         if candidates is None:
-            raise _unknown(name, self._scanned())
+            raise _unknown(name, self.names())
         if len(candidates) > 1:
             values = " and ".join(sorted(candidate.value for candidate in candidates))
             raise errors.EnvironmentFailedError(
@@ -107,6 +108,16 @@ def environments() -> tuple[str, ...]:
 def available() -> tuple[Available, ...]:
     """Return all installed environments with their spec or their problem."""
     return _INSTALLED.available()
+
+
+def registry_with(further: Iterable[Environment]) -> Registry:
+    """Return all installed environments together with `further` ones, such as those of servers."""
+    more = tuple(further)
+    return Registry(_installed, more) if more else _INSTALLED
+
+
+def _installed() -> EntryPoints:
+    return importlib.metadata.entry_points(group=GROUP)
 
 
 def _loaded(entry_point: importlib.metadata.EntryPoint) -> Environment:
@@ -156,4 +167,4 @@ def _unknown(name: str, known: Iterable[str]) -> errors.UnknownEnvironmentError:
     return errors.UnknownEnvironmentError(f"environment {name!r} is not registered{hint}")
 
 
-_INSTALLED: Final = Registry(lambda: importlib.metadata.entry_points(group=GROUP))
+_INSTALLED: Final = Registry(_installed)

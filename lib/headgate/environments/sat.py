@@ -137,6 +137,7 @@ def _spec(name: str, summary: str, chance: float) -> EnvironmentSpec:
         data_length=1_000_000,
         source="rule published by AffineFoundation/affinetes; tasks are generated from the index",
         chance_score=chance,
+        tasks_are_drawn=True,
     )
 
 

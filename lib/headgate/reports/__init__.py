@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.reports.leaderboard import COLUMNS as LEADERBOARD_COLUMNS
+from headgate.reports.leaderboard import Leaderboard, build_leaderboard
+from headgate.reports.leaderboard_rows import cell_rows, leaderboard_document, standing_rows, versus_rows
 from headgate.reports.live import live_view, status_line, status_lines
 from headgate.reports.statistics import Estimate, combined, distinct, estimate, estimate_of
 
 if TYPE_CHECKING:
+    from headgate.reports.elastic_replay import replay_figures, replay_page
+    from headgate.reports.leaderboard_views import leaderboard_markdown, leaderboard_page, leaderboard_svg
     from headgate.reports.report import FIGURES, MAX_SCORE_ROWS, Report, build_report
     from headgate.reports.style import COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid
     from headgate.reports.svg import INK, drawing, inline_svg
@@ -18,11 +23,15 @@ __all__ = [
     "DEFINITIONS",
     "FIGURES",
     "INK",
+    "LEADERBOARD_COLUMNS",
     "MAX_SCORE_ROWS",
     "WIDTH_IN",
     "Estimate",
+    "Leaderboard",
     "Report",
+    "build_leaderboard",
     "build_report",
+    "cell_rows",
     "clipped",
     "combined",
     "distinct",
@@ -30,11 +39,19 @@ __all__ = [
     "estimate",
     "estimate_of",
     "inline_svg",
+    "leaderboard_document",
+    "leaderboard_markdown",
+    "leaderboard_page",
+    "leaderboard_svg",
     "legend_above",
     "live_view",
     "quiet_grid",
+    "replay_figures",
+    "replay_page",
+    "standing_rows",
     "status_line",
     "status_lines",
+    "versus_rows",
 ]
 
 
@@ -44,6 +61,14 @@ def __getattr__(name: str) -> Any:
         from headgate.reports import report  # noqa: PLC0415
 
         return getattr(report, name)
+    if name in {"replay_figures", "replay_page"}:
+        from headgate.reports import elastic_replay  # noqa: PLC0415
+
+        return getattr(elastic_replay, name)
+    if name in {"leaderboard_markdown", "leaderboard_page", "leaderboard_svg"}:
+        from headgate.reports import leaderboard_views  # noqa: PLC0415
+
+        return getattr(leaderboard_views, name)
     if name in {"COLOURS", "WIDTH_IN", "clipped", "legend_above", "quiet_grid"}:
         from headgate.reports import style  # noqa: PLC0415
 

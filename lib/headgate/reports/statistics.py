@@ -11,7 +11,7 @@ import polars as pl
 
 from headgate.core import student_limits, wilson_limits
 
-Method = Literal["wilson", "t", "none", "combined"]
+Method = Literal["wilson", "t", "clustered", "none", "combined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Estimate:
     """A mean of scores in [0, 1] with its 95 % interval.
 
     `method` says how the interval was made: `wilson` where every score is 0 or 1, `t` otherwise, `none` where one
-    score alone says nothing about the spread (the interval is then [0, 1]), `combined` for a mean of means.
+    score alone says nothing about the spread (the interval is then [0, 1]), `clustered` where it allows for tasks that
+    repeat, `combined` for a mean of means.
     """
 
     n: int

@@ -4,6 +4,7 @@ from headgate.sampling.batches import FairBatches
 from headgate.sampling.cadence import GOLDEN, Cadence, first_offset_s, interval_s
 from headgate.sampling.capacity import CapacityCheck, CapacityLimit, capacity_check
 from headgate.sampling.error_pause import ErrorPause, Health
+from headgate.sampling.precision import Known, PrecisionStop
 from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
 from headgate.sampling.roster import (
     FileRoster,
@@ -30,10 +31,12 @@ __all__ = [
     "Health",
     "HttpRoster",
     "HttpTaskProvider",
+    "Known",
     "LocalTaskProvider",
     "ModelSampler",
     "OpenAIRoster",
     "PairHistory",
+    "PrecisionStop",
     "Roster",
     "RosterSource",
     "SamplingRules",

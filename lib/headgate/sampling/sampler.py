@@ -61,6 +61,7 @@ class _Line:
 
     environment: str
     cadence: Cadence
+    is_settled: bool = False
     samples: SlidingCount = field(default_factory=lambda: SlidingCount(bucket_s=300.0))
 
 
@@ -150,6 +151,20 @@ class ModelSampler:
             heapq.heappush(self._heap, (cadence.next_at, environment))
         return demand, happened
 
+    def settle(self, environment: str, now: float) -> None:
+        """Sample an environment no further; its rate goes to the model's others, to each in proportion to its own."""
+        line = self._lines.get(environment)
+        if line is None or line.is_settled:
+            return
+        line.is_settled = True
+        left = [other.cadence for other in self._lines.values() if not other.is_settled]
+        if left:
+            factor = 1 + line.cadence.daily_rate / sum(cadence.daily_rate for cadence in left)
+            for cadence in left:
+                cadence.rescale(now, 1.0, factor)
+                cadence.daily_rate *= factor
+        self._rebuild()
+
     def end_pause(self, now: float) -> list[Event]:
         """End a pause whose time is over; return that it ended, or nothing."""
         if self.pause.paused_until is None or self.pause.is_paused(now):
@@ -194,8 +209,9 @@ class ModelSampler:
         return {e: line.samples.recent(now, last_s) for e, line in self._lines.items()}
 
     def rate_per_day(self, environment: str) -> float:
-        """Return the rate in force, multiplier included."""
-        return self._lines[environment].cadence.daily_rate * self.multiplier
+        """Return the rate in force, multiplier included; 0 once settled."""
+        line = self._lines[environment]
+        return 0.0 if line.is_settled else line.cadence.daily_rate * self.multiplier
 
     def _wanted_multiplier(self, now: float) -> float:
         is_low = self._total.total(now) < self._rules.low_sample_threshold
@@ -217,13 +233,16 @@ class ModelSampler:
         return ModelResumed(self.model.key, self.model.uid, paused_for)
 
     def _rebuild(self) -> None:
-        self._heap = [(line.cadence.next_at, environment) for environment, line in self._lines.items()]
+        self._heap = [
+            (line.cadence.next_at, environment) for environment, line in self._lines.items() if not line.is_settled
+        ]
         heapq.heapify(self._heap)
 
     def validate(self) -> None:
-        """Assert that the heap holds each environment once, at the time of its cadence."""
-        assert {e for _, e in self._heap} == set(self._lines)
-        assert len(self._heap) == len(self._lines)
+        """Assert that the heap holds each environment that is not settled once, at the time of its cadence."""
+        sampled = {environment for environment, line in self._lines.items() if not line.is_settled}
+        assert {e for _, e in self._heap} == sampled
+        assert len(self._heap) == len(sampled)
         for at, environment in self._heap:
             assert at == self._lines[environment].cadence.next_at, (environment, at)
         self._total.validate()

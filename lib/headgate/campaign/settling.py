@@ -1,0 +1,131 @@
+"""Pairs whose mean is known well enough leave the campaign, and what they would have taken goes to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.parts import Parts
+from headgate.campaign.plan import CampaignPlan, CampaignStore
+from headgate.core import Sample, Task
+from headgate.core.events import PairSettled, TaskReturned
+from headgate.sampling import Demand, PrecisionStop
+
+_WHY = "its mean is known well enough"
+
+
+def settling_of(parts: Parts, plan: CampaignPlan) -> Settling:
+    """Return what settles pairs of a campaign, where its settings ask for it and its tasks come in a fair order.
+
+    That is a matrix that is shuffled, and by rates the environments whose tasks are drawn. The first tasks of a list
+    need not be like the others: BabyAI's levels, say, come in turn. What another server gives has an unknown order.
+    """
+    settings, provider = plan.settings, plan.provider
+    stop = None
+    if settings.target_half_width:
+        stop = PrecisionStop(settings.target_half_width, settings.target_min_tasks)
+    if isinstance(provider, MatrixTaskProvider) and provider.is_shuffled:
+        return Settling(parts, stop, list(plan.environments), provider.place)
+    drawn = [name for name, environment in plan.environments.items() if environment.spec.tasks_are_drawn]
+    return Settling(parts, stop, drawn if provider is None else (), float)
+
+
+class Settling:
+    """Follows what is opened and accepted, and takes settled pairs out. Owned by the campaign.
+
+    A settled pair gets no further task: what it has queued is withdrawn, what is in progress ends and is stored. By
+    rates, its rate goes to the model's other environments. Without a `target_half_width` nothing here does anything.
+    """
+
+    def __init__(
+        self, parts: Parts, stop: PrecisionStop | None, environments: Collection[str], place: Callable[[int], float]
+    ) -> None:
+        """Prepare the settling.
+
+        Args:
+            parts: of the campaign.
+            stop: says which pairs are settled; None settles none.
+            environments: in which pairs can be settled.
+            place: what sequence numbers are ordered by when tasks are opened.
+        """
+        self._parts = parts
+        self._stop = stop
+        self._environments = frozenset(environments)
+        self._place = place
+        self._leaving: set[tuple[str, str]] = set()
+
+    async def restore(self, store: CampaignStore) -> None:
+        """Take up the scores that the store has of this campaign.
+
+        Raises:
+            StoreError: if they cannot be read.
+        """
+        if self._stop is None:
+            return
+        rows = await store.task_scores(self._parts.settings.campaign)
+        for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2])):
+            if environment in self._environments:
+                index = sequence % self._parts.environments[environment].spec.data_length
+                self._stop.past(model, environment, index, score)
+
+    def joined(self, models: Sequence[str]) -> None:
+        """Have models that were just admitted sampled only where they are not settled."""
+        for model, environment in self._stop.settled() if self._stop is not None else ():
+            if model in models:
+                self._settle(model, environment)
+
+    def opened(self, task: Task) -> None:
+        """Note that a task was opened."""
+        if self._stop is not None and task.environment in self._environments:
+            self._stop.opened(task)
+
+    def accepted(self, sample: Sample) -> None:
+        """Note how a task ended; when that settles its pair, tell so and take it out."""
+        self._ended(sample.model, sample.environment, sample.task_id, sample.score)
+
+    def withdrawn(self, tasks: Sequence[Task]) -> None:
+        """Note that tasks end without a sample."""
+        for task in tasks:
+            self._ended(task.model, task.environment, task.task_id, None)
+
+    def wanted(self, demand: Sequence[Demand]) -> Sequence[Demand]:
+        """Return the demand of pairs that are not settled."""
+        if self._stop is None:
+            return demand
+        return [one for one in demand if not self._stop.is_settled(one.model, one.environment)]
+
+    async def withdraw(self) -> None:
+        """Take what settled pairs have buffered and queued out of the campaign and its journal."""
+        if not self._leaving:
+            return
+        parts, leaving = self._parts, self._leaving
+        self._leaving = set()
+        tasks = parts.dispatcher.discard_where(lambda task: (task.model, task.environment) in leaving)
+        for model in {model for model, _ in leaving}:
+            buffered = parts.batches.take(model)
+            kept = [task for task in buffered if (task.model, task.environment) not in leaving]
+            if kept:
+                parts.batches.put_back(model, kept, parts.now())
+            tasks += [task for task in buffered if (task.model, task.environment) in leaving]
+        await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
+        for task in tasks:
+            parts.ready_since.pop(task.task_id, None)
+            parts.emit(TaskReturned(task.task_id, task.model, task.environment, _WHY))
+
+    def _ended(self, model: str, environment: str, task_id: str, score: float | None) -> None:
+        if self._stop is None:
+            return
+        known = self._stop.ended(model, environment, task_id, score)
+        if known is None:
+            return
+        self._parts.emit(PairSettled(model, environment, known.tasks, known.mean, known.low, known.high))
+        self._settle(model, environment)
+
+    def _settle(self, model: str, environment: str) -> None:
+        parts = self._parts
+        self._leaving.add((model, environment))
+        sampler = parts.samplers.get(model)
+        if sampler is not None:
+            sampler.settle(environment, parts.now())
+            parts.local.touch([model], parts.now())
+        parts.wake.set()

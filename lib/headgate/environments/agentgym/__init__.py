@@ -1,0 +1,7 @@
+"""Environments that AgentGym servers serve: one adapter over HTTP, a table of what differs between their servers."""
+
+from headgate.environments.agentgym.configured import served_environments
+from headgate.environments.agentgym.dialects import DIALECTS, Dialect
+from headgate.environments.agentgym.served import ServedEnvironment
+
+__all__ = ["DIALECTS", "Dialect", "ServedEnvironment", "served_environments"]

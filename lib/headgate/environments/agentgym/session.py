@@ -1,0 +1,161 @@
+"""One session at an AgentGym server: its calls, their deadlines, and what is wrong with an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import orjson
+
+from headgate.core import redacted
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.agentgym.dialects import Dialect
+
+SETTING: Final = "agentgym_servers"
+"""The setting that says where servers are; errors name it."""
+
+CLOSE_TIMEOUT_S: Final = 5.0
+"""A session that is not closed by then is given up; an episode has 10 s to close, the connection included."""
+
+_SHOWN_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came of an action.
+
+    Attributes:
+        text: what the model is told.
+        score: share of the full score, in [0, 1].
+        is_done: whether the task is over.
+    """
+
+    text: str
+    score: float
+    is_done: bool
+
+
+class AgentGymServer:
+    """Calls to one server over one connection. Owned by one episode; opened and closed in one event loop."""
+
+    def __init__(self, dialect: Dialect, url: str, timeout_s: float) -> None:
+        self.dialect = dialect
+        self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._http = aiohttp.ClientSession()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.disconnect()
+
+    async def greet(self) -> None:
+        """Return if the server answers at all."""
+        await self._call("GET", "/", {}, timeout_s=CLOSE_TIMEOUT_S)
+
+    async def create(self) -> int:
+        """Return the id of a new session."""
+        answer = await self._call("POST", "/create", self.dialect.create_body)
+        session = answer if isinstance(answer, int) else self._item("/create", answer, "id")
+        if isinstance(session, bool) or not isinstance(session, int):
+            raise self._failed(f"answered POST /create with {session!r:.80}, not with the number of a session")
+        return session
+
+    async def reset(self, session: int, index: int) -> str:
+        """Begin task `index`; return what the model is told."""
+        dialect = self.dialect
+        wanted = {dialect.id_key: session, dialect.index_key: index, **dialect.reset_body}
+        answer = await self._call("POST", "/reset", wanted)
+        if not dialect.opening_keys:
+            observed = await self._call("GET", "/observation", {dialect.id_key: session})
+            return self._text("/observation", observed)
+        told = [self._text("/reset", self._item("/reset", answer, key)) for key in dialect.opening_keys]
+        return "\n".join(told) + self._actions("/reset", answer)
+
+    async def step(self, session: int, action: str) -> Step:
+        """Take `action`; return what came of it."""
+        dialect = self.dialect
+        answer = await self._call("POST", "/step", {dialect.id_key: session, "action": action})
+        text = self._text("/step", self._item("/step", answer, dialect.text_key)) + self._actions("/step", answer)
+        score = self._item("/step", answer, dialect.score_key)
+        if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+            raise self._failed(f"answered POST /step with the {dialect.score_key} {score!r:.80}, not with a number")
+        # sciworld says -100 for a task that is failed for good; babyai adds rewards up.
+        share = min(1.0, max(0.0, score / dialect.full_score))
+        return Step(text, share, self._item("/step", answer, "done") is True)
+
+    async def close(self, session: int) -> None:
+        """End `session` at a server that lets sessions end."""
+        await self._call("POST", "/close", {self.dialect.id_key: session}, timeout_s=CLOSE_TIMEOUT_S)
+
+    async def disconnect(self) -> None:
+        """Let go of the connection; legal more than once."""
+        await self._http.close()
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float | None = None
+    ) -> Any:
+        """Return what the server answers.
+
+        Raises:
+            EnvironmentFailedError: if it does not answer in time, answers another status than 200 or no JSON, or says
+                that it failed, which its servers do with status 200 and an object `error`.
+        """
+        limit_s = min(self._timeout_s, timeout_s or self._timeout_s)
+        given: dict[str, Any] = {"params": body} if method == "GET" else {"json": body} if body is not None else {}
+        timeout = aiohttp.ClientTimeout(total=limit_s)
+        try:
+            async with self._http.request(method, self._url + path, timeout=timeout, **given) as response:
+                status, content = response.status, await response.read()
+        except TimeoutError:
+            raise self._failed(f"did not answer {method} {path} within {limit_s:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._failed(f"cannot be reached for {method} {path}: {type(error).__name__}: {error}") from None
+        if status != 200:
+            raise self._failed(f"answered {method} {path} with status {status}: {_shown(content)}")
+        try:
+            answer = orjson.loads(content)
+        except ValueError:
+            raise self._failed(f"answered {method} {path} with what is no JSON: {_shown(content)}") from None
+        if isinstance(answer, dict) and "error" in answer:
+            raise self._failed(f"failed at {method} {path}: {str(answer['error'])[:_SHOWN_CHARS]}")
+        return answer
+
+    def _item(self, path: str, answer: Any, key: str) -> Any:
+        if not isinstance(answer, dict) or key not in answer:
+            raise self._failed(f"answered {path} without {key!r}; is it AgentGym's server of {self._environment}?")
+        return answer[key]
+
+    def _text(self, path: str, found: Any) -> str:
+        if not isinstance(found, str):
+            raise self._failed(f"answered {path} with {found!r:.80} where a text was due")
+        return found
+
+    def _actions(self, path: str, answer: Any) -> str:
+        if not self.dialect.lists_actions:
+            return ""
+        actions = self._item(path, answer, "available_actions")
+        if not isinstance(actions, list):
+            raise self._failed(f"answered {path} with {actions!r:.80} where a list of actions was due")
+        return f"\nAVAILABLE ACTIONS: {','.join(map(str, actions))}"
+
+    @property
+    def _environment(self) -> str:
+        return self.dialect.environment
+
+    def _failed(self, what: str) -> EnvironmentFailedError:
+        return EnvironmentFailedError(
+            redacted(f"the AgentGym server of {self._environment} at {self._url} {what}".rstrip(".")),
+            next_step=f"Look at the server's log, start it again, or mend its address in `{SETTING}`.",
+        )
+
+
+def _shown(content: bytes) -> str:
+    return repr(content[:_SHOWN_CHARS].decode(errors="replace"))

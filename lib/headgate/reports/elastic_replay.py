@@ -1,0 +1,178 @@
+"""What a replay of elastic policies found: figures, and one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from headgate.elastic.replay import COLUMNS, Comparison, asked_course, awake_course, wait_course
+from headgate.reports.style import COLOURS, WIDTH_IN, legend_above, quiet_grid
+from headgate.reports.svg import INK, drawing, inline_svg
+
+_PANELS: Final = 6
+"""Policies whose workers are drawn over time; the table has them all."""
+
+_COSTS: Final = (1, 1.25, 1.5, 2, 3, 4, 6, 8, 16, 32)
+"""Marks of the logarithmic axis of cost."""
+
+_SHORTEST_S: Final = 0.01
+"""Waiting below this is drawn here: a logarithmic axis has no 0."""
+
+DEFINITIONS: Final = {
+    "cost": "Worker-seconds awake (starting, draining and going to sleep included) by what the work takes on workers "
+    "that are always full: 1 cannot be beaten.",
+    "waiting": "From arrival until the request was given to the worker that answered it.",
+    "operations": "Workers that were started, drained, or turned back while they drained.",
+    "worth starting": "Share of the active periods that lasted at least three times as long as the start.",
+    "lost": "Requests that were never answered, or answered more than once.",
+    "bound": "What no policy can do without, whatever it knows of the future.",
+}
+"""Term -> what it means."""
+
+
+def replay_figures(comparison: Comparison, name: str = "elastic") -> dict[str, tuple[str, str]]:
+    """Return the figures by file name: caption and SVG element; `name` prefixes file names and ids."""
+    drawn = {
+        "workers": ("Workers awake, over what the load asked for", workers_figure(comparison)),
+        "waits": (
+            "How long requests waited: so many per cent of them waited so long at most",
+            waits_figure(comparison),
+        ),
+        "cost": ("What each policy cost, and how long one request in a hundred waited", cost_figure(comparison)),
+    }
+    return {
+        f"{name}-{kind}.svg": (caption, inline_svg(figure, f"{name}-{kind}", f"{caption}: {comparison.load.name}"))
+        for kind, (caption, figure) in drawn.items()
+    }
+
+
+def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policies replayed") -> str:
+    """Return a page about comparisons: tables, figures, and what was assumed."""
+    sections = [
+        {
+            "name": f"{each.load.name}, {each.site.start_s:g} s to start",
+            "says": _said(each),
+            "columns": COLUMNS,
+            "rows": list(zip(each.rows, (outcome.says for outcome in each.outcomes), strict=True)),
+            "bounds": [
+                (f"{bound.wait_s:g} s", f"{bound.cost:.2f}x", f"{bound.p99_cost:.2f}x") for bound in each.bounds
+            ],
+            "notes": each.load.notes,
+            "figures": [
+                (caption, Markup(svg))  # noqa: S704 - drawn by us
+                for caption, svg in replay_figures(each, f"elastic-{number}").values()
+            ],
+        }
+        for number, each in enumerate(comparisons)
+    ]
+    page = Environment(
+        loader=PackageLoader("headgate.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template("elastic.html.j2")
+    return page.render(title=title, sections=sections, definitions=DEFINITIONS)
+
+
+def workers_figure(comparison: Comparison) -> Figure:
+    """Return a panel per policy: workers awake over the workers that calls would fill if nobody waited."""
+    outcomes = comparison.outcomes[:_PANELS]
+    asked = asked_course(comparison.load)
+    with drawing():
+        figure = Figure(figsize=(WIDTH_IN, 1.25 * len(outcomes) + 0.7), layout="constrained")
+        panels = figure.subplots(len(outcomes), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for number, (axes, outcome) in enumerate(zip(panels, outcomes, strict=True)):
+            awake = awake_course(comparison.load, outcome)
+            axes.fill_between([x for x, _ in asked], [y for _, y in asked], color=INK, alpha=0.18, linewidth=0)
+            axes.plot([x for x, _ in awake], [y for _, y in awake], color=_colour(number), linewidth=1.3)
+            axes.set_title(outcome.policy, loc="left")
+            axes.set_ylim(bottom=0)
+            quiet_grid(axes, "y")
+        panels[-1].set_xlabel("minutes")
+        panels[len(panels) // 2].set_ylabel("workers")
+    return figure
+
+
+def waits_figure(comparison: Comparison) -> Figure:
+    """Return waiting by share of the requests, a line per policy."""
+    with drawing():
+        figure = Figure(figsize=(WIDTH_IN, 3.4), layout="constrained")
+        axes = figure.subplots()
+        for number, outcome in enumerate(comparison.outcomes):
+            course = wait_course(comparison.load, outcome)
+            # Shares crowd towards 100 %: the distance from it is drawn.
+            xs = [100 / (100 - share) for share, _ in course]
+            ys = [max(_SHORTEST_S, wait_s) for _, wait_s in course]
+            axes.plot(xs, ys, _marker(number), color=_colour(number), markersize=3, label=outcome.policy)
+            axes.plot(xs, ys, color=_colour(number), linewidth=1.2)
+        axes.set_xscale("log")
+        ticks = (2, 10, 20, 100, 1_000)
+        axes.set_xticks(ticks, [f"{100 - 100 / tick:g} %" for tick in ticks])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("share of the requests")
+        axes.set_ylabel("waited at most (s)")
+        _seconds(axes)
+        quiet_grid(axes, "y")
+        legend_above(axes)
+    return figure
+
+
+def cost_figure(comparison: Comparison) -> Figure:
+    """Return cost against waiting at p99: a point per policy, a line per frontier, the bounds."""
+    with drawing():
+        figure = Figure(figsize=(WIDTH_IN, 4.2), layout="constrained")
+        axes = figure.subplots()
+        names = [measures.policy for measures in comparison.measures]
+        for number, measures in enumerate(comparison.measures):
+            at = (measures.cost, max(_SHORTEST_S, measures.p99_s))
+            axes.plot(*at, _marker(number), color=_colour(number), markersize=6, label=measures.policy)
+        for line in comparison.frontiers:
+            number = names.index(line.policy) if line.policy in names else len(names)
+            xs = [point.measures.cost for point in line.best]
+            ys = [max(_SHORTEST_S, point.measures.p99_s) for point in line.best]
+            axes.plot(xs, ys, color=_colour(number), linewidth=1.1, alpha=0.8)
+        bounds = [(bound.cost, max(_SHORTEST_S, bound.wait_s)) for bound in comparison.bounds]
+        axes.plot([x for x, _ in bounds], [y for _, y in bounds], color=INK, linestyle=(0, (4, 3)), label="bound")
+        axes.set_xscale("log")
+        limits = axes.get_xlim()
+        axes.set_xticks(_COSTS, [f"{cost:g}" for cost in _COSTS])
+        axes.set_xlim(limits)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("cost (worker-seconds by the work)")
+        axes.set_ylabel("p99 waiting (s)")
+        _seconds(axes)
+        quiet_grid(axes, "y")
+        legend_above(axes)
+    return figure
+
+
+def _seconds(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(bottom=_SHORTEST_S * 0.8)
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _marker(number: int) -> str:
+    return "os^D"[number // len(COLOURS) % 4]
+
+
+def _said(comparison: Comparison) -> str:
+    load, site = comparison.load, comparison.site
+    return (
+        f"{len(load.calls):,} requests in {load.window_s / 60:.0f} min, work for {load.work_s:,.0f} worker-seconds. "
+        f"{site.workers} workers of {load.slots} slots, {site.start_s:g} s to start, {site.sleep_s:g} s to sleep, "
+        f"{site.awake} awake at the start."
+    )

@@ -1,0 +1,157 @@
+"""A leaderboard to be looked at: its figure, one HTML page that needs nothing else, and Markdown for an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headgate.reports.gfm import code, plain, table
+from headgate.reports.leaderboard import Leaderboard, Standing
+from headgate.reports.leaderboard_rows import cell_rows, standing_rows, versus_rows
+from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
+from headgate.reports.svg import INK, drawing, inline_svg
+from headgate.statistics import MIN_COMMON_TASKS
+from headgate.telemetry import safe_text
+
+_CAPTION: Final = (
+    "Mean score of each model, and its difference from {against} on the same tasks; lines are 95 % intervals"
+)
+_DRAWN: Final = 60
+"""Models that are drawn; the tables have them all."""
+
+_MARKDOWN_BYTES: Final = 100_000
+_PROBLEMS: Final = 20
+
+DEFINITIONS: Final[Mapping[str, str]] = {
+    "task": "What has the same environment and index: the same instance for every model, campaign and pass over the "
+    "data. Samples of one task are not independent of each other.",
+    "mean": "In an environment the mean over the scored samples; over all of them the plain mean of these. A sample "
+    "without a score, such as a failure of the provider, counts nowhere.",
+    "95 % interval": "By task: cluster-robust where tasks repeat (design effect: how many times the variance of as "
+    "many independent samples), Wilson's or Student's where each task has one sample. Of one model at a time.",
+    "difference": "Mean over the tasks that both models did of the difference of their means of a task, with the "
+    f"interval of exactly that. Environments with fewer than {MIN_COMMON_TASKS} common tasks are left out.",
+    "p (Holm)": "How often chance alone would show such a difference, corrected for the number of comparisons: all "
+    "models against a chosen reference, every two models against the best, which these samples chose.",
+    "correlation, gain": "Of the two models' means of a task, and how many times as many tasks a comparison without "
+    "pairing would need for an interval as narrow.",
+    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most.",
+    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
+    "pass@k": "Share of tasks that at least one of k samples would solve, unbiased, over the tasks with k samples or "
+    "more; the interval is by task.",
+}
+"""Term -> what it means."""
+
+
+def leaderboard_figure(board: Leaderboard) -> Figure | None:
+    """Return means beside the differences from the reference, a row per model; None without models."""
+    shown = board.standings[:_DRAWN]
+    if not shown:
+        return None
+    with drawing():
+        figure = Figure(figsize=(WIDTH_IN, 0.3 * len(shown) + 1.1), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        _draw_means(left, shown)
+        _draw_differences(right, shown)
+        left.set_yticks(range(len(shown)), [short_name(one.model) for one in shown])
+        left.set_ylim(len(shown) - 0.5, -0.5)
+        left.set_xlabel("mean score")
+        right.set_xlabel(f"difference from {short_name(board.against)}")
+    return figure
+
+
+def leaderboard_svg(board: Leaderboard) -> dict[str, str]:
+    """Return the figure under its caption, as an SVG element; nothing without models."""
+    figure = leaderboard_figure(board)
+    caption = _CAPTION.format(against=safe_text(board.against, limit_chars=80))
+    return {} if figure is None else {caption: inline_svg(figure, "leaderboard", caption)}
+
+
+def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
+    """Return the page; the same leaderboard gives the same page."""
+    tables = [
+        ("Models", standing_rows(board)),
+        ("Differences from the reference", versus_rows(board)),
+        ("Environments", cell_rows(board)),
+    ]
+    page = Environment(
+        loader=PackageLoader("headgate.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template("leaderboard.html.j2")
+    return page.render(
+        title=safe_text(title, limit_chars=200),
+        period=safe_text(period, limit_chars=200),
+        tables=[(name, rows) for name, rows in tables if rows],
+        figures=[(caption, Markup(svg)) for caption, svg in leaderboard_svg(board).items()],  # noqa: S704 - drawn by us
+        problems=board.problems(),
+        definitions=DEFINITIONS,
+    )
+
+
+def leaderboard_markdown(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
+    """Return the leaderboard as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
+    rows = 200
+    while True:
+        text = _markdown(board, title, period, rows)
+        if len(text.encode()) <= _MARKDOWN_BYTES or rows == 0:
+            return text
+        rows //= 2
+
+
+def _markdown(board: Leaderboard, title: str, period: str, rows: int) -> str:
+    head = [f"# {plain(title)}", plain(period)]
+    if not board.standings:
+        return "\n\n".join([*filter(None, head), "There are no scored samples to compare."]) + "\n"
+    parts = [*filter(None, head), _table(standing_rows(board), rows)]
+    if versus := versus_rows(board):
+        parts += ["## Differences from the reference", _table(versus, rows)]
+    parts += ["## Environments", _table(cell_rows(board), rows)]
+    problems = board.problems()
+    if problems:
+        told = [f"- {plain(each)}" for each in problems[: min(rows, _PROBLEMS)]]
+        more = len(problems) - len(told)
+        parts += ["## What could not be told", "\n".join([*told, *([f"- {more:,} more of the kind"] if more else [])])]
+    parts += ["## What the words mean", "\n".join(f"- **{term}**: {meaning}" for term, meaning in DEFINITIONS.items())]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Mapping[str, str]], limit: int) -> str:
+    cells = [
+        [code(cell) if name in {"model", "against", "environment"} else cell for name, cell in row.items()]
+        for row in rows[:limit]
+    ]
+    more = len(rows) - limit
+    left_out = f"\n\n{more:,} more rows stand in the page." if more > 0 else ""
+    return table(list(rows[0]), cells, numbers_from=3) + left_out
+
+
+def _draw_means(axes: Axes, shown: Sequence[Standing]) -> None:
+    for row, one in enumerate(shown):
+        axes.hlines(row, one.mean.low, one.mean.high, color=COLOURS[0], linewidth=2, alpha=0.55)
+        axes.plot(one.mean.mean, row, "o", color=COLOURS[0], markersize=5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.tick_params(axis="y", length=0)
+    quiet_grid(axes, "x")
+
+
+def _draw_differences(axes: Axes, shown: Sequence[Standing]) -> None:
+    axes.axvline(0, color=INK, linewidth=1, alpha=0.6)
+    for row, one in enumerate(shown):
+        if one.versus is None or one.versus.difference is None:
+            continue
+        made = one.versus.difference
+        colour = COLOURS[5] if one.versus.is_told_apart else COLOURS[7]
+        axes.hlines(row, made.low, made.high, color=colour, linewidth=2, alpha=0.7)
+        axes.plot(made.difference, row, "o", color=colour, markersize=5)
+    axes.set_title("orange: told apart; grey: not", loc="right")
+    axes.tick_params(axis="y", length=0)
+    quiet_grid(axes, "x")

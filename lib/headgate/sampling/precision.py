@@ -1,0 +1,133 @@
+"""When a model has been sampled enough in an environment: its mean is known as well as was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headgate.core import Task
+from headgate.statistics import ConfidenceSequence
+
+_Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a pair's mean.
+
+    Attributes:
+        tasks: different tasks that it rests on.
+        mean: of their scores.
+        low: of the 95 % confidence sequence.
+        high: likewise.
+    """
+
+    tasks: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(slots=True)
+class _Progress:
+    known: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    total: float = 0.0
+    waiting: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, float | None] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    is_settled: bool = False
+
+
+class PrecisionStop:
+    """Says which pairs need no more samples. Pure; owned by the campaign.
+
+    A pair is a model in an environment. It is settled once its mean is known to within `half_width` by a confidence
+    sequence, which may be looked at after every sample; an ordinary interval would be narrow enough too soon too often.
+    Scores are taken in the order in which their tasks were opened, whichever ends first: short episodes, which end
+    first, need not be like long ones. Each task counts once; one without a score is passed over.
+    """
+
+    def __init__(self, half_width: float, min_tasks: int) -> None:
+        """Prepare a precision stop.
+
+        Args:
+            half_width: in (0, 0.5).
+            min_tasks: with a score, that a pair has at least; >= 1.
+        """
+        if not 0 < half_width < 0.5:
+            raise ValueError(f"half_width must be in (0, 0.5) (got {half_width})")
+        if min_tasks < 1:
+            raise ValueError(f"min_tasks must be >= 1 (got {min_tasks})")
+        self._half_width = half_width
+        self._min_tasks = min_tasks
+        self._pairs: dict[_Pair, _Progress] = {}
+
+    def past(self, model: str, environment: str, index: int, score: float) -> None:
+        """Take a score from before this process; to be called in the order in which the tasks were opened."""
+        pair = self._pair(model, environment)
+        if index not in pair.taken and not pair.is_settled:
+            pair.taken.add(index)
+            self._add(pair, score)
+
+    def opened(self, task: Task) -> None:
+        """Note that a task was opened."""
+        pair = self._pair(task.model, task.environment)
+        if task.index not in pair.taken and not pair.is_settled:
+            pair.taken.add(task.index)
+            pair.waiting[task.task_id] = task.index
+
+    def ended(self, model: str, environment: str, task_id: str, score: float | None) -> Known | None:
+        """Note how a task ended; return what is known of its pair when that settles it.
+
+        Args:
+            model: key of its model.
+            environment: its environment.
+            task_id: of the task.
+            score: None when it has none, or was withdrawn.
+        """
+        pair = self._pair(model, environment)
+        if pair.is_settled or task_id not in pair.waiting:
+            return None
+        pair.ended[task_id] = score
+        while pair.waiting and (first := next(iter(pair.waiting))) in pair.ended:
+            index, score = pair.waiting.pop(first), pair.ended.pop(first)
+            if score is None:
+                pair.taken.discard(index)  # may be taken again
+            else:
+                self._add(pair, score)
+        return self.known(model, environment) if pair.is_settled else None
+
+    def is_settled(self, model: str, environment: str) -> bool:
+        """Return whether the pair needs no more samples."""
+        pair = self._pairs.get((model, environment))
+        return pair is not None and pair.is_settled
+
+    def settled(self) -> Iterable[_Pair]:
+        """Return the pairs that need no more samples."""
+        return [key for key, pair in self._pairs.items() if pair.is_settled]
+
+    def known(self, model: str, environment: str) -> Known:
+        """Return what is known of a pair's mean."""
+        pair = self._pair(model, environment)
+        count = pair.known.count
+        return Known(count, pair.total / count if count else 0.5, pair.known.low, pair.known.high)
+
+    def _pair(self, model: str, environment: str) -> _Progress:
+        return self._pairs.setdefault((model, environment), _Progress())
+
+    def _add(self, pair: _Progress, score: float) -> None:
+        if pair.is_settled:
+            return
+        pair.known.add(score)
+        pair.total += score
+        if pair.known.count >= self._min_tasks and pair.known.half_width <= self._half_width:
+            pair.is_settled = True
+
+    def validate(self) -> None:
+        """Assert that what has ended waits behind something that has not, and that settled pairs are precise."""
+        for pair in self._pairs.values():
+            assert set(pair.ended) <= set(pair.waiting)
+            assert pair.is_settled or not pair.waiting or next(iter(pair.waiting)) not in pair.ended
+            assert not pair.is_settled or pair.known.half_width <= self._half_width
+            assert not pair.is_settled or pair.known.count >= self._min_tasks
+            pair.known.validate()

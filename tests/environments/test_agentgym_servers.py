@@ -1,0 +1,171 @@
+"""Episodes at a real AgentGym server: a process that plays the bundled games, hangs, fails and dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from headgate.core import ChatReply, ErrorKind, errors
+from headgate.environments import converse
+from headgate.environments.textcraft_plan import planned_actions
+from headgate.simulation.agentgym import Fault, SimulatedServer
+from tests.environments.agentgym_servers import served
+from tests.environments.test_episode import says
+
+
+class Process:
+    """A server as a process."""
+
+    def __init__(self, game):
+        command = [sys.executable, "-m", "headgate.simulation.agentgym", game]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.url = self._process.stdout.readline().strip()
+
+    def call(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=30) as response:
+            return json.load(response)
+
+    def fails(self, path, kind, **more):
+        self.call("/faults", {"path": path, "kind": kind, **more})
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def start():
+    processes = []
+
+    def started(game):
+        processes.append(Process(game))
+        return processes[-1]
+
+    yield started
+    for process in processes:
+        process.stop()
+
+
+async def solver(messages):
+    """Craft by the bundled solver's plan, whatever server poses the task."""
+    turn = sum(message.role == "assistant" for message in messages) - 1
+    goal = messages[2].content.rpartition("Goal: craft ")[2].rstrip(".\n")
+    return ChatReply(f"Thought:\nby plan\n\nAction:\n{planned_actions(goal)[turn]}")
+
+
+@pytest.mark.slow
+async def test_a_task_of_a_server_is_solved_and_its_session_ended(start):
+    process = start("textcraft")
+    environment = served("textcraft", process.url)
+    results = await asyncio.gather(*(converse(environment, index, 0, solver) for index in range(12)))
+    assert [(result.score, result.success, result.error) for result in results] == [(1.0, True, None)] * 12
+    assert process.call("/sessions") == {"open": [], "created": 12}
+
+
+@pytest.mark.slow
+async def test_a_mission_of_a_server_scores_what_the_server_says(start):
+    process = start("babyai")
+    result = await converse(served("babyai", process.url), 1, 0, says("Thought: near\nAction: go to red ball 1"))
+    assert result.success
+    assert 0.85 < result.score < 1.0
+    assert result.messages[2].content.startswith("Goal: go to the red ball")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("status", "answered POST /step with status 500: 'Internal Server Error'"),
+        ("error", "failed at POST /step: simulated"),
+        ("no_json", "answered POST /step with what is no JSON: '<html>Bad gateway</html>'"),
+    ],
+)
+async def test_a_server_that_fails_in_the_middle_leaves_no_score_and_no_session(start, kind, said):
+    process = start("textcraft")
+    process.fails("/step", kind, after=1)
+    result = await converse(served("textcraft", process.url), 0, 0, solver)
+    assert (result.score, result.error_kind, result.turns) == (None, ErrorKind.ENVIRONMENT, 2)
+    assert said in result.error
+    assert process.call("/sessions")["open"] == []
+
+
+@pytest.mark.slow
+async def test_a_server_that_dies_in_the_middle_leaves_no_score_and_the_next_episode_says_where_it_was(start):
+    process = start("textcraft")
+    environment = served("textcraft", process.url)
+    process.fails("/step", "exit", after=1)
+    result = await converse(environment, 0, 0, solver)
+    assert (result.score, result.error_kind, result.turns) == (None, ErrorKind.ENVIRONMENT, 2)
+    assert "cannot be reached for POST /step" in result.error
+    with pytest.raises(errors.EnvironmentFailedError) as caught:
+        await environment.open(1, 0)
+    assert f"the AgentGym server of textcraft at {process.url} cannot be reached for POST /create" in str(caught.value)
+    assert caught.value.next_step.startswith("Look at the server's log, start it again")
+
+
+@pytest.mark.slow
+async def test_a_server_that_hangs_is_given_up_at_the_deadline(start):
+    process = start("textcraft")
+    episode = await served("textcraft", process.url).open(0, 0)
+    process.fails("/step", "hang")
+    episode._server._timeout_s = 0.05
+    with pytest.raises(errors.EnvironmentFailedError, match=r"did not answer POST /step within 0\.05 s"):
+        await episode.answer("Action: inventory")
+    episode._server._timeout_s = 60.0
+    await episode.close()
+    assert process.call("/sessions")["open"] == []
+
+
+@pytest.mark.slow
+async def test_an_episode_that_is_not_closed_keeps_its_score_and_says_so(start):
+    process = start("textcraft")
+    process.fails("/close", "status")
+    result = await converse(served("textcraft", process.url), 0, 0, solver)
+    assert (result.score, result.error_kind) == (1.0, None)
+    assert "closing failed: EnvironmentFailedError: the AgentGym server of textcraft" in result.error
+
+
+@pytest.mark.parametrize("path", ["/create", "/reset", "/step"])
+async def test_a_cancelled_episode_ends_its_session(path):
+    simulated = SimulatedServer("textcraft")
+    simulated.plan(Fault(path, "hang", is_carried_out=path != "/create"))
+    async with TestServer(simulated.app) as server:
+        playing = asyncio.create_task(converse(served("textcraft", str(server.make_url(""))), 0, 0, solver))
+        await simulated.is_hanging.wait()
+        playing.cancel()
+        if path == "/create":
+            simulated.let_go()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        assert simulated.open_sessions == ()
+        assert simulated.created == 1
+
+
+async def test_an_episode_that_takes_too_long_ends_its_session():
+    simulated = SimulatedServer("textcraft")
+    simulated.plan(Fault("/step", "hang"))
+    async with TestServer(simulated.app) as server:
+        environment = served("textcraft", str(server.make_url("")))
+        environment._spec = replace(environment.spec, timeout_s=0.5)
+        result = await converse(environment, 0, 0, solver)
+        assert result.error_kind is ErrorKind.ENVIRONMENT
+        assert simulated.open_sessions == ()
+
+
+async def test_a_check_says_whether_a_server_answers():
+    simulated = SimulatedServer("textcraft")
+    async with TestServer(simulated.app) as server:
+        environment = served("textcraft", str(server.make_url("")))
+        await environment.check()
+    with pytest.raises(errors.EnvironmentFailedError, match="cannot be reached for GET /"):
+        await environment.check()

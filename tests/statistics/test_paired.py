@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.statistics import mean_difference, paired_difference, t_point, task_pairs, two_sided_p
+
+pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=30)
+
+
+def test_it_is_the_mean_of_the_differences_with_students_interval() -> None:
+    first, second = [0.9, 0.4, 0.7, 0.2], [0.5, 0.3, 0.6, 0.25]
+    made = paired_difference(first, second)
+    apart = np.subtract(first, second)
+    error = apart.std(ddof=1) / 2
+    assert made.difference == pytest.approx(apart.mean())
+    assert (made.low, made.high) == pytest.approx(
+        (apart.mean() - t_point(3) * error, apart.mean() + t_point(3) * error)
+    )
+    assert made.p_value == pytest.approx(two_sided_p(apart.mean() / error, 3))
+    assert made.correlation == pytest.approx(np.corrcoef(first, second)[0, 1])
+    assert made.gain == pytest.approx((np.var(first, ddof=1) + np.var(second, ddof=1)) / apart.var(ddof=1))
+
+
+def test_ones_and_zeros_get_the_interval_of_bonett_and_price() -> None:
+    # 2012: n12 = 12, n21 = 4 of 80 pairs; (13 - 5) / 82 and sqrt((18 / 82 - d^2) / 82), with t in place of z.
+    first = [1.0] * 12 + [0.0] * 4 + [1.0] * 64
+    second = [0.0] * 12 + [1.0] * 4 + [1.0] * 64
+    made = paired_difference(first, second)
+    centre = 8 / 82
+    error = math.sqrt((18 / 82 - centre**2) / 82)
+    assert made.difference == pytest.approx(0.1)
+    assert (made.low, made.high) == pytest.approx((centre - t_point(79) * error, centre + t_point(79) * error))
+
+
+def test_a_dozen_equal_outcomes_do_not_prove_that_two_models_are_the_same() -> None:
+    made = paired_difference([1.0] * 12, [1.0] * 12)
+    assert made.difference == 0
+    assert made.high - made.low > 0.2
+    assert (made.p_value, made.correlation) == (1.0, None)
+
+
+def test_differences_that_only_rounding_parts_are_equal() -> None:
+    first = [n / 10 for n in range(1, 10)]
+    made = paired_difference([value + 0.05 for value in first], first)
+    assert made.p_value > 0.05
+    assert made.low < 0 < made.high
+
+
+@given(pairs)
+def test_the_other_way_round_it_is_the_negative(rows: list[tuple[float, float]]) -> None:
+    first, second = [a for a, _ in rows], [b for _, b in rows]
+    one, other = paired_difference(first, second), paired_difference(second, first)
+    assert one.difference == pytest.approx(-other.difference)
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low), abs=1e-9)
+    assert one.p_value == pytest.approx(other.p_value, abs=1e-9)
+
+
+@given(st.lists(pairs, min_size=1, max_size=4))
+def test_the_interval_of_several_environments_holds_the_difference_and_stays_on_the_scale(
+    groups: list[list[tuple[float, float]]],
+) -> None:
+    parts = [task_pairs([a for a, _ in rows], [b for _, b in rows]) for rows in groups]
+    made = mean_difference(parts)
+    assert -1 <= made.low <= made.difference <= made.high <= 1
+    assert made.difference == pytest.approx(np.mean([part.difference for part in parts]))
+    assert made.tasks == sum(len(rows) for rows in groups)
+    assert 0 <= made.p_value <= 1
+    assert made.correlation is None or -1 <= made.correlation <= 1
+
+
+def test_pairing_gains_what_the_tasks_have_in_common() -> None:
+    rng = np.random.default_rng(1)
+    hard = rng.random(400)
+    made = paired_difference(0.8 * hard + 0.2 * rng.random(400), 0.8 * hard + 0.2 * rng.random(400))
+    assert made.correlation > 0.9
+    assert made.gain > 10
+
+
+@pytest.mark.parametrize(("share", "tasks"), [(0.5, 30), (0.9, 30), (0.5, 10)])
+def test_no_difference_is_claimed_too_often(share: float, tasks: int) -> None:
+    """Two models of equal strength, outcomes 0 and 1: a false claim in 5 % of the cases at most."""
+    rng = np.random.default_rng(2)
+    claims, held = [], []
+    for _ in range(1_000):
+        easy = rng.beta(4 * share, 4 * (1 - share), tasks)
+        first, second = rng.random(tasks) < easy, rng.random(tasks) < easy
+        made = paired_difference(first.astype(float), second.astype(float))
+        claims.append(made.p_value <= 0.05)
+        held.append(made.low <= 0 <= made.high)
+    assert np.mean(claims) <= 0.065
+    assert np.mean(held) >= 0.935
+
+
+def test_a_difference_over_environments_is_held_in_ninety_five_per_cent() -> None:
+    rng = np.random.default_rng(9)
+    held = []
+    for _ in range(600):
+        parts = []
+        for tasks, better in ((12, 0.1), (40, 0.0)):
+            easy = rng.uniform(0.2, 0.7, tasks)
+            parts.append(task_pairs(easy + better + 0.1 * rng.normal(size=tasks), easy + 0.1 * rng.normal(size=tasks)))
+        made = mean_difference(parts)
+        held.append(made.low <= 0.05 <= made.high)
+    assert 0.93 <= np.mean(held) <= 0.975
