@@ -48,7 +48,7 @@ check: $(READY) ## lint, format, types, layers, documentation: what CI checks be
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@site=$$(mktemp -d) && trap 'rm -rf "$$site"' EXIT && $(BIN)/mkdocs build --strict --quiet --site-dir "$$site"
+	@site=$$(mktemp -d) && trap 'rm -rf "$$site"' EXIT && $(BIN)/mkdocs build --strict --site-dir "$$site"
 
 docs: $(READY) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

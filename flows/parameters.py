@@ -28,6 +28,9 @@ Judgements = Annotated[int, Field(ge=1, le=15)]
 
 Hours = Annotated[float, Field(gt=0, le=87_600)]
 
+PassAt = Annotated[int, Field(ge=1, le=10_000)]
+"""The k of pass@k."""
+
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 
 Rounds = Annotated[int, Field(ge=1, le=1_000)]
@@ -58,3 +61,18 @@ FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Rollouts = Annotated[int, Field(ge=1, le=256)]
 
 ExtraPriority = Annotated[float, Field(ge=-100, le=100)]
+
+StartSeconds = Annotated[float, Field(ge=0, le=3_600)]
+"""From waking a worker until it can answer."""
+
+Slots = Annotated[int, Field(ge=1, le=10_000)]
+"""Requests that a worker runs at once."""
+
+ElasticWorkers = Annotated[int, Field(ge=1, le=1_000)]
+
+Gpus = Annotated[int, Field(ge=1, le=1_000)]
+
+Copies = Annotated[int, Field(ge=1, le=1_000)]
+
+Scale = Annotated[float, Field(gt=0, le=24)]
+"""Of the lengths of time of a made-up load."""

@@ -164,3 +164,21 @@ def test_settings_cannot_be_changed_after_they_were_checked() -> None:
     settings = _loaded()
     with pytest.raises(ValueError, match="frozen"):
         settings.batch_size = 0
+
+
+def test_agentgym_servers_are_written_as_pairs() -> None:
+    settings = _loaded(agentgym_servers=" sciworld=http://127.0.0.1:1, webshop=https://shop/?a=b ,")
+    assert settings.agentgym_servers == {"sciworld": "http://127.0.0.1:1", "webshop": "https://shop/?a=b"}
+
+
+@pytest.mark.parametrize("text", ["sciworld", "sciworld=127.0.0.1:1", "=", "sciworld="])
+def test_what_is_no_server_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSettingError, match="agentgym_servers"):
+        _loaded(agentgym_servers=text)
+
+
+def test_servers_are_shown_without_their_keys() -> None:
+    loaded = load_settings({"agentgym_servers": "sciworld=http://me:hunter2@host:1"}, environ={})
+    (shown,) = [value for name, value, _ in loaded.rows() if name == "agentgym_servers"]
+    assert shown.startswith("sciworld=http://")
+    assert "hunter2" not in shown

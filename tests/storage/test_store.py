@@ -188,3 +188,12 @@ async def test_a_probe_of_a_bucket_that_is_not_there_names_it(s3_address: tuple[
     with pytest.raises(errors.StoreNotWritableError, match="The specified bucket does not exist"):
         await store.probe()
     store.close()
+
+
+async def test_scores_are_those_of_one_campaign_in_their_order(store: SampleStore) -> None:
+    await store.put_batch("late", [sample(8), sample(3, campaign="other")])
+    await store.put_batch("early", [failed(1), sample(0)])
+    assert await store.task_scores("main") == [
+        ("org/a@main", "affine:sat", 0, 0.0),
+        ("org/a@main", "affine:sat", 8, 0.0),
+    ]

@@ -43,6 +43,13 @@ def bench(
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", negative="", help="A parameter, as name=value; may be repeated.")
     ] = (),
+    trace: Annotated[
+        tuple[Path, ...],
+        Parameter(name="--trace", negative="", help="A trace of requests to replay (elastic); may be repeated."),
+    ] = (),
+    service_times: Annotated[
+        Path | None, Parameter(help="Table of measured service times for the traces' tokens (elastic).")
+    ] = None,
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="", help="Show log lines.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -65,7 +72,18 @@ def bench(
     finished = []
     for one in names:
         with _shown(one) as tell:
-            finished.append(run_scenario(scenario(one), size, output=output, seed=seed, changes=set_, progress=tell))
+            finished.append(
+                run_scenario(
+                    scenario(one),
+                    size,
+                    output=output,
+                    seed=seed,
+                    changes=set_,
+                    progress=tell,
+                    traces=trace,
+                    service_times=service_times,
+                )
+            )
         if not as_json:
             _print(finished[-1])
     if as_json:

@@ -12,6 +12,10 @@ COMMANDS: Final = {
     "environments": ("listing:environments", "List the environments that are installed."),
     "query": ("data:query", "Ask the stored samples a question in SQL."),
     "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
+    "leaderboard": (
+        "leaderboard:leaderboard",
+        "Compare models: means with intervals by task, ranks, paired differences and pass@k.",
+    ),
     "report": ("data:report", "Write a self-contained HTML report of the stored samples."),
     "export": ("data:export", "Write stored samples as JSON lines or in the formats of other tools."),
     "import": ("data:import_", "Store samples from a file that another tool wrote."),
@@ -90,3 +94,18 @@ PLACEMENT_COMMANDS: Final = {
     "simulate": ("placement_simulating:simulate", "Replay job traces under different rules of placement."),
 }
 """The same for `headgate placement …`."""
+
+ELASTIC_COMMANDS: Final = {
+    "serve": ("elastic_serving:serve", "Serve a pool of engines behind one OpenAI-compatible gateway."),
+    "status": ("elastic_steering:status", "Show workers, load, and how many workers are wanted and why."),
+    "scale": ("elastic_steering:scale", "Have so many workers awake whatever the load, or `auto` again."),
+    "drain": ("elastic_steering:drain", "Put a worker to sleep and leave it asleep."),
+    "wake": ("elastic_steering:wake", "Wake a worker, or all of them for a while."),
+    "release": ("elastic_steering:release", "Have a worker follow the load again."),
+    "resume": ("elastic_steering:resume", "Follow the load again after `scale` or `wake --all`."),
+    "check": ("elastic_checking:check", "Ask engines what they are, and whether they can be put to sleep."),
+    "replay": ("elastic_replaying:replay", "Replay a load under our policies and the rules of others."),
+    "fake-engine": ("elastic_fakes:fake_engine", "Serve a simulated engine, to try a pool without a GPU."),
+    "demo": ("elastic_demo:demo", "See workers wake and sleep with a load, on this machine."),
+}
+"""The same for `headgate elastic …`."""

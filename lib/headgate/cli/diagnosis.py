@@ -15,7 +15,7 @@ from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
-from headgate.environments import Sandbox, available
+from headgate.environments import Sandbox, registry_with, served_environments
 from headgate.storage import Journal
 
 
@@ -104,14 +104,17 @@ async def _sandbox(_: Settings) -> str:
     return f"untrusted programs are locked in by {', '.join(await Sandbox().locks())}"
 
 
-async def _environments(_: Settings) -> str:
-    entries = available()
+async def _environments(settings: Settings) -> str:
+    served = served_environments(settings)
+    entries = registry_with(served).available()
     broken = [f"{e.name}: {e.problem}" for e in entries if e.problem]
     if broken:
         raise HeadgateError(
             "; ".join(broken), next_step="Install the extra that it names, or leave the environment out."
         )
-    return f"{len(entries)} installed"
+    for one in served:
+        await one.check()
+    return f"{len(entries)} installed" + (f", {len(served)} of them at servers that answer" if served else "")
 
 
 async def _prefect(_: Settings) -> str:

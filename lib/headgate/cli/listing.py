@@ -6,7 +6,7 @@ import asyncio
 
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
-from headgate.environments import available
+from headgate.environments import registry_with, served_environments
 from headgate.sampling import roster_source
 
 
@@ -26,9 +26,9 @@ def models(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
     return 0
 
 
-def environments(*, as_json: AsJson = False) -> int:
-    """List the environments that are installed, with rate, size, licence and chance level."""
-    entries = available()
+def environments(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+    """List the environments that are installed or served, with rate, size, licence and chance level."""
+    entries = registry_with(served_environments((choices or Choices()).load().settings)).available()
     if as_json:
         print_json([
             {

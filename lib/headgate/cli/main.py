@@ -12,6 +12,7 @@ import headgate
 from headgate.cli.commands import (
     COMMANDS,
     CONFIG_COMMANDS,
+    ELASTIC_COMMANDS,
     JOBQUEUE_COMMANDS,
     LIMITS_COMMANDS,
     PLACEMENT_COMMANDS,
@@ -54,6 +55,10 @@ def build_app() -> App:
         (
             App(name="placement", help="Place work on a Ray cluster by priority, stopping other work for it."),
             PLACEMENT_COMMANDS,
+        ),
+        (
+            App(name="elastic", help="Run inference engines as a pool that wakes and sleeps with its load."),
+            ELASTIC_COMMANDS,
         ),
     )
     for group, commands in groups:

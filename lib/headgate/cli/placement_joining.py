@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from headgate.cli.output import console
-from headgate.core.errors import MissingExtraError
+from headgate.core.errors import InvalidInputError, MissingExtraError
 from headgate.placement.errors import LedgerUnreachableError
 from headgate.telemetry import safe_text
 
@@ -61,6 +61,35 @@ def there_already(address: str | None) -> Any:
             next_step="Unset RAY_ADDRESS to use the one of this machine, or name its head as host:port.",
         )
     return connect_ray(named, log_to_driver=False)
+
+
+def find_actor(name: str) -> Any:
+    """Return the handle of a named actor of the cluster that runs; `namespace/name` where several have the name.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ClusterUnreachableError: there is no cluster.
+        InvalidInputError: no actor has the name, or several have.
+    """
+    require_ray()
+    import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
+    from ray.util import list_named_actors  # noqa: PLC0415 - as above
+
+    connection = there_already(None)
+    namespace, slash, own_name = name.rpartition("/")
+    found = sorted(
+        (str(each["namespace"]), str(each["name"]))
+        for each in list_named_actors(all_namespaces=True)
+        if each["name"] == own_name and (not slash or each["namespace"] == namespace)
+    )
+    if len(found) != 1:
+        where = "; ".join("/".join(each) for each in found) or "no actor of that name"
+        raise InvalidInputError(
+            f"{name!r} must be the name of one actor of the cluster {connection.address} (got {where})",
+            next_step="Start the actor first, or name it as namespace/name.",
+        )
+    ((namespace, own_name),) = found
+    return ray.get_actor(own_name, namespace=namespace)
 
 
 def has_ledger() -> bool:

@@ -29,16 +29,20 @@ Change = Annotated[bool, Parameter(negative="", help="Change pools that are open
 def cancel(
     *requests: Annotated[str, Parameter(help="Ids of requests.")], address: Address = None, as_json: AsJson = False
 ) -> int:
-    """Take requests out: one that waits at once, one that runs after it was stopped."""
+    """Take requests out: one that waits at once, one that runs after it was stopped.
+
+    An id that is not known is an error, and nothing is taken out.
+    """
     if not requests:
         raise InvalidInputError("no request is named", next_step="`headgate placement status` lists them.")
     with joined(address) as placement:
-        changed = {request: placement.cancel(request) for request in requests}
+        works = [placement.work(request) for request in requests]  # all are known before the first is taken out
+        changed = {work.request_id: work.cancel("cancelled") for work in works}
     if as_json:
         print_json(changed)
     else:
         for request, was_there in changed.items():
-            say(f"{request} is taken out" if was_there else f"{request} had ended already, or is not known")
+            say(f"{request} is taken out" if was_there else f"{request} had ended already")
     return 0
 
 

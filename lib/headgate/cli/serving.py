@@ -6,7 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headgate.cli.choices import Choices
 from headgate.cli.output import console
+from headgate.environments import registry_with, served_environments
 from headgate.models import FaultPlan, run_baselines, run_local_model
 
 
@@ -22,9 +24,11 @@ def serve_baselines(
 
     Models are baseline-random, baseline-greedy and baseline-solver. They are no language models: they know the
     environments, and a roster that samples them gives each the option `headgate_task_header: true`. The model
-    baseline-judge is a rule that looks for words, for `headgate judge`.
+    baseline-judge is a rule that looks for words, for `headgate judge`. Environments of AgentGym servers are known when
+    the setting `agentgym_servers` is.
     """
-    run_baselines(host, port, FaultPlan.parse(faults), announce=_say)
+    found = registry_with(served_environments(Choices().load().settings))
+    run_baselines(host, port, FaultPlan.parse(faults), find_environment=found.environment, announce=_say)
     return 0
 
 

@@ -30,6 +30,9 @@ JOB_QUEUE_PREFIXES: Final = (
 )
 """Variables of these prefixes are of the job queue: what its server reads, and what its workers tell their commands."""
 
+ELASTIC_PREFIX: Final = "HEADGATE_ELASTIC_"
+"""Variables of this prefix hold the keys and tokens that the files of elastic pools refer to."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
@@ -116,7 +119,7 @@ def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
     for name in environ:
-        is_elsewhere = name.startswith((KEY_PREFIX, *JOB_QUEUE_PREFIXES)) or name in known
+        is_elsewhere = name.startswith((KEY_PREFIX, ELASTIC_PREFIX, *JOB_QUEUE_PREFIXES)) or name in known
         if name.startswith("HEADGATE_") and not is_elsewhere:
             raise _unknown(name, "environment", known)
 
@@ -154,5 +157,5 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, dict):
-        return ",".join(f"{k}={v:g}" for k, v in value.items())
+        return ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={_shown(v)}" for k, v in value.items())
     return redacted(str(value))  # addresses may hold a user and a password

@@ -30,6 +30,21 @@ class SchedulingSettings(BaseModel):
         validation_alias=own_name("BORROW_RESERVE"),
         description="Share of the workers that no group may borrow, so that a peer that arrives waits little.",
     )
+    target_half_width: float = Field(
+        0.0,
+        ge=0,
+        lt=0.5,
+        allow_inf_nan=False,
+        validation_alias=own_name("TARGET_HALF_WIDTH"),
+        description="Sample a model no further in an environment once its mean is known to within this; 0 samples on. "
+        "Instances are then taken in a random order.",
+    )
+    target_min_tasks: int = Field(
+        20,
+        ge=1,
+        validation_alias=own_name("TARGET_MIN_TASKS"),
+        description="Scored tasks that a model has in an environment before `target_half_width` can end it.",
+    )
     early_stop: bool = Field(
         True,
         validation_alias=own_name("EARLY_STOP"),

@@ -11,8 +11,8 @@ _T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060
 """The 97.5 % points of Student's t with 1 to 10 degrees of freedom; the series below is good to 1e-4 above that."""
 
 
-def wilson_limits(count: int, share: float) -> tuple[float, float]:
-    """Return the limits of a share of `count` >= 1 scores that are each 0 or 1.
+def wilson_limits(count: float, share: float) -> tuple[float, float]:
+    """Return the limits of a share of `count` > 0 scores that are each 0 or 1.
 
     Wilson's interval (1927) is honest near 0 and 1, where the textbook one has no width.
     """

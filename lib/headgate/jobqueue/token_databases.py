@@ -6,6 +6,7 @@ import abc
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import psycopg
 
 SCHEMA_VERSION: Final = 1
+_AGAIN_S: Final = 0.01
 _BUSY_S: Final = 10.0
 """The queue's own transactions last milliseconds; a command waits this long for its turn."""
 
@@ -180,9 +182,15 @@ class PostgresTokens(_DatabaseTokens):
 
 
 def _prepare(db: sqlite3.Connection) -> None:
+    until = time.monotonic() + _BUSY_S
     # Asked first: changing the mode needs the file for itself, which a server that runs does not give.
-    if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        db.execute("PRAGMA journal_mode = WAL")
+    while db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:  # of two that change it at once, SQLite refuses one without waiting
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_AGAIN_S)
     db.execute("PRAGMA synchronous = FULL")
     if not db.execute(statements()["sqlite_is_made"]).fetchone()[0]:
         db.executescript(f"BEGIN IMMEDIATE; {statements()['schema']}")

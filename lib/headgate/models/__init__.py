@@ -2,6 +2,7 @@
 
 from headgate.models.baselines import BASELINES, JUDGE_BASELINE, NOT_A_MODEL, baseline_of
 from headgate.models.client import ChatClient, ClientSettings
+from headgate.models.connections import Connections, Journey
 from headgate.models.endpoint import Endpoint, serve
 from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
 from headgate.models.faults import Cut, Failure, FaultPlan, Garbage, Hang, RateLimit, Rule, Slow, WrongKey
@@ -22,6 +23,7 @@ __all__ = [
     "TASK_HEADER_OPTION",
     "ChatClient",
     "ClientSettings",
+    "Connections",
     "Cut",
     "Endpoint",
     "Failure",
@@ -29,6 +31,7 @@ __all__ = [
     "Garbage",
     "GiveUp",
     "Hang",
+    "Journey",
     "RateLimit",
     "Retry",
     "RetryPolicy",

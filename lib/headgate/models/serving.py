@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from headgate.models.baselines import installed_environment
 from headgate.models.endpoint import serve
 from headgate.models.faults import FaultPlan
 from headgate.models.simulated import SimulationPlan
+
+if TYPE_CHECKING:
+    from headgate.environments import Environment
 
 
 def run_baselines(
@@ -17,16 +22,20 @@ def run_baselines(
     plan: FaultPlan | None = None,
     *,
     simulation: SimulationPlan | None = None,
+    find_environment: Callable[[str], Environment] = installed_environment,
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the baselines until SIGINT or SIGTERM; `announce` gets one line with the address once it listens.
+
+    They play the environments that `find_environment` returns.
 
     Raises:
         InvalidInputError: if the address cannot be listened on.
     """
 
     async def main() -> None:
-        async with serve(plan, host=host, port=port, simulation=simulation) as endpoint:
+        served = serve(plan, host=host, port=port, simulation=simulation, find_environment=find_environment)
+        async with served as endpoint:
             announce(f"Baselines (not language models) answer at {endpoint.base_url}")
             await stop_signal()
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import polars as pl
+
 from headgate.core import Sample, errors
 from headgate.storage import compaction, query, reading, sweeping
 from headgate.storage.layout import checked_batch_id
@@ -103,6 +105,13 @@ class SampleStore:
     async def history(self, now: float) -> History:
         """Return what a campaign resumes from, as of `now`; reads only what is new since the last summary."""
         return await asyncio.to_thread(self._history, now)
+
+    async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
+        """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
+        columns = ["campaign", "model", "environment", "sequence", "score"]
+        rows = (await self.scan(columns=columns)).frame
+        scored = rows.filter(pl.col("campaign") == campaign, pl.col("score").is_not_null())
+        return scored.sort("sequence").select("model", "environment", "sequence", "score").rows()
 
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
         """Merge small parts until none is left that is worth it, sweep, and return what was done.

@@ -16,8 +16,9 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 
 JSON: Final = b"application/json"
 PROBLEM: Final = b"application/problem+json"
-CHALLENGE: Final = 'Bearer, Basic realm="headgate job queue"'
-"""Programs send a bearer token; browsers ask for a password, which is the token."""
+CHALLENGES: Final = (b"Bearer", b'Basic realm="headgate job queue"')
+"""Programs send a bearer token; browsers ask for a password, which is the token. A header each: of several challenges
+in one, Chromium understands none."""
 
 _HELPED_BY_WAITING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MOST_FLAWS: Final = 100
@@ -51,6 +52,8 @@ class Answer:
             (b"x-content-type-options", b"nosniff"),
         ]
         headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        if self.status == HTTPStatus.UNAUTHORIZED:
+            headers += [(b"www-authenticate", challenge) for challenge in CHALLENGES]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
@@ -85,8 +88,6 @@ def problem(
 def problem_of(error: HeadgateError) -> Answer:
     """Return the problem document of one of Headgate's own errors."""
     headers = {"Retry-After": "1"} if error.http_status in _HELPED_BY_WAITING else _NO_HEADERS
-    if error.http_status == HTTPStatus.UNAUTHORIZED:
-        headers = {"WWW-Authenticate": CHALLENGE}
     return problem(error.http_status, error.message, code=error.code, next_step=error.next_step, headers=headers)
 
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Caller, Refused
 from headgate.jobqueue.server.access import check_scope
-from headgate.jobqueue.server.answers import CHALLENGE, Answer, problem, problem_of, problem_of_flaws
+from headgate.jobqueue.server.answers import Answer, problem, problem_of, problem_of_flaws
 from headgate.jobqueue.server.bodies import read_body
 from headgate.jobqueue.server.browsers import check_host, check_site
 from headgate.jobqueue.server.errors import HungUp
@@ -132,12 +132,11 @@ def refusal(service: Service, refused: Refused) -> Answer:
 
 
 def headers_of_refusal(service: Service, refused: Refused) -> dict[str, str]:
-    """Count a request that is not let in, and return what its answer says on how to get in."""
+    """Count a request that is not let in, and return what its answer says on when to come again."""
     service.metrics.refused(refused.reason.value)
-    headers = {"WWW-Authenticate": CHALLENGE} if refused.http_status == 401 else {}
-    if refused.retry_after_s is not None:
-        headers["Retry-After"] = str(math.ceil(refused.retry_after_s) or 1)
-    return headers
+    if refused.retry_after_s is None:
+        return {}
+    return {"Retry-After": str(math.ceil(refused.retry_after_s) or 1)}
 
 
 def _checked(validate: Callable[[Any], T], value: Any, place: str) -> T:

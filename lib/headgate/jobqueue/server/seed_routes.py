@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Request
@@ -72,7 +73,10 @@ def _with(scope: Scope) -> Any:
             token_of(request.headers.get("authorization")), service.clock.wall()
         )
         if isinstance(verdict, Refused):
-            raise HTTPException(verdict.http_status, verdict.message, headers_of_refusal(service, verdict))
+            how = headers_of_refusal(service, verdict)
+            if verdict.http_status == HTTPStatus.UNAUTHORIZED:
+                how["WWW-Authenticate"] = "Bearer"  # only programs call these routes
+            raise HTTPException(verdict.http_status, verdict.message, how)
         try:
             headers = dict(request.scope["headers"])
             check_host(verdict, headers)

@@ -1,0 +1,95 @@
+"""`headgate leaderboard`: who is better than whom, and how surely."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from headgate import reports
+from headgate.campaign import sample_store
+from headgate.cli.choices import Choices
+from headgate.cli.moments import moment_of
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+
+_PROBLEMS: Final = 10
+"""Sentences about what could not be told that are printed at most."""
+
+_TEXT: Final = frozenset({"model", "against", "environment", "method", "group"})
+
+
+def leaderboard(
+    choices: Choices | None = None,
+    *,
+    against: Annotated[str, Parameter(help="Compare all models with this one. Default: the best by mean.")] = "",
+    k: Annotated[
+        tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k for this k; may be repeated.")
+    ] = (),
+    environment: Annotated[
+        tuple[str, ...],
+        Parameter(name="--environment", negative="", help="Only this environment; may be repeated."),
+    ] = (),
+    since: Annotated[
+        str, Parameter(help="Only samples that ended since: 2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago.")
+    ] = "",
+    html: Annotated[Path | None, Parameter(help="Write it as a self-contained page to this file, too.")] = None,
+    title: Annotated[str, Parameter(help="Title of the page.")] = "Leaderboard",
+    as_json: AsJson = False,
+) -> int:
+    """Compare models: means with intervals by task, ranks, paired differences and pass@k.
+
+    A task that was sampled several times counts as one task in every interval. Two models that share a group letter
+    have not been told apart. `docs/statistics.md` says what is computed, and when to trust it.
+    """
+    settings = (choices or Choices()).load().settings
+    start = moment_of(since, time.time(), option="--since") if since else None
+    found = asyncio.run(
+        sample_store(settings).scan(
+            environments=environment or None, since=start, columns=list(reports.LEADERBOARD_COLUMNS)
+        )
+    )
+    for problem in found.problems:
+        console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
+    board = reports.build_leaderboard(found.frame, against=against, ks=tuple(dict.fromkeys(k)))
+    if html is not None:
+        _write(html, reports.leaderboard_page(board, title=title, period=f"since {since}" if since else ""))
+    if as_json:
+        print_json(reports.leaderboard_document(board) | ({"page": str(html.resolve())} if html else {}))
+    else:
+        _show(board, html)
+    return 0
+
+
+def _show(board: reports.Leaderboard, html: Path | None) -> None:
+    if not board.standings:
+        console().print("There are no scored samples to compare.")
+    _table(f"{len(board.standings)} models, means with intervals by task", reports.standing_rows(board))
+    _table(f"differences from {board.against} on the same tasks", reports.versus_rows(board))
+    _table("by environment", reports.cell_rows(board))
+    problems = board.problems()
+    for problem in problems[:_PROBLEMS]:
+        console(stderr=True).print(f"not told: {problem}", highlight=False, markup=False)
+    if len(problems) > _PROBLEMS:
+        console(stderr=True).print(f"not told: {len(problems) - _PROBLEMS} more of the kind; `--json` has them all")
+    if html is not None:
+        console().print(str(html.resolve()), highlight=False, markup=False)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    if rows:
+        columns = list(rows[0])
+        right = [place for place, name in enumerate(columns) if name not in _TEXT]
+        print_table(title, columns, [list(row.values()) for row in rows], right=right)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"page {path} cannot be written: {error.strerror}") from None
