@@ -19,13 +19,13 @@ from headgate.simulation import agentgym
 def test_a_server_makes_its_environment_one_that_is_sampled() -> None:
     servers = {"sciworld": "http://127.0.0.1:9", "babyai": "http://127.0.0.1:9"}
     sampled = sampled_environments(Settings(agentgym_servers=servers))
-    assert {"agentgym:sciworld", "agentgym:babyai-server", "agentgym:babyai", "affine:sat"} <= set(sampled)
-    assert "agentgym:webshop" not in sampled
+    assert {"agentgym:sciworld-server", "agentgym:babyai-server", "agentgym:babyai", "affine:sat"} <= set(sampled)
+    assert "agentgym:webshop-server" not in sampled
 
 
 def test_without_its_server_an_environment_is_unknown() -> None:
     with pytest.raises(errors.UnknownEnvironmentError, match="'agentgym:sciworld' is not registered"):
-        sampled_environments(Settings(environments=("agentgym:sciworld",)))
+        sampled_environments(Settings(environments=("agentgym:sciworld-server",)))
 
 
 def test_a_server_of_what_agentgym_does_not_have_is_refused() -> None:

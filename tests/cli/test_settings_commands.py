@@ -93,7 +93,7 @@ def test_environments_of_agentgym_servers_are_listed_and_asked_whether_they_answ
 ) -> None:
     monkeypatch.setenv("HEADGATE_AGENTGYM_SERVERS", "sciworld=http://127.0.0.1:9")
     said = headgate("environments", "--json")
-    (sciworld,) = [entry for entry in said.document if entry["name"] == "agentgym:sciworld"]
+    (sciworld,) = [entry for entry in said.document if entry["name"] == "agentgym:sciworld-server"]
     assert (sciworld["daily_rate"], sciworld["data_length"], sciworld["problem"]) == (80, 4_639, None)
     found = {check["check"]: check for check in headgate("doctor", "--json").document}
     assert not found["environments"]["ok"]

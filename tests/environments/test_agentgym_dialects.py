@@ -191,11 +191,11 @@ async def test_keys_in_an_address_are_not_told():
 async def test_the_specs_are_those_of_the_environments():
     specs = {dialect: served(dialect, "http://127.0.0.1:9").spec for dialect in NAMES}
     assert {dialect: (spec.name, spec.daily_rate, spec.data_length) for dialect, spec in specs.items()} == {
-        "alfworld": ("agentgym:alfworld", 80.0, 2_500),
+        "alfworld": ("agentgym:alfworld-server", 80.0, 2_500),
         "babyai": ("agentgym:babyai-server", 120.0, 4_000),
-        "sciworld": ("agentgym:sciworld", 80.0, 4_639),
+        "sciworld": ("agentgym:sciworld-server", 80.0, 4_639),
         "textcraft": ("agentgym:textcraft-server", 100.0, 582),
-        "webshop": ("agentgym:webshop", 100.0, 200),
+        "webshop": ("agentgym:webshop-server", 100.0, 200),
     }
     assert all(spec.max_rounds == 10 and spec.source and not spec.needs_judge for spec in specs.values())
 

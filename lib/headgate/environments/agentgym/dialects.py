@@ -16,7 +16,7 @@ class Dialect:
 
     Attributes:
         environment: AgentGym's name of it.
-        name: its name in Headgate; `-server` where an environment of our own has AgentGym's name.
+        name: its name in Headgate; `-server`, since environments of our own have AgentGym's names.
         summary: one line for listings.
         daily_rate: samples per model and day.
         data_length: how many tasks there are.
@@ -67,7 +67,7 @@ class Dialect:
 DIALECTS: Final = (
     Dialect(
         environment="alfworld",
-        name="agentgym:alfworld",
+        name="agentgym:alfworld-server",
         summary="Do a household task in a house told in words (AgentGym server)",
         daily_rate=80.0,
         data_length=2_500,
@@ -93,7 +93,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="sciworld",
-        name="agentgym:sciworld",
+        name="agentgym:sciworld-server",
         summary="Do an elementary science experiment told in words (AgentGym server)",
         daily_rate=80.0,
         data_length=4_639,
@@ -115,7 +115,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="webshop",
-        name="agentgym:webshop",
+        name="agentgym:webshop-server",
         summary="Buy what an instruction asks for in a web shop told in words (AgentGym server)",
         daily_rate=100.0,
         data_length=200,
