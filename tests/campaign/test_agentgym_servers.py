@@ -24,7 +24,7 @@ def test_a_server_makes_its_environment_one_that_is_sampled() -> None:
 
 
 def test_without_its_server_an_environment_is_unknown() -> None:
-    with pytest.raises(errors.UnknownEnvironmentError, match="'agentgym:sciworld' is not registered"):
+    with pytest.raises(errors.UnknownEnvironmentError, match="'agentgym:sciworld-server' is not registered"):
         sampled_environments(Settings(environments=("agentgym:sciworld-server",)))
 
 
