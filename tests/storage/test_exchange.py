@@ -11,7 +11,7 @@ import pytest
 
 from headgate.core import Sample, errors
 from headgate.storage import (
-    ExchangeFormat,
+    ImportFormat,
     Miner,
     SampleStore,
     SeedCount,
@@ -20,7 +20,7 @@ from headgate.storage import (
     import_samples,
     open_store,
 )
-from headgate.storage.seed_results import samples_of_shard
+from headgate.storage.exchange.seed_results import samples_of_shard
 from tests.storage.samples import START, failed, many, sample
 
 
@@ -44,20 +44,20 @@ def _sorted(samples: list[Sample]) -> list[Sample]:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "seed-results"])
-async def test_what_was_exported_is_imported_the_same(tmp_path: Path, form: ExchangeFormat) -> None:
+async def test_what_was_exported_is_imported_the_same(tmp_path: Path, form: ImportFormat) -> None:
     source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     await source.put_batch("one", _varied())
     assert await export_samples(source, tmp_path / "out" / "file", form, now=START) == 10
-    assert await import_samples(target, tmp_path / "out" / "file", form) == 10
+    assert (await import_samples(target, tmp_path / "out" / "file", form)).rows == 10
     assert await _all(target) == _sorted(_varied())
 
 
 @pytest.mark.parametrize("form", ["jsonl", "seed-results"])
-async def test_what_is_there_already_stays_single(tmp_path: Path, form: ExchangeFormat) -> None:
+async def test_what_is_there_already_stays_single(tmp_path: Path, form: ImportFormat) -> None:
     store = open_store(str(tmp_path / "a"))
     await store.put_batch("one", _varied())
     await export_samples(store, tmp_path / "file", form, now=START)
-    assert await import_samples(store, tmp_path / "file", form) == 0
+    assert (await import_samples(store, tmp_path / "file", form)).rows == 0
     assert sum(part.rows for part in (await store.visible()).parts) == 10
 
 
@@ -70,10 +70,10 @@ async def test_json_lines_have_every_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("form", "content"), [("jsonl", b""), ("seed-results", b"[]\n")])
-async def test_an_empty_store_gives_an_empty_file(tmp_path: Path, form: ExchangeFormat, content: bytes) -> None:
+async def test_an_empty_store_gives_an_empty_file(tmp_path: Path, form: ImportFormat, content: bytes) -> None:
     assert await export_samples(open_store(str(tmp_path / "a")), tmp_path / "file", form, now=START) == 0
     assert (tmp_path / "file").read_bytes() == content
-    assert await import_samples(open_store(str(tmp_path / "b")), tmp_path / "file", form) == 0
+    assert (await import_samples(open_store(str(tmp_path / "b")), tmp_path / "file", form)).rows == 0
 
 
 async def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def _foreign(**changes: Any) -> dict[str, Any]:
 async def test_a_foreign_result_becomes_a_sample(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "a"))
     (tmp_path / "000000120-5Signer.json").write_bytes(orjson.dumps([_foreign(), _foreign(timestamp=START + 200)]))
-    assert await import_samples(store, tmp_path / "000000120-5Signer.json", "seed-results", campaign="old") == 2
+    assert (await import_samples(store, tmp_path / "000000120-5Signer.json", "seed-results", campaign="old")).rows == 2
     first, second = sorted(await _all(store), key=lambda s: s.finished_at)
     assert (first.model, first.environment, first.score, first.success) == ("org/m@abc", "agentgym:webshop", 0.5, True)
     assert (first.started_at, first.finished_at, first.latency_s) == (START + 87.5, START + 100, 12.5)
@@ -160,10 +160,10 @@ async def test_a_shard_that_has_grown_brings_only_what_is_new(tmp_path: Path) ->
     store, shard = open_store(str(tmp_path / "a")), tmp_path / "shards" / "000000120-5S.json"
     shard.parent.mkdir()
     shard.write_bytes(orjson.dumps([_foreign()]))
-    assert await import_samples(store, shard, "seed-results") == 1
+    assert (await import_samples(store, shard, "seed-results")).rows == 1
     shard.write_bytes(orjson.dumps([_foreign(), _foreign(), _foreign(miner=_foreign()["miner"] | {"revision": None})]))
     (shard.parent / "000000140-5S.json").write_bytes(orjson.dumps([_foreign()]))
-    assert await import_samples(store, shard.parent, "seed-results") == 3
+    assert (await import_samples(store, shard.parent, "seed-results")).rows == 3
     assert len(await _all(store)) == 4
 
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
+from headgate.cli.moments import moment_of
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.reports import build_report
-from headgate.storage import CompactionPolicy, Problem, SampleStore, export_samples, import_samples
-
-Format = Literal["jsonl", "seed-results", "seed-summary"]
+from headgate.storage import (
+    Chosen,
+    CompactionPolicy,
+    ExportFormat,
+    ImportFormat,
+    Problem,
+    SampleStore,
+    export_samples,
+    import_samples,
+)
 
 
 def query(sql: str, choices: Choices | None = None, *, as_json: AsJson = False) -> int:
@@ -83,11 +95,37 @@ def export(
     output: Path,
     choices: Choices | None = None,
     *,
-    form: Annotated[Format, Parameter(name="--format", help="Format of the file.")] = "jsonl",
+    form: Annotated[ExportFormat, Parameter(name="--format", help="Format of the file or folder.")] = "jsonl",
+    models: Annotated[
+        str, Parameter(help="Only these models, comma separated: keys, or names for all revisions.")
+    ] = "",
+    since: Annotated[
+        str, Parameter(help="Only samples that ended since: 2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago.")
+    ] = "",
+    until: Annotated[str, Parameter(help="Only samples that ended before; written as --since is.")] = "",
+    min_score: Annotated[float | None, Parameter(help="Only samples that were scored at least so much.")] = None,
+    successes: Annotated[
+        bool, Parameter(negative="", help="Only samples that their environment calls a success.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Write stored samples as JSON lines, as result shards, or as a summary in the format of seed 000."""
-    written = asyncio.run(export_samples(_store(choices), output, form, now=time.time()))
+    """Write stored samples for other tools: JSON lines, logs of inspect_ai, Parquet, a data set, lines for fine-tuning.
+
+    A file that is there is replaced when the new one is whole; a folder must be new or empty. `--environments` and
+    `--campaign` choose samples where they are given to this command; settings of these names do not.
+    """
+    given, now = choices or Choices(), time.time()
+    chosen = Chosen(
+        models=_names(models),
+        environments=_names(given.environments or ""),
+        campaign=given.campaign,
+        since=moment_of(since, now, option="--since") if since else None,
+        until=moment_of(until, now, option="--until") if until else None,
+        min_score=min_score,
+        successes=successes,
+    )
+    with _progress("exported", is_shown=not as_json) as show:
+        written = asyncio.run(export_samples(_store(given), output, form, now=now, chosen=chosen, on_progress=show))
     if as_json:
         print_json({"path": str(output), "rows": written})
     else:
@@ -99,17 +137,27 @@ def import_(
     source: Path,
     choices: Choices | None = None,
     *,
-    form: Annotated[Format, Parameter(name="--format", help="Format of the file.")] = "jsonl",
+    form: Annotated[ImportFormat, Parameter(name="--format", help="Format of the file or files.")] = "jsonl",
     as_json: AsJson = False,
 ) -> int:
-    """Store samples from a file that `headgate export` or another tool wrote; what is there already stays single."""
+    """Store samples from a file or folder that `headgate export` or another tool wrote; what is there stays single.
+
+    Exit status 4 when samples of another tool were left out because they have no score that could be stored.
+    """
     settings = (choices or Choices()).load().settings
-    imported = asyncio.run(import_samples(sample_store(settings), source, form, campaign=settings.campaign))
+    with _progress("read", is_shown=not as_json) as show:
+        imported = asyncio.run(
+            import_samples(sample_store(settings), source, form, campaign=settings.campaign, on_progress=show)
+        )
     if as_json:
-        print_json({"path": str(source), "rows": imported})
+        print_json({
+            "path": str(source), "rows": imported.rows,
+            "problems": [{"path": p.path, "reason": p.reason} for p in imported.problems],
+        })  # fmt: skip
     else:
-        console().print(f"{imported} samples from {source}", highlight=False, markup=False)
-    return 0
+        _warn_of(imported.problems)
+        console().print(f"{imported.rows} samples from {source}", highlight=False, markup=False)
+    return 4 if imported.problems else 0
 
 
 def compact(
@@ -150,3 +198,18 @@ def _store(choices: Choices | None) -> SampleStore:
 def _warn_of(problems: tuple[Problem, ...]) -> None:
     for problem in problems:
         console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+@contextlib.contextmanager
+def _progress(done: str, *, is_shown: bool) -> Iterator[Callable[..., None] | None]:
+    """Give what draws a bar of the samples that are done; nothing where nobody looks."""
+    if not is_shown or not sys.stdout.isatty():
+        yield None
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), transient=True) as bar:
+        task = bar.add_task(f"samples {done}", total=None)
+        yield lambda completed, total=None: bar.update(task, completed=completed, total=total)

@@ -1,7 +1,19 @@
 """Storage: the journal and its sink, the sample store, summaries, history and queries."""
 
 from headgate.storage.compaction import Compacted, CompactionPolicy
-from headgate.storage.exchange import ExchangeFormat, export_samples, import_samples
+from headgate.storage.exchange import (
+    EXPORT_FORMATS,
+    IMPORT_FORMATS,
+    Chosen,
+    ExportFormat,
+    Imported,
+    ImportFormat,
+    Miner,
+    SeedCount,
+    counts_of_seed_summary,
+    export_samples,
+    import_samples,
+)
 from headgate.storage.interval import Interval
 from headgate.storage.journal import Journal
 from headgate.storage.journal_records import (
@@ -21,8 +33,6 @@ from headgate.storage.probe import Probe
 from headgate.storage.query import QUERY_COLUMNS, QueryResult
 from headgate.storage.reading import Scan, Verification
 from headgate.storage.schema import COLUMNS, SAMPLE_SCHEMA, Validated, frame_of, validated
-from headgate.storage.seed_results import Miner
-from headgate.storage.seed_summary import SeedCount, counts_of_seed_summary
 from headgate.storage.sink import BatchStore, Sink, SinkRules
 from headgate.storage.store import SampleStore, open_store
 from headgate.storage.summary import History, PairHistory, PairSummary, Summary
@@ -32,14 +42,19 @@ from headgate.storage.writing import StoredBatch
 
 __all__ = [
     "COLUMNS",
+    "EXPORT_FORMATS",
+    "IMPORT_FORMATS",
     "QUERY_COLUMNS",
     "SAMPLE_SCHEMA",
     "AlreadyTaken",
     "BatchStore",
+    "Chosen",
     "Compacted",
     "CompactionPolicy",
-    "ExchangeFormat",
+    "ExportFormat",
     "History",
+    "ImportFormat",
+    "Imported",
     "Interval",
     "Journal",
     "JournalHistory",

@@ -15,23 +15,11 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import ErrorKind, Sample, checked_name, errors, redacted, task_id_of
+from headgate.core import Sample, checked_name, errors, redacted, task_id_of
+from headgate.storage.exchange.foreign_errors import kind_of_error
 
 _OWN: Final = "headgate"
 """Key in a result's `extra` under which the fields stand that the seed's format has no place for."""
-
-_KINDS: Final[tuple[tuple[re.Pattern[str], ErrorKind], ...]] = (
-    (
-        re.compile(r"(?i)\b(429|402)\b|maximum capacity|try again later|zero balance|rate.?limit"),
-        ErrorKind.RATE_LIMITED,
-    ),
-    (re.compile(r"(?i)\b(401|403)\b|invalid api key|api_key"), ErrorKind.AUTH),
-    (re.compile(r"(?i)\b400\b|bad request"), ErrorKind.BAD_REQUEST),
-    (re.compile(r"(?i)time.?out|timed out|\b504\b"), ErrorKind.PROVIDER_TIMEOUT),
-    (re.compile(r"(?i)\b5\d\d\b|no instances available"), ErrorKind.PROVIDER_FAILURE),
-    (re.compile(r"(?i)connect|refused|unreachable"), ErrorKind.CONNECTION),
-)
-"""What the seed's error texts say, after its own list of service errors; anything else was the environment's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +114,7 @@ def sample_of_result(result: Mapping[str, Any], *, stage: str, place: int, campa
         score=None if error else float(result["score"]),
         success=bool(result["success"]) and not error,
         why="" if error else "imported from a result of seed 000",
-        error_kind=_kind(error) if error else None,
+        error_kind=kind_of_error(error).value if error else None,
         error=redacted(str(error)) if error else None,
         started_at=finished_at - latency_s,
         finished_at=finished_at,
@@ -140,11 +128,6 @@ def sample_of_result(result: Mapping[str, Any], *, stage: str, place: int, campa
         trace_id=hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest(),
         conversation=conversation if isinstance(conversation, str) else orjson.dumps(conversation).decode(),
     )
-
-
-def _kind(error: object) -> str:
-    text = str(error)
-    return next((kind.value for pattern, kind in _KINDS if pattern.search(text)), ErrorKind.ENVIRONMENT.value)
 
 
 def _whole(value: object) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import errors
-from headgate.storage.seed_results import Miner, miners_of
+from headgate.storage.exchange.seed_results import Miner, miners_of
 from headgate.storage.summary import PairSummary, Summary
 
 _SCHEMA_VERSION: Final = "1.0.0"
