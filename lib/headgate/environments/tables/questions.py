@@ -1,0 +1,108 @@
+"""Questions on orders: their words, the right answer, and a program that a model could have written to find it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.environments.tables.orders import CUSTOMERS, PRODUCTS, REGIONS, Order
+
+_READ: Final = """\
+import csv, sys
+from decimal import Decimal
+rows = list(csv.DictReader(sys.stdin))
+"""
+_ONLY_SHIPPED: Final = "rows = [row for row in rows if row['state'] != 'cancelled']\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its one answer.
+
+    Attributes:
+        words: as the model is asked.
+        answer: a number, or a name.
+        program: reads the table from standard input and prints the answer.
+        hasty_program: the same by somebody who forgets that cancelled orders do not count.
+    """
+
+    words: str
+    answer: str
+    program: str
+    hasty_program: str
+
+
+def drawn_question(rng: random.Random, rows: Sequence[Order]) -> Question:
+    """Return a question whose answer is one: no tie, and not nothing."""
+    shipped = [row for row in rows if row.state != "cancelled"]
+    while True:
+        words, answer, program = rng.choice(_KINDS)(rng, shipped)
+        if answer:
+            return Question(words, answer, f"{_READ}{_ONLY_SHIPPED}{program}", f"{_READ}{program}")
+
+
+def _revenue(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    region, product = rng.choice(REGIONS), rng.choice(PRODUCTS)
+    cents = sum(row.units * row.price for row in rows if (row.region, row.product) == (region, product))
+    return (
+        f"What is the revenue (units times price) of all orders of the product {product} in the region {region}?",
+        f"{cents / 100:.2f}" if cents else "",
+        (
+            "print(sum(int(row['units']) * Decimal(row['price']) for row in rows"
+            f" if row['region'] == {region!r} and row['product'] == {product!r}))"
+        ),
+    )
+
+
+def _best_customer(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    first = rng.randint(1, 9)
+    units: Counter[str] = Counter()
+    for row in rows:
+        if first <= row.month <= first + 3:
+            units[row.customer] += row.units
+    ranked = units.most_common(2)
+    is_one = len(ranked) == 2 and ranked[0][1] > ranked[1][1]
+    return (
+        f"Which customer ordered the most units in the months {first} to {first + 3}?",
+        ranked[0][0] if is_one else "",
+        (
+            "from collections import Counter\nunits = Counter()\nfor row in rows:\n"
+            f"    if {first} <= int(row['month']) <= {first + 3}:\n"
+            "        units[row['customer']] += int(row['units'])\nprint(units.most_common(1)[0][0])"
+        ),
+    )
+
+
+def _large_orders(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    region, above = rng.choice(REGIONS), rng.randint(8, 30)
+    count = sum(row.region == region and row.units > above for row in rows)
+    return (
+        f"How many orders in the region {region} have more than {above} units?",
+        str(count) if count > 1 else "",
+        f"print(sum(row['region'] == {region!r} and int(row['units']) > {above} for row in rows))",
+    )
+
+
+def _dearest_of_customer(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    customer = rng.choice(CUSTOMERS)
+    theirs = sorted((row.units * row.price, row.order) for row in rows if row.customer == customer)
+    is_one = len(theirs) > 1 and theirs[-1][0] > theirs[-2][0]
+    return (
+        f"What is the number of the order with the highest revenue (units times price) of the customer {customer}?",
+        str(theirs[-1][1]) if is_one else "",
+        (
+            f"theirs = [row for row in rows if row['customer'] == {customer!r}]\n"
+            "print(max(theirs, key=lambda row: int(row['units']) * Decimal(row['price']))['order'])"
+        ),
+    )
+
+
+_KINDS: Final[tuple[Callable[[random.Random, Sequence[Order]], tuple[str, str, str]], ...]] = (
+    _revenue,
+    _best_customer,
+    _large_orders,
+    _dearest_of_customer,
+)
