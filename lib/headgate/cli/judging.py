@@ -33,6 +33,9 @@ JUDGED_COLUMNS = (
 )
 """Of the table, and keys of each pair in `--json`."""
 
+AGREEMENT_COLUMNS = ("answers", "judgements", "alpha", "low", "high", "spread")
+"""Of the table of agreement, and keys of each environment in `--json`."""
+
 
 def judge(
     choices: Choices | None = None,
@@ -42,6 +45,7 @@ def judge(
     judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
     judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
     judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
+    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")] = None,
     enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
     monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
     limits: Limits = "",
@@ -62,6 +66,7 @@ def judge(
         judge_url=judge_url,
         judge_parallel=judge_parallel,
         judgements=judgements,
+        rubric=rubric,
         enable_monitoring=enable_monitoring,
         monitor_port=monitor_port,
     )
@@ -77,11 +82,20 @@ def judge(
             [tuple(getattr(pair, column) for column in JUDGED_COLUMNS) for pair in result.progress.pairs],
             right=range(2, len(JUDGED_COLUMNS)),
         )
+        _show_agreement(result)
         console().print(
             f"{result.samples} samples, {result.scored} scored, {result.stored} stored in {loaded.settings.store}, "
             f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
         )
     return STOPPED_EARLY if result.stopped_early else 0
+
+
+def _show_agreement(result: JudgedResult) -> None:
+    """Print how far repeated judgements agree, where there are any."""
+    if result.agreements:
+        columns = ["environment", *AGREEMENT_COLUMNS]
+        rows = [(name, *(getattr(one, column) for column in AGREEMENT_COLUMNS)) for name, one in result.agreements]
+        print_table("agreement of judgements (Krippendorff's alpha)", columns, rows, right=range(1, len(columns)))
 
 
 async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> JudgedResult:
@@ -125,4 +139,7 @@ def judged_document(result: JudgedResult) -> dict[str, Any]:
         "stopped_by": result.stopped_by,
         "stopped_early": result.stopped_early,
         "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.progress.pairs],
+        "agreements": {
+            name: {column: getattr(one, column) for column in AGREEMENT_COLUMNS} for name, one in result.agreements
+        },
     }

@@ -41,6 +41,11 @@ class JudgeSettings(BaseModel):
     judgements: int = Field(
         1, ge=1, le=15, validation_alias=own_name("JUDGEMENTS"), description="How often each answer is judged."
     )
+    rubric: str = Field(
+        "",
+        validation_alias=own_name("RUBRIC"),
+        description="YAML file of a rubric that answers are judged by, in place of the environments' own rules.",
+    )
     max_unjudged: int = Field(
         2_000,
         ge=1,

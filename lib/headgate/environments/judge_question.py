@@ -26,53 +26,72 @@ REMINDER: Final = (
 """What a judge is told whose reply holds no verdict."""
 
 _RUBRIC: Final = "Rubric, all points count the same:"
+_WEIGHED: Final = "Rubric, each point counts as much as it says:"
 _BELOW: Final = "The answer to grade:"
-_POINT: Final = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
+_POINT: Final = re.compile(r"^\d+\. (?:\(worth ([\d.e+]+)\) )?(.+)$", re.MULTILINE)
 _FENCE: Final = re.compile(r"^ANSWER [0-9a-f]{16}$", re.MULTILINE)
 _BLANKS: Final = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class AskedJudge:
-    """A judge's question as a rule-based judge reads it back: the rubric's points, and the answer."""
+    """A judge's question as a rule-based judge reads it back: the rubric's points, what each counts, and the answer."""
 
     points: tuple[str, ...]
+    weights: tuple[float, ...]
     answer: str
 
 
 def judge_question(
-    question: str, reference: str, points: Sequence[str], answer: str, *, secret: str, turned_by: int = 0
+    question: str,
+    reference: str,
+    points: Sequence[str],
+    answer: str,
+    *,
+    secret: str,
+    turned_by: int = 0,
+    weights: Sequence[float] = (),
+    instructions: str = "",
 ) -> tuple[Message, ...]:
     """Return the conversation that asks for one judgement of `answer`.
 
     Args:
         question: as the model was asked it.
-        reference: an answer that meets every point.
+        reference: an answer that meets every point; empty where there is none.
         points: of the rubric; a word in double quotes is one that a good answer uses.
         answer: the model's, as it is.
         secret: what the model cannot know, such as the task's seed; the fence is made from it and the answer.
         turned_by: how many points are moved from the front of the rubric to its end, so that judgements of one
             answer do not all favour the same place.
+        weights: what each point counts; all the same when empty.
+        instructions: what else the judge is told, by whoever wrote the rubric.
     """
     turn = turned_by % len(points) if points else 0
-    rubric = "\n".join(f"{number}. {point}" for number, point in enumerate([*points[turn:], *points[:turn]], start=1))
+    is_weighed = len(set(weights)) > 1
+    said = [f"(worth {w:g}) {p}" for p, w in zip(points, weights, strict=True)] if is_weighed else list(points)
+    rubric = "\n".join(f"{number}. {point}" for number, point in enumerate([*said[turn:], *said[:turn]], start=1))
     fence = _fence(answer, secret)
+    shown = f"A full answer, for reference:\n{reference}\n\n" if reference else ""
     text = (
-        f"Question:\n{question}\n\nA full answer, for reference:\n{reference}\n\n{_RUBRIC}\n{rubric}\n\n"
+        f"Question:\n{question}\n\n{shown}{_WEIGHED if is_weighed else _RUBRIC}\n{rubric}\n\n"
         f"{_BELOW}\n{fence}\n{answer}\n{fence}\n\nGrade what stands between the two lines {fence}."
     )
-    return (Message("system", INSTRUCTIONS), Message("user", text))
+    return (Message("system", f"{INSTRUCTIONS}\n{instructions}".rstrip()), Message("user", text))
 
 
 def read_question(conversation: Sequence[Message]) -> AskedJudge | None:
     """Return what `judge_question` wrote into a conversation, None when it did not write it."""
     asked = next((message.content for message in conversation if message.role == "user"), "")
     fence = _FENCE.search(asked)
-    above, rubric, points = asked[: fence.start() if fence else 0].rpartition(_RUBRIC)
+    head = asked[: fence.start() if fence else 0]
+    marker = max((_RUBRIC, _WEIGHED), key=head.rfind)
+    above, rubric, points = head.rpartition(marker)
     if fence is None or not rubric or not above:
         return None
     inside = asked[fence.end() :].split(f"\n{fence[0]}\n")
-    return AskedJudge(tuple(_POINT.findall(points.partition(_BELOW)[0])), inside[0].strip("\n"))
+    found = _POINT.findall(points.partition(_BELOW)[0])
+    weights = tuple(float(weight or 1) for weight, _ in found)
+    return AskedJudge(tuple(point for _, point in found), weights, inside[0].strip("\n"))
 
 
 def is_echo(answer: str, question: str, share: float = 0.8) -> bool:

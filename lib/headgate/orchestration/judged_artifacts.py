@@ -15,10 +15,16 @@ from headgate.orchestration.artifacts import PUBLISH_EVERY_S, Outage, publish_ma
 from headgate.orchestration.run_state import heed_state
 from headgate.orchestration.score_rows import MAX_ROWS
 from headgate.orchestration.stopping import StopRequest
+from headgate.statistics import Agreement
 
 _LEGEND: Final = (
     "*Agreement* is 1 minus the mean distance between two judgements of one answer. A sample without a verdict is a "
     "judge error: it has no score, and is in no mean."
+)
+
+_ALPHA: Final = (
+    "*Alpha* is Krippendorff's: 1 when all judgements of an answer are equal, 0 when they differ as much as those of "
+    "different answers. *Spread* is the mean distance between two judgements of one answer."
 )
 
 
@@ -111,7 +117,24 @@ def judged_markdown(judge: str, result: JudgedResult, sentence: str) -> str:
     if rows:
         lines += [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}"]
         lines += [f"| {' | '.join(_cell(value) for value in row.values())} |" for row in rows]
+    if result.agreements:
+        lines += ["", "## Agreement of judgements", "", *agreement_table(result.agreements), "", _ALPHA]
     return "\n".join([*lines, "", _LEGEND]) + "\n"
+
+
+def agreement_table(agreements: Sequence[tuple[str, Agreement]]) -> list[str]:
+    """Return how far judgements agree as the lines of a Markdown table."""
+    lines = [
+        "| environment | answers | judgements | alpha | 95 % interval | spread |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, one in agreements[:MAX_ROWS]:
+        alpha = "–" if one.alpha is None else f"{one.alpha:.2f}"
+        interval = "–" if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}"
+        lines.append(
+            f"| {_cell(name)} | {one.answers:,} | {one.judgements:,} | {alpha} | {interval} | {one.spread:.2f} |"
+        )
+    return lines
 
 
 def _row(pair: JudgedPair) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Statistics of evaluations: pure functions on arrays that know that a task sampled twice is one task."""
 
+from headgate.statistics.agreement import Agreement, krippendorff
 from headgate.statistics.anytime import ConfidenceSequence
+from headgate.statistics.bradley_terry import ELO_MEAN, Strengths, bradley_terry, win_chance
 from headgate.statistics.clustered import MeanEstimate, clustered_mean
 from headgate.statistics.comparisons import holm, indistinct_groups
 from headgate.statistics.paired import (
@@ -15,19 +17,25 @@ from headgate.statistics.pass_at_k import TooFewSamples, pass_at_k
 from headgate.statistics.student import t_point, two_sided_p
 
 __all__ = [
+    "ELO_MEAN",
     "MIN_COMMON_TASKS",
+    "Agreement",
     "ConfidenceSequence",
     "MeanEstimate",
     "PairedDifference",
+    "Strengths",
     "TaskPairs",
     "TooFewSamples",
+    "bradley_terry",
     "clustered_mean",
     "holm",
     "indistinct_groups",
+    "krippendorff",
     "mean_difference",
     "paired_difference",
     "pass_at_k",
     "t_point",
     "task_pairs",
     "two_sided_p",
+    "win_chance",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from headgate.admission import SlotSource
 from headgate.campaign.assembly import roster_of, sample_store
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import judged_environments
+from headgate.campaign.judged.by_rubric import RubricChats, rubric_environments, rubric_for
 from headgate.campaign.judged.cells import missing_cells
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
@@ -21,6 +22,8 @@ from headgate.config import Settings
 from headgate.core import Model, Secret, SystemClock, new_run_id
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import MonitorStarted
+from headgate.environments import JudgedEnvironment
+from headgate.environments.rubric import Rubric
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import RosterSource
 from headgate.storage import SampleStore
@@ -77,6 +80,7 @@ async def run_judged(
     progress_every_s: float = 1.0,
     sinks: Iterable[Sink] = (),
     slots: SlotSource | None = None,
+    rubric: Rubric | None = None,
 ) -> JudgedResult:
     """Run a fixed matrix of models x judged environments x instances, less what the store has, to its end.
 
@@ -91,12 +95,15 @@ async def run_judged(
         progress_every_s: see `on_progress`.
         sinks: further sinks of the event stream; the caller closes them.
         slots: bounds the requests of several processes together, the judge's among them.
+        rubric: what answers are judged by, in any environment, in place of the one that the settings name.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
     clock = SystemClock()
-    environments = judged_environments(settings.environments)
+    rubric = rubric if rubric is not None else rubric_for(settings)
+    under = rubric_environments(settings.environments, rubric) if rubric is not None else {}
+    environments: Mapping[str, JudgedEnvironment] = under or judged_environments(settings.environments)
     judge = judge if judge is not None else judge_of(settings)
     models = (await (roster if roster is not None else roster_of(settings)).load()).models
     store = store if store is not None else sample_store(settings)
@@ -120,7 +127,7 @@ async def run_judged(
             judge=judge,
             environments=environments,
             store=store,
-            chats=EndpointChats(client, requests, clock=clock),
+            chats=RubricChats(EndpointChats(client, requests, clock=clock), under),
             cells=cells,
             requests=requests,
             figures=figures,

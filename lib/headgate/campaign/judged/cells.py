@@ -10,6 +10,7 @@ from headgate.campaign.judged.figures import JudgedFigures
 from headgate.campaign.matrix import MatrixTaskProvider
 from headgate.core import Model, Task
 from headgate.environments import Environment
+from headgate.sampling import TaskProvider
 from headgate.storage import JournalThread, Opening, SampleStore
 
 _COLUMNS = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
@@ -42,7 +43,7 @@ async def missing_cells(
 
 async def opened_tasks(
     journal: JournalThread,
-    cells: MatrixTaskProvider,
+    cells: TaskProvider,
     models: Mapping[str, Model],
     environments: Mapping[str, Environment],
     now: float,

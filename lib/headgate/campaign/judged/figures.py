@@ -11,8 +11,9 @@ from typing import Final
 
 from headgate.core import ErrorKind, Sample
 from headgate.environments import Judgement
+from headgate.statistics import Agreement, krippendorff
 
-_NOTE: Final = re.compile(r"(\d+) of \d+ judgements?(?: agree to (\d\.\d\d))?[ :(]")
+_NOTE: Final = re.compile(r"(\d+) of \d+ judgements?(?: agree to (\d\.\d\d) \(([^()]*)\))?[ :(]")
 
 
 def agreement(values: Sequence[float]) -> float | None:
@@ -27,7 +28,7 @@ def note(judgements: Sequence[Judgement], asked: int, why: str) -> str:
     agreed = agreement(values)
     count = f"{len(values)} of {asked} judgement{'s' * (asked > 1)}"
     if agreed is not None:
-        count += f" agree to {agreed:.2f} ({min(values):.2f} to {max(values):.2f})"
+        count += f" agree to {agreed:.2f} ({', '.join(f'{value:.2f}' for value in values)})"
     return f"{count}: {why}"
 
 
@@ -37,6 +38,18 @@ def read_note(why: str) -> tuple[int, float | None]:
     if match is None:
         return 0, None
     return int(match[1]), float(match[2]) if match[2] else None
+
+
+def noted_values(why: str) -> tuple[float, ...]:
+    """Return the judgements that a sample's `why` lists, two and more; none where it states their range alone."""
+    match = _NOTE.match(why)
+    if match is None or not match[3]:
+        return ()
+    values = [float(each) for each in match[3].replace(" to ", ", ").split(", ") if _VALUE.fullmatch(each)]
+    return tuple(values) if len(values) == int(match[1]) else ()
+
+
+_VALUE: Final = re.compile(r"[01]\.\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,7 @@ class JudgedFigures:
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str], _Counts] = {}
+        self._values: dict[str, list[tuple[float, ...]]] = {}
 
     def add(self, sample: Sample) -> None:
         """Count a sample."""
@@ -108,11 +122,18 @@ class JudgedFigures:
         if agreed is not None:
             counts.agreed += 1
             counts.agreement_sum += agreed
+            if values := noted_values(why):
+                self._values.setdefault(environment, []).append(values)
 
     def pairs(self) -> tuple[JudgedPair, ...]:
         """Return the counts, by environment and then by model."""
         ordered = sorted(self._pairs.items(), key=lambda item: (item[0][1], item[0][0]))
         return tuple(_pair(model, environment, counts) for (model, environment), counts in ordered)
+
+    def agreements(self) -> tuple[tuple[str, Agreement], ...]:
+        """Return how far the judgements of each environment agree, by environment; takes some milliseconds each."""
+        made = ((environment, krippendorff(self._values[environment])) for environment in sorted(self._values))
+        return tuple((environment, one) for environment, one in made if one is not None)
 
 
 def _pair(model: str, environment: str, counts: _Counts) -> JudgedPair:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.campaign.judged.figures import JudgedFigures
-from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.judged.verdicts import EnvironmentVerdicts, Verdicts
 from headgate.campaign.plan import CampaignStore, ChatSource
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
@@ -14,6 +14,7 @@ from headgate.core import Model, new_run_id
 from headgate.core.errors import InvalidRosterError, InvalidSettingError
 from headgate.core.events import Event
 from headgate.environments import JudgedEnvironment
+from headgate.sampling import TaskProvider
 
 
 def _wants_all(_kind: type[Event]) -> bool:
@@ -33,6 +34,7 @@ class JudgedPlan:
         chats: who answers, models and judge.
         cells: which samples to take.
         requests: the admission that `chats` sends by; None where the models are scripted.
+        verdicts: how replies become judgements, and these a score.
         figures: counts so far, of samples that earlier runs took.
         run_id: on the events of this run.
         wants: whether anybody listens to events of a type.
@@ -44,8 +46,9 @@ class JudgedPlan:
     environments: Mapping[str, JudgedEnvironment]
     store: CampaignStore
     chats: ChatSource
-    cells: MatrixTaskProvider
+    cells: TaskProvider
     requests: RequestSide | None = None
+    verdicts: Verdicts = field(default_factory=EnvironmentVerdicts)
     figures: JudgedFigures = field(default_factory=JudgedFigures)
     run_id: str = field(default_factory=new_run_id)
     wants: Callable[[type[Event]], bool] = _wants_all

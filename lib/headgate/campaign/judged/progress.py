@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.campaign.judged.figures import JudgedPair
+from headgate.statistics import Agreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class JudgedResult:
         open_tasks: samples that are begun and not recorded; the next run takes them again.
         stopped_by: why it ended.
         stopped_early: whether it gave up because its samples kept failing.
+        agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
     """
 
     progress: JudgedProgress
@@ -60,3 +62,4 @@ class JudgedResult:
     open_tasks: int
     stopped_by: str
     stopped_early: bool
+    agreements: tuple[tuple[str, Agreement], ...] = ()

@@ -300,4 +300,5 @@ class JudgedRun:
             open_tasks=open_tasks,
             stopped_by=stopped_by,
             stopped_early=self._stopped_early,
+            agreements=self.plan.figures.agreements(),
         )

@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from headgate.campaign.judged.figures import note
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.rows import AGGREGATE, JUDGE, ROLLOUT, Row
 from headgate.campaign.samples import MAX_ATTEMPTS, poison_result, sample_of
 from headgate.core import ChatError, ErrorKind, Message, Sample, Task, TaskId, redacted
 from headgate.core.errors import EnvironmentFailedError
 from headgate.core.events import AnswerJudged, Emit, JudgementMissing, TaskStarted
-from headgate.environments import REMINDER, EpisodeResult, Judgement, converse, judged_score, read_reply
+from headgate.environments import EpisodeResult, Judgement, converse
 from headgate.scheduling import RetryLaterError, RetryRules, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
@@ -181,13 +180,17 @@ class Stages:
             if number in row.asked_again:
                 return False
             row.asked_again.add(number)
-            question = (*question, Message("assistant", _shown(reply.text)), Message("user", REMINDER))
+            question = (
+                *question,
+                Message("assistant", _shown(reply.text)),
+                Message("user", self._plan.verdicts.reminder),
+            )
 
     def _read(self, row: Row, number: int, text: str, prompt_tokens: int, completion_tokens: int) -> bool:
         """Keep what a reply says; return whether it says anything."""
         task = row.task
         try:
-            judgement = read_reply(self._plan.environments[task.environment], text)
+            judgement = self._plan.verdicts.read(self._plan.environments[task.environment], number, text)
         except EnvironmentFailedError as error:
             row.problems[number] = row.fault = error.message
             return False
@@ -222,19 +225,21 @@ class Stages:
     def _verdict(self, row: Row, result: EpisodeResult) -> EpisodeResult:
         """Return a rollout's result with the score that its judgements make, or with why there is none."""
         asked = self._plan.settings.judgements
-        judgements = [row.judgements[number] for number in sorted(row.judgements)]
-        if not judgements and row.fault is not None:
+        environment = self._plan.environments[row.task.environment]
+        if not row.judgements and row.fault is not None:
             return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=redacted(row.fault))
-        if not judgements:
-            reason = next(iter(row.problems.values()), "no judge was asked")
-            count = "no judgement" if asked == 1 else f"none of {asked} judgements"
-            return replace(result, error_kind=ErrorKind.JUDGE, error=redacted(f"{count} can be read: {reason}"))
         try:
-            score = judged_score(self._plan.environments[row.task.environment], judgements)
+            score = self._plan.verdicts.score(environment, row.judgements, asked) if row.judgements else None
         except EnvironmentFailedError as error:
             return replace(result, error_kind=ErrorKind.ENVIRONMENT, error=redacted(error.message))
-        why = redacted(note(judgements, asked, score.why))
+        if score is None:
+            reason = next(iter(row.problems.values()), "no judge was asked")
+            read = len(row.judgements)
+            count = "no judgement" if asked == 1 else f"{read or 'none'} of {asked} judgements"
+            only = "only " if read else ""
+            return replace(result, error_kind=ErrorKind.JUDGE, error=redacted(f"{only}{count} can be read: {reason}"))
         messages = (*result.messages, *(_said(number, row.judgements[number]) for number in sorted(row.judgements)))
+        why = redacted(score.why)
         return replace(result, score=float(score.value), success=score.success, why=why, messages=messages)
 
     def _record(self, row: Row, result: EpisodeResult) -> None:

@@ -1,0 +1,209 @@
+"""Strengths from comparisons of two at a time: the model of Bradley and Terry, with intervals by task."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headgate.statistics.comparisons import holm
+from headgate.statistics.student import t_point, two_sided_p
+
+Floats = NDArray[np.float64]
+
+ELO_MEAN: Final = 1_000.0
+"""Mean rating of models that are connected by comparisons."""
+
+ELO_PER_UNIT: Final = 400 / math.log(10)
+"""Elo's scale: 400 points are odds of 10 to 1."""
+
+_PRIOR_SD: Final = 800 / ELO_PER_UNIT
+"""A priori two thirds of all strengths lie within 800 points of the mean: weak, and nobody's rating is infinite."""
+
+_STEPS: Final = 100
+_DONE: Final = 1e-10
+_LEVEL: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Strengths:
+    """What comparisons say about models 0 to n - 1.
+
+    Attributes:
+        rating: on Elo's scale, of each model.
+        low: 95 % interval of the rating as the distance from the mean of the models it is connected with.
+        high: likewise.
+        p_values: adjusted by Holm over every two connected models; 1 where two are not connected.
+        component: number of the group of models that comparisons connect; ratings of two groups cannot be compared.
+        tasks: different tasks that the comparisons are of.
+    """
+
+    rating: Floats
+    low: Floats
+    high: Floats
+    p_values: Floats
+    component: NDArray[np.int64]
+    tasks: int
+
+    def told_apart(self) -> set[tuple[int, int]]:
+        """Return every two models, the lower number first, that differ by more than chance explains."""
+        first, second = np.nonzero(np.triu(self.p_values <= _LEVEL, 1))
+        return {(int(one), int(other)) for one, other in zip(first, second, strict=True)}
+
+    def ranks(self) -> list[int]:
+        """Return 1 for each model, and one more for each model of its group that is better."""
+        better = (self.p_values <= _LEVEL) & (self.rating[None, :] > self.rating[:, None])
+        return [1 + int(count) for count in better.sum(axis=1)]
+
+
+def bradley_terry(first: ArrayLike, second: ArrayLike, score: ArrayLike, tasks: ArrayLike, models: int) -> Strengths:
+    """Return the strengths that comparisons give, in any order of them.
+
+    The chance that one model beats another is 1 / (1 + exp(strength of the other - its own)) (Bradley and Terry 1952);
+    a tie is half a win for each. The fit is the most likely one under a normal prior of 800 Elo points, which keeps
+    models that never lost finite and says nothing about those that did both.
+
+    Comparisons of one task are not independent: they share the task, and answers. So the covariance is the sandwich
+    estimate clustered by task, with G / (G - 1) for G tasks and Student's t with G - 1 degrees of freedom. No
+    difference has less variance than independent comparisons would leave it, scaled by how much less than wins and
+    losses ties scatter: the sandwich alone would call a model that won everything certain.
+
+    Args:
+        first: numbers of the models on one side.
+        second: likewise on the other.
+        score: of the first, in [0, 1]: 1 won, 0.5 a tie, 0 lost.
+        tasks: of each comparison, which task it is of.
+        models: how many there are; those without a comparison are components of their own.
+
+    Raises:
+        ValueError: if a model is compared with itself, or a score lies outside of [0, 1].
+    """
+    one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
+    won = np.asarray(score, dtype=np.float64)
+    if bool((one == other).any()) or not bool(((won >= 0) & (won <= 1)).all()):
+        raise ValueError("two different models are compared, with a score in [0, 1]")
+    strength = _fitted(one, other, won, models)
+    _, cluster = np.unique(np.asarray(tasks), return_inverse=True)
+    groups = int(cluster.max()) + 1 if cluster.size else 0
+    component = _components(one, other, models)
+    independent, clustered = _covariances(one, other, won, cluster.ravel(), groups, strength)
+    centred = _contrasts(component)
+    point = t_point(groups - 1) if groups > 1 else math.inf
+    spread = np.sqrt(np.maximum(_variances(centred, independent), _variances(centred, clustered)))
+    alone = np.bincount(component, minlength=1)[component] == 1
+    half = np.where(alone, math.inf, point * spread) * ELO_PER_UNIT
+    rating = ELO_MEAN + ELO_PER_UNIT * strength
+    p_values = _p_values(strength, independent, clustered, component, groups)
+    return Strengths(rating, rating - half, rating + half, p_values, component, groups)
+
+
+def win_chance(rating: float, other: float) -> float:
+    """Return the chance that a model of one rating beats one of another."""
+    return 1 / (1 + 10 ** ((other - rating) / 400))
+
+
+def _fitted(one: NDArray[np.int64], other: NDArray[np.int64], won: Floats, models: int) -> Floats:
+    """Return the strengths of the highest posterior density, by Newton's method with steps that never lose."""
+    wins, games = np.zeros((models, models)), np.zeros((models, models))
+    np.add.at(wins, (one, other), won)
+    np.add.at(wins, (other, one), 1 - won)
+    games = wins + wins.T
+
+    def loss(strength: Floats) -> float:
+        apart = strength[:, None] - strength[None, :]
+        return float((wins * np.logaddexp(0, -apart)).sum() + (strength**2).sum() / (2 * _PRIOR_SD**2))
+
+    strength: Floats = np.zeros(models)
+    for _ in range(_STEPS):
+        chance = _chance(strength[:, None] - strength[None, :])
+        gradient = (wins - games * chance).sum(axis=1) - strength / _PRIOR_SD**2
+        if np.abs(gradient).max(initial=0.0) < _DONE * (1 + games.sum()):
+            break
+        step = np.linalg.solve(_information(games, chance), gradient)
+        now, size = loss(strength), 1.0
+        while loss(strength + size * step) > now and size > _DONE:
+            size /= 2
+        strength = strength + size * step
+    return strength
+
+
+def _chance(apart: Floats) -> Floats:
+    return np.asarray(np.exp(-np.logaddexp(0, -apart)), dtype=np.float64)
+
+
+def _information(games: Floats, chance: Floats) -> Floats:
+    weight = games * chance * (1 - chance)
+    return np.asarray(np.diag(weight.sum(axis=1) + 1 / _PRIOR_SD**2) - weight, dtype=np.float64)
+
+
+def _covariances(
+    one: NDArray[np.int64],
+    other: NDArray[np.int64],
+    won: Floats,
+    cluster: NDArray[np.int64],
+    groups: int,
+    strength: Floats,
+) -> tuple[Floats, Floats]:
+    """Return the covariance that independent comparisons would leave, and the one clustered by task."""
+    models = strength.size
+    games = np.zeros((models, models))
+    np.add.at(games, (one, other), 1.0)
+    games += games.T
+    bread = np.linalg.inv(_information(games, _chance(strength[:, None] - strength[None, :])))
+    chance = _chance(strength[one] - strength[other])
+    residual = won - chance
+    # As in the interval of Bonett and Price: one more comparison of each kind, or equal outcomes would prove certainty.
+    scale = min(1.0, (float((residual**2).sum()) + 1) / (float((chance * (1 - chance)).sum()) + 1))
+    slopes = np.zeros((max(groups, 1), models))
+    np.add.at(slopes, (cluster, one), residual)
+    np.add.at(slopes, (cluster, other), -residual)
+    correction = groups / (groups - 1) if groups > 1 else 1.0
+    return scale * bread, correction * bread @ (slopes.T @ slopes) @ bread
+
+
+def _components(one: NDArray[np.int64], other: NDArray[np.int64], models: int) -> NDArray[np.int64]:
+    """Return the number of each model's component; components are numbered by their first model."""
+    root = list(range(models))
+
+    def found(place: int) -> int:
+        while root[place] != place:
+            root[place] = root[root[place]]
+            place = root[place]
+        return place
+
+    for left, right in sorted(set(zip(one.tolist(), other.tolist(), strict=True))):
+        low, high = sorted((found(left), found(right)))
+        root[high] = low
+    roots = [found(place) for place in range(models)]
+    numbers = {first: number for number, first in enumerate(sorted(set(roots)))}
+    return np.asarray([numbers[each] for each in roots], dtype=np.int64)
+
+
+def _contrasts(component: NDArray[np.int64]) -> Floats:
+    """Return, a row per model, its distance from the mean of its component as weights of the strengths."""
+    is_same = component[:, None] == component[None, :]
+    return np.asarray(np.eye(component.size) - is_same / is_same.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def _variances(contrasts: Floats, covariance: Floats) -> Floats:
+    return np.asarray(np.einsum("ij,jk,ik->i", contrasts, covariance, contrasts), dtype=np.float64).clip(0.0)
+
+
+def _p_values(
+    strength: Floats, independent: Floats, clustered: Floats, component: NDArray[np.int64], groups: int
+) -> Floats:
+    models = strength.size
+    adjusted: Floats = np.ones((models, models))
+    left, right = np.triu_indices(models, 1)
+    is_connected = component[left] == component[right]
+    left, right = left[is_connected], right[is_connected]
+    if groups < 2 or not left.size:
+        return adjusted
+    variance = np.maximum(*(c[left, left] + c[right, right] - 2 * c[left, right] for c in (independent, clustered)))
+    ratios = np.abs(strength[left] - strength[right]) / np.sqrt(variance)
+    adjusted[left, right] = holm([two_sided_p(float(ratio), groups - 1) for ratio in ratios])
+    adjusted[right, left] = adjusted[left, right]
+    return adjusted
