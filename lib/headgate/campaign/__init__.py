@@ -10,8 +10,10 @@ from headgate.campaign.job_collecting import JobCollector, ScoreTally
 from headgate.campaign.job_draining import DrainResult, DrainRules, QueueProgress, TaskProgress, drain_queue
 from headgate.campaign.job_samples import SCORE_FIELD, JobSampleRules, model_of_team, sample_of_job, stored_name
 from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.models_at_hand import model_at_hand, models_at_hand
 from headgate.campaign.plan import CampaignPlan, CampaignStore, ChatSource, rates_of
 from headgate.campaign.request_side import RequestSide
+from headgate.campaign.trial import Trial, trial
 
 __all__ = [
     "SCORE_FIELD",
@@ -32,10 +34,13 @@ __all__ = [
     "RequestSide",
     "ScoreTally",
     "TaskProgress",
+    "Trial",
     "capacity_plan",
     "drain_queue",
     "judged",
+    "model_at_hand",
     "model_of_team",
+    "models_at_hand",
     "rare_collections",
     "rates_of",
     "roster_of",
@@ -44,4 +49,5 @@ __all__ = [
     "sample_store",
     "sampled_environments",
     "stored_name",
+    "trial",
 ]

@@ -19,7 +19,9 @@ class Choices:
     """Where settings come from on the command line; each flag wins over variables, files and defaults."""
 
     config: Annotated[Path | None, Parameter(help="YAML file of settings; also HEADGATE_CONFIG.")] = None
-    roster: Annotated[str | None, Parameter(help="Roster of models: a file or an http(s) URL.")] = None
+    roster: Annotated[
+        str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
+    ] = None
     environments: Annotated[
         str | None, Parameter(name=("--environments", "-e"), help="Environments, comma separated.")
     ] = None
@@ -27,7 +29,9 @@ class Choices:
         str | None, Parameter(help="Sample store: a folder, s3://bucket/prefix or r2://bucket/prefix.")
     ] = None
     journal: Annotated[Path | None, Parameter(help="Folder of the journal.")] = None
-    campaign: Annotated[str | None, Parameter(help="Name of the campaign.")] = None
+    campaign: Annotated[
+        str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
+    ] = None
     workers: Annotated[int | None, Parameter(help="Episodes in progress at most.")] = None
     set: Annotated[
         tuple[str, ...], Parameter(name="--set", negative="", help="Any setting, as name=value; may be repeated.")
@@ -39,12 +43,13 @@ class Choices:
         Raises:
             InvalidSettingError: see `headgate.config.load_settings`.
         """
+        campaign, file = self._campaign_and_file()
         flags: dict[str, Any] = {
             "roster": self.roster,
             "environments": self.environments,
             "store": self.store,
             "journal": self.journal,
-            "campaign": self.campaign,
+            "campaign": campaign,
             "num_evaluation_workers": self.workers,
             **further,
         }
@@ -53,4 +58,15 @@ class Choices:
             if not equals:
                 raise InvalidSettingError(f"--set takes name=value (got {pair!r})")
             flags[name.strip()] = value
-        return load_settings(flags, environ=os.environ, file=self.config)
+        return load_settings(flags, environ=os.environ, file=file)
+
+    def _campaign_and_file(self) -> tuple[str | None, Path | None]:
+        """Return the campaign's name and the file of settings: `--campaign` takes either."""
+        if self.campaign is None or not self.campaign.endswith((".yaml", ".yml")):
+            return self.campaign, self.config
+        if self.config is not None:
+            raise InvalidSettingError(
+                f"--campaign {self.campaign} and --config {self.config} are two files of settings",
+                next_step="Give one of them; the other's settings can be given by --set name=value.",
+            )
+        return None, Path(self.campaign)

@@ -9,7 +9,7 @@ COMMANDS: Final = {
     "judge": ("judging:judge", "Sample environments whose answers another model judges, each task once."),
     "plan": ("plan:plan", "Compare the samples that the rates demand with what workers and endpoints carry."),
     "models": ("listing:models", "Check the roster and list its models."),
-    "environments": ("listing:environments", "List the environments that are installed."),
+    "environments": ("environments:environments", "List the environments that are installed, or try one."),
     "query": ("data:query", "Ask the stored samples a question in SQL."),
     "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
     "leaderboard": (

@@ -10,16 +10,18 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import polars as pl
 from cyclopts import Parameter
 from rich.live import Live
+from rich.table import Table
 
 from headgate import orchestration
-from headgate.campaign import CampaignResult, run_campaign
+from headgate.campaign import CampaignResult, models_at_hand, run_campaign, sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.reports import live_view, status_lines
+from headgate.reports import live_view, score_table, status_lines
 from headgate.telemetry import setup_logging, status_document
 
 STOPPED_EARLY: Final = 4
@@ -63,10 +65,11 @@ def run(
         enable_monitoring=enable_monitoring,
         monitor_port=monitor_port,
         trace_file=None if trace is None else str(trace),
+        instances=instances,
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = asyncio.run(_run(loaded.settings, duration, instances, limits, is_live=is_live))
+    result = asyncio.run(_run(loaded.settings, duration, limits, is_live=is_live))
     status = STOPPED_EARLY if result.stopped_early else 0
     if as_json:
         print_json(result_document(result))
@@ -80,25 +83,33 @@ def run(
         f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
     )
+    if loaded.settings.instances is not None:
+        console().print(asyncio.run(_scores(loaded.settings)))
     return status
 
 
-async def _run(
-    settings: Settings, duration: float | None, instances: int | None, limits: str, *, is_live: bool
-) -> CampaignResult:
+async def _scores(settings: Settings) -> Table:
+    """Return the mean scores of a matrix: all of it, also what an earlier run has done."""
+    found = await sample_store(settings).scan(columns=["campaign", "model", "environment", "score"])
+    return score_table(found.frame.filter(pl.col("campaign") == settings.campaign), settings.environments)
+
+
+async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> CampaignResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop)
     live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
-    with live if live is not None else nullcontext():
-        return await run_campaign(
-            settings,
-            duration_s=duration,
-            instances=instances,
-            stop=stop,
-            on_status=_showing(live) if live is not None else None,
-            slots=slots,
-        )
+    async with models_at_hand(settings) as roster:
+        with live if live is not None else nullcontext():
+            return await run_campaign(
+                settings,
+                roster=roster,
+                duration_s=duration,
+                instances=settings.instances,
+                stop=stop,
+                on_status=_showing(live) if live is not None else None,
+                slots=slots,
+            )
 
 
 def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:

@@ -62,12 +62,19 @@ class Settings(AdmissionSettings, SchedulingSettings, JudgeSettings, Environment
     roster: str = Field(
         "",
         validation_alias=own_name("ROSTER"),
-        description="Roster of models: a YAML or JSON file, or an http(s) URL. Empty: the models of OPENAI_BASE_URL.",
+        description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the agents that environments "
+        "bring along. Empty: the models of OPENAI_BASE_URL.",
     )
     environments: tuple[str, ...] = Field(
         (),
         validation_alias=own_name("ENVIRONMENTS"),
         description="Environments to sample, comma separated. Empty: all that are installed.",
+    )
+    instances: int | None = Field(
+        None,
+        ge=1,
+        validation_alias=own_name("INSTANCES"),
+        description="Run this many tasks per model and environment once, instead of sampling by rates. Empty: by rates.",
     )
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,

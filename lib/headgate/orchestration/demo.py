@@ -20,7 +20,7 @@ import flows
 from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
 from headgate.core import errors
 from headgate.models import serve
-from headgate.orchestration.demo_figures import DemoJournal, score_table, scored_samples
+from headgate.orchestration.demo_figures import DemoJournal, scored_samples
 from headgate.orchestration.demo_plan import (
     BLOCK,
     ENVIRONMENTS,
@@ -38,6 +38,7 @@ from headgate.orchestration.own_server import PrivateServer, free_port, private_
 from headgate.orchestration.stopping import SIGNALS
 from headgate.orchestration.work_pool import ensure_pool
 from headgate.orchestration.workers import worker
+from headgate.reports import score_table
 from headgate.sampling import roster_source
 from headgate.storage import open_store
 
@@ -239,7 +240,7 @@ class _Demo:
             store.close()
         goal = self._choices.goal()
         is_reached = samples.height >= goal and samples["environment"].n_unique() == len(ENVIRONMENTS)
-        self._console.print(score_table(samples))
+        self._console.print(score_table(samples, ENVIRONMENTS))
         self._tell_places(server, page)
         self._steps.tell(
             f"{samples.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]")

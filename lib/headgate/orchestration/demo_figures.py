@@ -96,19 +96,3 @@ async def scored_samples(store: SampleStore, since: float) -> pl.DataFrame:
     """Return model, environment and score of the stored samples that ended at `since` or later."""
     scan = await store.scan(since=since, columns=["campaign", "model", "environment", "score", "finished_at"])
     return scan.frame.filter((pl.col("campaign") == CAMPAIGN) & pl.col("score").is_not_null())
-
-
-def score_table(samples: pl.DataFrame) -> Table:
-    """Return mean score and count of each model in each environment."""
-    means = samples.group_by("model", "environment").agg(pl.col("score").mean(), pl.len().alias("samples"))
-    cells = {
-        (m, e): (mean, n) for m, e, mean, n in means.select("model", "environment", "score", "samples").iter_rows()
-    }
-    table = Table(title="Mean score (scored samples)", title_justify="left")
-    table.add_column("model")
-    for environment in ENVIRONMENTS:
-        table.add_column(environment, justify="right")
-    for model in sorted({model for model, _ in cells}):
-        row = [cells.get((model, environment)) for environment in ENVIRONMENTS]
-        table.add_row(model, *("" if cell is None else f"{cell[0]:.2f} ({cell[1]})" for cell in row))
-    return table

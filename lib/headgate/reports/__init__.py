@@ -8,6 +8,7 @@ from headgate.reports.leaderboard import COLUMNS as LEADERBOARD_COLUMNS
 from headgate.reports.leaderboard import Leaderboard, build_leaderboard
 from headgate.reports.leaderboard_rows import cell_rows, leaderboard_document, standing_rows, versus_rows
 from headgate.reports.live import live_view, status_line, status_lines
+from headgate.reports.score_table import score_table
 from headgate.reports.statistics import Estimate, combined, distinct, estimate, estimate_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ __all__ = [
     "quiet_grid",
     "replay_figures",
     "replay_page",
+    "score_table",
     "standing_rows",
     "status_line",
     "status_lines",

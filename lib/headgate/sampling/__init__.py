@@ -7,6 +7,8 @@ from headgate.sampling.error_pause import ErrorPause, Health
 from headgate.sampling.precision import Known, PrecisionStop
 from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
 from headgate.sampling.roster import (
+    BASELINE_ROSTER,
+    BaselineRoster,
     FileRoster,
     HttpRoster,
     OpenAIRoster,
@@ -20,7 +22,9 @@ from headgate.sampling.timers import TimerHeap
 from headgate.sampling.window import SlidingCount
 
 __all__ = [
+    "BASELINE_ROSTER",
     "GOLDEN",
+    "BaselineRoster",
     "Cadence",
     "CapacityCheck",
     "CapacityLimit",

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headgate.core import Model, Secret, errors, redacted
+from headgate.models import BASELINES, TASK_HEADER_OPTION
 from headgate.sampling.roster_documents import MAX_ROSTER_BYTES, fetched, parsed_document
 from headgate.sampling.roster_entries import KeyRules, base_url_problem, read_entries
 
 REMOTE_KEY_PREFIX: Final = "HEADGATE_KEY_"
 """A roster from elsewhere could send any variable of this process to any address; it may name only these."""
+
+BASELINE_ROSTER: Final = "baselines"
+"""What names the baseline agents as a roster, for a first run without any endpoint."""
+
+BASELINE_ADDRESS: Final = "http://127.0.0.1:8001/v1"
+"""Where `headgate serve-baselines` listens."""
 
 _MAX_LISTED_MODELS: Final = 16
 _OPENAI: Final = "https://api.openai.com/v1"
@@ -64,6 +71,14 @@ class StaticRoster:
     async def load(self) -> Roster:
         """Return the models that it was made of."""
         return self._roster
+
+
+class BaselineRoster(StaticRoster):
+    """The three agents that environments bring along, at one endpoint of ours. They are no language models."""
+
+    def __init__(self, base_url: str = BASELINE_ADDRESS) -> None:
+        options = ((TASK_HEADER_OPTION, True),)
+        super().__init__(Model(name, base_url=base_url, uid=uid, options=options) for uid, name in enumerate(BASELINES))
 
 
 class FileRoster:
@@ -177,9 +192,14 @@ async def roster_from_openai_env(environ: Mapping[str, str] | None = None) -> Ro
 
 
 def roster_source(text: str, *, environ: Mapping[str, str] | None = None) -> RosterSource:
-    """Return the source that the setting `roster` names: an http(s) address, a file, or OpenAI's variables if empty."""
+    """Return the source that the setting `roster` names.
+
+    It is an http(s) address, a file, `baselines` for the baseline agents, or OpenAI's variables if empty.
+    """
     if not text:
         return OpenAIRoster(environ=environ)
+    if text == BASELINE_ROSTER:
+        return BaselineRoster()
     if text.startswith(("http://", "https://")):
         return HttpRoster(text, environ=environ)
     return FileRoster(text, environ=environ)
