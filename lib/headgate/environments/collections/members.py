@@ -1,0 +1,51 @@
+"""What every adapter does alike: bring in its package, read an answer in tags, name what was meant."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+from headgate.core.errors import MissingExtraError, UnknownEnvironmentError
+from headgate.environments.answers import last_tagged, without_thinking
+
+
+def required(module: str, feature: str, extra: str) -> Any:
+    """Return `module` of an optional package.
+
+    Raises:
+        MissingExtraError: if the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == module.partition(".")[0]:
+            raise MissingExtraError(feature, extra) from error
+        raise
+
+
+def member_of(name: str, prefix: str) -> str:
+    """Return what stands behind the colon of `name`.
+
+    Raises:
+        UnknownEnvironmentError: if `name` does not belong to the collection `prefix`.
+    """
+    found, colon, member = name.partition(":")
+    if found != prefix or not colon or not member:
+        raise UnknownEnvironmentError(f"{name!r} is no environment of the collection {prefix!r}, as {prefix}:<name> is")
+    return member
+
+
+def unknown(name: str, known: Iterable[str], why: str = "") -> UnknownEnvironmentError:
+    """Return the error for an environment that a collection does not have, with the nearest name that it has."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    reason = f": {why}" if why else ""
+    return UnknownEnvironmentError(f"environment {name!r} is not in its collection{reason}{hint}")
+
+
+def tagged_answer(reply: str) -> str | None:
+    """Return what the last closed `<answer>…</answer>` of `reply` holds, thoughts left out, or None."""
+    answer = last_tagged(without_thinking(reply), "answer")
+    return None if answer is None else answer.strip()
