@@ -1,0 +1,195 @@
+"""`agentgym:sciworld`: do an elementary science experiment told in words, in up to forty rounds."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import random
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.core import Message, errors
+from headgate.environments.answers import named_actions
+from headgate.environments.java import java_runtime
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.sciworld.pool import Loan, Pool
+from headgate.environments.sciworld.sight import greedy_action, random_action
+from headgate.environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
+from headgate.environments.task_cache import TaskCache
+
+if TYPE_CHECKING:
+    from headgate.environments.sciworld.game import ScienceWorld
+
+GAMES: Final = 4
+"""Virtual machines for episodes at most: each holds up to 360 MB, and episodes spend their time waiting for models."""
+
+SOLVERS: Final = 1
+"""Those that only look up solutions, apart from the others: an episode that holds a game may wait for one of them."""
+
+EPISODE_TIMEOUT_S: Final = 1_800.0
+"""Forty replies of a slow model, and a wait for a game."""
+
+_ACTION_CHARS: Final = 200
+"""The game's longest actions have about 80."""
+
+_INSTRUCTIONS: Final = """\
+You are in a house with a laboratory, and have a task of elementary science to do. Each round you take one action and \
+are told what came of it.
+
+Actions, where <thing> is something that you see or carry, such as "metal pot", or "thermometer in inventory":
+- look around, look at <thing>, look in <container>, read <thing>
+- inventory: what you carry; task: the task again
+- go to <place>: a neighbouring one, through an open door
+- open <door or container>, close <door or container>; a door is called "door to <place>"
+- pick up <thing>, put down <thing>, move <thing> to <place or container>
+- activate <device>, deactivate <device>, use <thing>, use <thing> on <thing>
+- pour <liquid> in <container>, dunk <container> in <liquid>, mix <container>
+- connect <thing> to <thing>, disconnect <thing>: electrical parts have terminals, such as "battery anode"
+- eat <food>, flush <thing>
+- focus on <thing>: say that this is the thing the task asks for; a wrong one fails the task for good
+- wait, wait1: let ten rounds pass, or one
+- a number: choose among the readings that you are asked about
+
+Parts of the task earn parts of the score. You have {rounds} rounds in all. Reply in this form:
+Thought: <why>
+Action: <action>
+
+{task}"""
+
+
+class SciWorldEpisode:
+    """One experiment under way. Owned by one worker; holds a virtual machine until it is closed."""
+
+    def __init__(self, experiment: Experiment, game: Loan[ScienceWorld], task: str) -> None:
+        self._experiment = experiment
+        self._game = game
+        self._rounds = 0
+        self._score = 0.0
+        self._opening = (Message("user", _INSTRUCTIONS.format(rounds=MAX_ROUNDS, task=task)),)
+
+    @property
+    def opening(self) -> tuple[Message, ...]:
+        """The actions, the task and what is seen first."""
+        return self._opening
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the action in `reply`; in a thread, some ten milliseconds."""
+        self._rounds += 1
+        said, is_over = await self._said(reply)
+        if is_over or self._rounds >= MAX_ROUNDS:
+            return self._scored()
+        return Continue((Message("user", said),))
+
+    async def close(self) -> None:
+        """Give the virtual machine back."""
+        self._game.close()
+
+    async def _said(self, reply: str) -> tuple[str, bool]:
+        """Do what `reply` asks for; return what came of it, and whether that ends the episode."""
+        named = list(named_actions(reply))
+        if len(named) > 1:
+            return "Only one action is allowed per reply; nothing was done.", False
+        action = plain_action(named[0] if named else reply)
+        if not action:
+            return "No action was found in the reply; nothing was done.", False
+        outcome = await self._game.call(lambda game: game.step(action))
+        self._score = outcome.score
+        return outcome.said, outcome.is_over
+
+    def _scored(self) -> Score:
+        value = min(1.0, max(0.0, self._score))
+        how = "failed for good" if self._score < 0 else f"{value:.0%} done"
+        return Score(value, success=value >= 1.0, why=f"{self._experiment}: {how}, rounds={self._rounds}")
+
+
+class SciWorldEnvironment:
+    """AgentGym's sciworld, played in this process. Tasks depend on the index alone."""
+
+    _spec: Final = EnvironmentSpec(
+        name="agentgym:sciworld",
+        summary="Do an elementary science experiment told in words, in up to 40 rounds",
+        daily_rate=80.0,
+        data_length=DATA_LENGTH,
+        max_rounds=MAX_ROUNDS,
+        timeout_s=EPISODE_TIMEOUT_S,
+        licence="Apache-2.0",
+        source="game of the package scienceworld (Apache-2.0); choice of tasks published by WooooDyy/AgentGym",
+    )
+
+    def __init__(self) -> None:
+        self._games: Pool[ScienceWorld] = Pool(_started, GAMES)
+        self._solvers: Pool[ScienceWorld] = Pool(_started, SOLVERS)
+        self._solutions = TaskCache(self._solution)
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What is known of it without running it."""
+        return self._spec
+
+    async def open(self, index: int, seed: int) -> SciWorldEpisode:
+        """Begin task `index`, when one of the virtual machines is free; `seed` is not used.
+
+        Raises:
+            EnvironmentFailedError: if no virtual machine can be started, or it fails.
+        """
+        del seed
+        experiment = experiment_at(index)
+        game = await self._games.lend()
+        try:
+            task = await game.call(lambda game: game.begin(experiment))
+        except BaseException:
+            game.close()
+            raise
+        return SciWorldEpisode(experiment, game, task)
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with any action on what is in view, a rule of thumb (`greedy`), or the next of the game's solution."""
+        if kind == "solver":
+            solution = await self._solutions.get(index, seed)
+            turn = sum(message.role == "assistant" for message in conversation)
+            action = solution[turn] if turn < len(solution) else "wait1"
+        else:
+            action = (greedy_action if kind == "greedy" else random_action)(conversation, rng)
+        return f"Thought: {kind}\nAction: {action}"
+
+    async def _solution(self, index: int, seed: int) -> tuple[str, ...]:
+        del seed
+        experiment = experiment_at(index)
+        solver = await self._solvers.lend()
+        try:
+            return await solver.call(lambda game: game.solution(experiment))
+        finally:
+            solver.close()
+
+
+@functools.cache
+def _environment() -> SciWorldEnvironment:
+    return SciWorldEnvironment()
+
+
+def sciworld() -> SciWorldEnvironment:
+    """Return `agentgym:sciworld`, the same for every caller: its virtual machines are bounded for the process.
+
+    Raises:
+        MissingExtraError: if the package that carries the game is not installed.
+        EnvironmentFailedError: if there is no Java runtime; says what to install.
+    """
+    if importlib.util.find_spec("scienceworld") is None or importlib.util.find_spec("py4j") is None:
+        raise errors.MissingExtraError("environment 'agentgym:sciworld'", "sciworld")
+    java_runtime()
+    return _environment()
+
+
+def plain_action(action: str) -> str:
+    """Return an action as the game reads it: one line of small letters, without markup."""
+    return " ".join(re.sub(r"[^a-z0-9(),.'-]+", " ", action[:_ACTION_CHARS].lower()).split()).strip(" .,'-()")
+
+
+def _started() -> ScienceWorld:
+    """Start a game; the module is loaded here since it needs the optional packages."""
+    game: ScienceWorld = importlib.import_module("headgate.environments.sciworld.game").ScienceWorld()
+    return game
