@@ -28,7 +28,8 @@ $(MODEL_READY): $(READY) requirements-model.lock
 	@bash scripts/setup.sh model
 	@touch $@
 
-demo: $(READY) ## sample three baseline agents on the bundled environments and show the result
+demo: $(READY) ## sample baseline agents and a small real model on bundled environments and show the result
+	@$(MAKE) --no-print-directory setup-model || echo 'demo: the small local model could not be installed and is left out'
 	@exec $(BIN)/python -m headgate.cli demo
 
 test: $(READY) ## the whole test suite, documentation included
@@ -53,8 +54,9 @@ check: $(READY) ## lint, format, types, layers, documentation: what CI checks be
 docs: $(READY) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-reference: $(READY) ## write the pages of docs/reference that the code gives
+reference: $(READY) ## write the pages of docs/reference and the windows of prefect.yaml that the code gives
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/deployments.py
 
 bench: $(READY) ## the short form of every benchmark
 	@exec $(BIN)/python -m headgate.cli bench --all --quick

@@ -21,13 +21,24 @@ def demo(
     keep_serving: Annotated[
         bool, Parameter(negative="", help="Leave the Prefect server and its UI up until Ctrl-C.")
     ] = False,
+    local_model: Annotated[
+        bool, Parameter(help="Sample the small local model beside the baselines, where it is installed.")
+    ] = True,
 ) -> int:
     """Sample models in four environments through Prefect deployments, and report.
 
     Starts a Prefect server of its own on a free port, registers blocks, deploys, starts a worker, serves baseline
-    agents, samples them, and ends with the paths of report and data. With OPENAI_BASE_URL set, or with --roster, it
-    samples those models in place of the baselines.
+    agents and, where it is installed, a small real language model, samples them, and ends with the paths of report and
+    data. With OPENAI_BASE_URL set, or with --roster, it samples those models in their place.
     """
     return asyncio.run(
-        run_demo(DemoChoices(folder=folder, roster=roster, window_s=window_s, keep_serving=keep_serving))
+        run_demo(
+            DemoChoices(
+                folder=folder,
+                roster=roster,
+                window_s=window_s,
+                keep_serving=keep_serving,
+                local_model=local_model,
+            )
+        )
     )

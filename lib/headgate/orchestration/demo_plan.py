@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.config import setting_fields, variables_of
 from headgate.core import DAY_S
-from headgate.models import TASK_HEADER_OPTION, Failure, FaultPlan, RateLimit, Slow
+from headgate.models import TASK_HEADER_OPTION, Failure, FaultPlan, RateLimit, Slow, is_local_model_installed
 from headgate.orchestration.deployment_file import Deployment, DeploymentFile
 from headgate.orchestration.work_pool import POOL
 
@@ -37,6 +37,9 @@ MODELS: Final[Mapping[str, str]] = {
 }
 """Name in the roster -> name at the endpoint. None is a language model."""
 
+LOCAL_BLOCK: Final = "demo-local-model"
+"""Name of the endpoint's block of the one that is."""
+
 
 @dataclass(frozen=True, slots=True)
 class DemoChoices:
@@ -47,12 +50,18 @@ class DemoChoices:
         roster: sample these models in place of the baselines.
         window_s: how long each environment is sampled.
         keep_serving: leave the Prefect server and its UI up until Ctrl-C.
+        local_model: sample the small local model beside the baselines where it is installed.
     """
 
     folder: Path = Path(".headgate/demo")
     roster: Path | None = None
     window_s: float = 30.0
     keep_serving: bool = False
+    local_model: bool = True
+
+    def uses_local_model(self, environ: Mapping[str, str] = os.environ) -> bool:
+        """Return whether the small local model is sampled beside the baselines."""
+        return self.local_model and self.uses_baselines(environ) and is_local_model_installed()
 
     def uses_baselines(self, environ: Mapping[str, str] = os.environ) -> bool:
         """Return whether the models are the built-in baselines: no roster is given and no endpoint is set."""

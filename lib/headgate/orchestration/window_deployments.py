@@ -1,0 +1,62 @@
+"""The deployments that sample environments by windows: one for each, as `prefect.yaml` holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from slugify import slugify
+
+from headgate.environments import EnvironmentSpec
+
+WINDOW_EVERY_S: Final = 600
+WINDOW_S: Final = 540
+"""A window ends a minute before the next: so long a worker may take to start that one, and this one to drain."""
+
+SEED_ENVIRONMENTS: Final = frozenset(
+    {
+        "affine:abd",
+        "affine:ded",
+        "affine:sat",
+        "agentgym:alfworld",
+        "agentgym:babyai",
+        "agentgym:sciworld",
+        "agentgym:textcraft",
+        "agentgym:webshop",
+    }
+)
+"""Their schedules are on from the start; those of all others wait for somebody to turn them on."""
+
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def window_deployments(specs: Sequence[EnvironmentSpec]) -> str:
+    """Return one entry of `deployments` in `prefect.yaml` for each environment; judged ones are left out.
+
+    The entries stand on the anchor `*window` of Headgate's own file. Windows begin evenly spread over their interval.
+
+    Args:
+        specs: of the environments.
+    """
+    sampled = sorted((spec for spec in specs if not spec.needs_judge), key=lambda spec: spec.name)
+    apart_s = WINDOW_EVERY_S / max(len(sampled), 1)
+    return "\n".join(_entry(spec, timedelta(seconds=round(place * apart_s))) for place, spec in enumerate(sampled))
+
+
+def _entry(spec: EnvironmentSpec, offset: timedelta) -> str:
+    is_on = spec.name in SEED_ENVIRONMENTS
+    anchor = f"{_EPOCH + offset:%Y-%m-%dT%H:%M:%SZ}"
+    note = "" if is_on else " Its schedule is off until somebody turns it on."
+    description = f"Sample every model in {spec.name}, a window every ten minutes: {spec.summary}.{note}"
+    return (
+        "- <<: *window\n"
+        f"  name: {slugify(spec.name)}\n"
+        f"  description: {json.dumps(description, ensure_ascii=False)}\n"
+        f'  tags: [headgate, sampling, "{spec.name}"]\n'
+        f'  parameters: {{environment: "{spec.name}", duration_s: {WINDOW_S}}}\n'
+        "  schedules:\n"
+        f'  - {{slug: windows, interval: {WINDOW_EVERY_S}, anchor_date: "{anchor}", timezone: UTC'
+        f"{'' if is_on else ', active: false'}}}\n"
+    )
