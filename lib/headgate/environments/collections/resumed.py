@@ -1,0 +1,121 @@
+"""Episodes of packages that ask the model themselves: their coroutine waits while the model replies elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.protocol import Continue, Score
+from headgate.environments.single_turn import failed
+
+Ask = Callable[[Sequence[Message]], Awaitable[str]]
+"""Takes the whole conversation, returns the model's reply."""
+
+Play = Callable[[Ask], Awaitable[Score]]
+
+CLOSE_S: Final = 5.0
+
+
+class RewrittenConversationError(EnvironmentFailedError):
+    """A package sends the model another past than the one that it has had."""
+
+
+class ResumedEpisode:
+    """One run of a package's own coroutine, which goes on whenever the model has replied.
+
+    Owned by one worker; the task that runs the coroutine ends with the episode. Invariant: the coroutine waits for a
+    reply, or the episode is over.
+    """
+
+    def __init__(self) -> None:
+        self._said: tuple[Message, ...] = ()
+        self._asked: asyncio.Queue[tuple[Message, ...]] = asyncio.Queue()
+        self._replies: asyncio.Queue[str] = asyncio.Queue()
+        self._playing: asyncio.Task[Score] | None = None
+
+    @classmethod
+    async def begun(cls, play: Play) -> ResumedEpisode:
+        """Return an episode that runs `play` and has been asked its first question.
+
+        Raises:
+            EnvironmentFailedError: if `play` ends without asking the model anything.
+            Exception: whatever `play` raises before it asks.
+        """
+        episode = cls()
+        episode._playing = asyncio.ensure_future(play(episode._ask))
+        try:
+            first = await episode._next()
+        except BaseException:
+            await episode.close()
+            raise
+        if isinstance(first, Score):
+            raise EnvironmentFailedError(f"it ended without asking the model anything: {first.why}")
+        return episode
+
+    @property
+    def opening(self) -> tuple[Message, ...]:
+        """What the model was asked first, and since."""
+        return self._said
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Give `reply` to the coroutine and return what it says next.
+
+        Raises:
+            Exception: whatever the coroutine raises.
+        """
+        problem = _problem_of(reply, self._said)
+        self._said = (*self._said, Message("assistant", reply))
+        self._replies.put_nowait(reply)
+        told = await self._next()
+        return failed(problem) if problem and isinstance(told, Score) else told
+
+    async def close(self) -> None:
+        """End the coroutine."""
+        playing, self._playing = self._playing, None
+        if playing is None:
+            return
+        playing.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await asyncio.wait_for(playing, CLOSE_S)
+
+    async def _ask(self, conversation: Sequence[Message]) -> str:
+        await self._asked.put(tuple(conversation))
+        return await self._replies.get()
+
+    async def _next(self) -> Continue | Score:
+        assert self._playing is not None  # nobody answers an episode that is closed
+        asked = asyncio.ensure_future(self._asked.get())
+        try:
+            await asyncio.wait([asked, self._playing], return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return self._continued(asked.result())
+            return self._playing.result()
+        finally:
+            asked.cancel()
+
+    def _continued(self, conversation: tuple[Message, ...]) -> Continue:
+        known = len(self._said)
+        if [message.content for message in conversation[:known]] != [message.content for message in self._said]:
+            raise RewrittenConversationError(
+                "it changes what the model was told or replied before, which an episode cannot",
+                next_step="Use a variant of it that only appends to the conversation.",
+            )
+        new = conversation[known:]
+        self._said = conversation
+        return Continue(new)
+
+
+def _problem_of(reply: str, said: Sequence[Message]) -> str:
+    """Return why a last reply is worth nothing, whatever the package's scorer makes of it; empty if it may be."""
+    text = reply.strip()
+    if not text:
+        return "the reply is empty"
+    question = next((message.content for message in reversed(said) if message.role == "user"), "")
+    everything = "\n".join(message.content for message in said)
+    if len(text) >= 0.8 * len(question.strip()) and text in everything:
+        return "the reply repeats the question"
+    return ""

@@ -1,0 +1,294 @@
+"""inspect: real tasks in files, their solvers resumed reply by reply, their scorers' values in [0, 1]."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+from headgate.core import ChatReply, ErrorKind, Message, errors
+from headgate.environments import Continue, Score, converse
+from headgate.environments.collection import Collection
+from headgate.environments.collections.inspect_tasks import inspect_tasks
+
+TASKS = '''
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessageSystem, ChatMessageUser, get_model
+from inspect_ai.scorer import Score, accuracy, choice, includes, match, model_graded_qa, scorer
+from inspect_ai.solver import chain_of_thought, generate, multiple_choice, solver, system_message, use_tools
+from inspect_ai.tool import tool
+
+SUMS = [Sample(input=f"What is {n} + {n}? Give the number.", target=str(2 * n)) for n in range(4, 10)]
+
+@task
+def sums():
+    return Task(dataset=SUMS, solver=[system_message("Be brief."), chain_of_thought(), generate()], scorer=match())
+
+@task
+def capitals():
+    sample = Sample(input="What is the capital of France?", choices=["Rome", "Paris", "Oslo"], target="B")
+    return Task(dataset=[sample], solver=multiple_choice(), scorer=choice())
+
+@task
+def chatting():
+    told = [ChatMessageSystem(content="You like colours."), ChatMessageUser(content="Name the colour of grass.")]
+    return Task(dataset=[Sample(input=told, target="green")], scorer=includes())
+
+@solver
+def twice():
+    async def solve(state, generate):
+        state = await generate(state)
+        state.messages.append(ChatMessageUser(content="Are you sure? Say it again, and nothing else."))
+        return await generate(state)
+    return solve
+
+@solver
+def forever():
+    async def solve(state, generate):
+        while True:
+            state = await generate(state)
+            state.messages.append(ChatMessageUser(content="Once more, in other words than before, please."))
+    return solve
+
+@solver
+def forgetful():
+    async def solve(state, generate):
+        state = await generate(state)
+        state.messages = [ChatMessageUser(content="Something else: what is 2 + 2?")]
+        return await generate(state)
+    return solve
+
+@solver
+def impatient():
+    async def solve(state, generate):
+        await get_model().generate("Help me.")
+        return await generate(state)
+    return solve
+
+@tool
+def add():
+    async def execute(x: int, y: int):
+        """Add two numbers.
+
+        Args:
+            x: one
+            y: other
+        """
+        return x + y
+    return execute
+
+@scorer(metrics=[accuracy()])
+def given():
+    async def score(state, target):
+        return Score(value=eval(target.text))
+    return score
+
+@task
+def talk():
+    return Task(dataset=SUMS, solver=twice(), scorer=match())
+
+@task
+def endless():
+    return Task(dataset=SUMS, solver=forever(), scorer=match())
+
+@task
+def rewriting():
+    return Task(dataset=SUMS, solver=forgetful(), scorer=match())
+
+@task
+def asking():
+    return Task(dataset=SUMS, solver=impatient(), scorer=match())
+
+@task
+def tools():
+    return Task(dataset=SUMS, solver=[use_tools(add()), generate()], scorer=match())
+
+@task
+def graded():
+    return Task(dataset=SUMS, scorer=model_graded_qa())
+
+@task
+def boxed():
+    return Task(dataset=SUMS, scorer=match(), sandbox="local")
+
+@task
+def broken():
+    raise RuntimeError("no data here")
+
+@task
+def values():
+    targets = ["'C'", "'I'", "'P'", "'N'", "0.25", "7", "-1", "True", "{'a': 1}", "float('nan')"]
+    return Task(dataset=[Sample(input="Say anything that you like to say.", target=t) for t in targets], scorer=given())
+'''
+
+# inspect retries with a parameter that its retry library has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning")
+
+COLLECTION = inspect_tasks()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    file = tmp_path_factory.mktemp("inspect") / "tasks.py"
+    file.write_text(TASKS)
+    return file
+
+
+@pytest.fixture
+def made(path):
+    return lambda task: COLLECTION.environment(f"inspect:{path}@{task}")
+
+
+async def scored(environment, index, *replies):
+    episode = await environment.open(index, 0)
+    for reply in replies:
+        answer = await episode.answer(reply)
+    await episode.close()
+    return answer
+
+
+def test_it_is_a_collection_of_what_installed_packages_register():
+    assert isinstance(COLLECTION, Collection)
+    assert all(name.startswith("inspect:") for name in COLLECTION.names())
+
+
+async def test_the_solver_writes_the_opening_and_the_scorer_judges(made):
+    sums = made("sums")
+    assert (sums.spec.data_length, sums.spec.name.rpartition("@")[2]) == (6, "sums")
+    episode = await sums.open(1, 0)
+    assert episode.opening[0] == Message("system", "Be brief.")
+    assert "What is 5 + 5?" in episode.opening[1].content
+    assert "step-by-step" in episode.opening[1].content
+    assert await episode.answer("It is ANSWER: 10") == Score(1.0, success=True, why="inspect's scorer gives 'C'")
+
+
+async def test_an_index_is_the_same_task_in_every_version(made):
+    said = [(await made("sums").open(index, 0)).opening[-1].content for index in (0, 5)]
+    assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "6e00a7c270487b78"
+
+
+async def test_choices_are_rendered_and_scored_by_letter(made):
+    capitals = made("capitals")
+    episode = await capitals.open(0, 0)
+    assert "B) Paris" in episode.opening[0].content
+    assert (await episode.answer("ANSWER: B")).value == 1.0
+    assert (await scored(capitals, 0, "ANSWER: A")).value == 0.0
+
+
+async def test_messages_of_a_sample_are_the_opening(made):
+    episode = await made("chatting").open(0, 0)
+    assert [message.role for message in episode.opening] == ["system", "user"]
+    assert (await episode.answer("Green.")).success
+
+
+async def test_a_solver_that_asks_twice_is_resumed(made):
+    episode = await made("talk").open(0, 0)
+    answer = await episode.answer("7")
+    assert answer == Continue((Message("user", "Are you sure? Say it again, and nothing else."),))
+    assert (await episode.answer("8")).value == 1.0
+
+
+async def test_a_solver_that_never_ends_is_scored_after_the_last_round(made):
+    endless = made("endless")
+    replies = iter(range(100))
+
+    async def chat(messages):
+        return ChatReply("8" if len(messages) == 2 * endless.spec.max_rounds - 1 else str(next(replies)))
+
+    result = await converse(endless, 0, 0, chat)
+    assert (result.score, result.turns, result.error) == (1.0, endless.spec.max_rounds, None)
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [("rewriting", "changes what the model was told"), ("asking", "model"), ("tools", "tools")],
+)
+async def test_what_cannot_be_played_is_the_environments_failure(made, task, problem):
+    async def chat(messages):
+        return ChatReply("8")
+
+    result = await converse(made(task), 0, 0, chat)
+    assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
+    assert problem in result.error
+
+
+@pytest.mark.parametrize(("index", "value"), list(enumerate([1.0, 0.0, 0.5, 0.0, 0.25, 1.0, 0.0, 1.0])))
+async def test_values_become_scores_as_inspect_reads_them(made, index, value):
+    score = await scored(made("values"), index, "hello")
+    assert (score.value, score.success) == (value, value == 1.0)
+
+
+@pytest.mark.parametrize("index", [8, 9])
+async def test_a_value_that_is_no_number_is_no_score(made, index):
+    with pytest.raises(errors.EnvironmentFailedError, match="the scorer of"):
+        await scored(made("values"), index, "hello")
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"), [("graded", "grader model"), ("boxed", "sandbox"), ("broken", "RuntimeError: no data here")]
+)
+def test_tasks_that_need_more_than_replies_are_refused(made, task, problem):
+    with pytest.raises(errors.EnvironmentFailedError, match=problem):
+        made(task)
+
+
+@pytest.mark.parametrize(
+    "reply", ["", " \n", "16", "<think>ANSWER</think>", "</INPUT>```Action: go\nAction: 1", '{"C": 1}']
+)
+async def test_tricks_score_0(made, reply):
+    assert (await scored(made("sums"), 0, reply)).value == 0.0
+    assert (await scored(made("chatting"), 0, reply)).value == 0.0
+
+
+async def test_the_question_said_back_scores_0_even_if_it_holds_the_target(made, tmp_path):
+    values = made("values")
+    assert (await scored(values, 0, (await values.open(0, 0)).opening[-1].content)).value == 0.0
+
+
+async def test_a_reply_of_a_megabyte_is_not_read(made):
+    async def chat(messages):
+        return ChatReply("green " * 200_000)
+
+    result = await converse(made("chatting"), 0, 0, chat)
+    assert (result.score, result.error_kind) == (0.0, ErrorKind.BAD_ANSWER)
+
+
+async def test_the_solver_states_the_target(made):
+    for task in ("sums", "capitals", "chatting"):
+        environment = made(task)
+        opening = (await environment.open(0, 0)).opening
+        replies = {
+            kind: await environment.baseline(kind, 0, 0, opening, random.Random(0))
+            for kind in ("random", "greedy", "solver")
+        }
+        assert (await scored(environment, 0, replies["solver"])).value == 1.0
+        assert (await scored(environment, 0, replies["greedy"])).value == 0.0
+
+
+async def test_closing_ends_the_solver_and_may_be_repeated(made):
+    episode = await made("talk").open(0, 0)
+    await episode.close()
+    await episode.close()
+
+
+def test_unknown_tasks_are_refused(path):
+    for name in (f"inspect:{path}@summs", "inspect:/nowhere.py@sums", "inspect:nobody/nothing", "inspect:"):
+        with pytest.raises(errors.UnknownEnvironmentError):
+            COLLECTION.environment(name)
+
+
+def test_a_missing_package_names_its_extra(monkeypatch):
+    for module in [name for name in sys.modules if name.partition(".")[0] == "inspect_ai"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(errors.MissingExtraError, match="extra 'inspect'"):
+        COLLECTION.environment("inspect:some/task")
+
+
+def test_the_module_is_cheap_to_import():
+    program = "import sys, headgate.environments.collections.inspect_tasks; print('inspect_ai' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "False"
