@@ -22,7 +22,17 @@ WINDOW_S = 8
 
 
 def _started(folder: Path, output: Path, mark: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headgate.cli", "demo", "--folder", str(folder), "--window-s", str(WINDOW_S)]
+    command = [
+        sys.executable,
+        "-m",
+        "headgate.cli",
+        "demo",
+        "--folder",
+        str(folder),
+        "--window-s",
+        str(WINDOW_S),
+        "--no-local-model",
+    ]
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "HEADGATE_"))} | {"DEMO_MARK": mark}
     with output.open("wb") as opened:
         return subprocess.Popen(command, env=environ, stdout=opened, stderr=opened)

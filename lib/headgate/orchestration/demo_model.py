@@ -50,7 +50,7 @@ async def _comes_up(url: str, child: ChildProcess) -> bool:
     """Return whether the server answers in time and is still there."""
     try:
         async with asyncio.timeout(_UP_S):
-            while not (child.has_ended or await _answers(url)):
+            while not (child.has_ended or await _answers(url)):  # noqa: ASYNC110 - a server tells nobody that it is up
                 await asyncio.sleep(_LOOK_EVERY_S)
     except TimeoutError:
         return False
