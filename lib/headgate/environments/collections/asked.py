@@ -64,5 +64,5 @@ class AskedEnvironment:
         del seed
         if kind == "solver":
             return self._tasks.target(index)
-        words = _WORD.findall(conversation[-1].content) or ["0"]
+        words: list[str] = _WORD.findall(conversation[-1].content) or ["0"]
         return words[-1] if kind == "greedy" else rng.choice(words)
