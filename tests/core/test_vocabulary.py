@@ -40,7 +40,7 @@ def test_a_bad_key_a_failing_service_and_a_refused_connection_are_service_errors
 
 
 def test_only_an_answer_that_cannot_be_used_is_the_models_own_zero() -> None:
-    assert {kind for kind in ErrorKind if kind.is_scored} == {ErrorKind.BAD_ANSWER}
+    assert {kind for kind in ErrorKind if kind.is_scored} == {ErrorKind.BAD_ANSWER, ErrorKind.BUDGET}
 
 
 def test_a_task_takes_one_worker_unless_told_otherwise_and_nobody_can_change_that() -> None:

@@ -179,13 +179,23 @@ async def test_a_hanging_model_is_a_provider_timeout():
     assert environment.closed == 1
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ErrorKind if kind is not ErrorKind.BAD_ANSWER])
+@pytest.mark.parametrize("kind", [kind for kind in ErrorKind if not kind.is_scored])
 async def test_a_chat_error_keeps_its_kind_and_gives_no_score(kind):
     environment = Scripted([RIGHT])
     result = await converse(environment, 0, 0, says(ChatError(kind, "refused", attempts=3, wait_s=2.0)))
     assert (result.score, result.error_kind, result.error) == (None, kind, "refused")
     assert (result.attempts, result.request_wait_s, result.turns) == (3, 2.0, 0)
     assert environment.closed == 1
+
+
+async def test_a_reply_after_the_sample_budget_scores_zero_and_is_paid_for():
+    late = ChatReply("too late", prompt_tokens=30, completion_tokens=12, attempts=2, wait_s=1.5)
+    refused = ChatError(ErrorKind.BUDGET, "10.5 of 10 s", reply=late)
+    result = await converse(Scripted([RIGHT]), 0, 0, says(refused))
+    assert (result.score, result.success, result.error_kind) == (0.0, False, ErrorKind.BUDGET)
+    assert (result.why, result.error) == ("10.5 of 10 s", "10.5 of 10 s")
+    assert (result.prompt_tokens, result.completion_tokens, result.turns, result.attempts) == (30, 12, 1, 2)
+    assert result.messages[-1] == Message("assistant", "too late")
 
 
 async def test_a_bad_answer_of_the_chat_scores_0():

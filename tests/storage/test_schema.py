@@ -51,7 +51,7 @@ def test_every_error_kind_passes_with_the_score_that_it_allows(kind: ErrorKind) 
     good = sample(1, error_kind=kind.value, error="said", score=score, success=False)
     assert validated(frame_of([good])).good.height == 1
     wrong = replace(good, score=None if kind.is_scored else 0.0)
-    assert "score must be null exactly when error_kind is set and is not bad_answer" in _reason(wrong)
+    assert "score must be null exactly when error_kind is set and is none of bad_answer, budget" in _reason(wrong)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ _OUTCOMES: Final[Mapping[ErrorKind, OutcomeKind]] = {
     ErrorKind.BAD_ANSWER: OutcomeKind.SUCCESS,
     ErrorKind.ENVIRONMENT: OutcomeKind.UNEXPECTED_EXCEPTION,
     ErrorKind.CANCELLED: OutcomeKind.LOCAL_CANCELLED,
+    # Not sent at all.
+    ErrorKind.BUDGET: OutcomeKind.LOCAL_CANCELLED,
+    ErrorKind.DAILY_BUDGET: OutcomeKind.LOCAL_CANCELLED,
 }
 
 _TIMEOUTS: Final = frozenset({"TimeoutException", "APITimeoutError", "ServerTimeoutError", "ConnectionTimeoutError"})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.campaign.acceptance import Acceptance
+from headgate.campaign.budgets import restored_budgets
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.demand import DemandSide
 from headgate.campaign.dispatching import dispatcher_of
@@ -17,6 +18,7 @@ from headgate.campaign.inquiry import Inquiry
 from headgate.campaign.membership import Membership
 from headgate.campaign.parts import Parts
 from headgate.campaign.plan import CampaignPlan
+from headgate.campaign.request_side import DAILY_BUDGET
 from headgate.campaign.samples import health_of
 from headgate.campaign.settling import settling_of
 from headgate.campaign.starting import restored
@@ -245,6 +247,11 @@ class Campaign:
         """Close a model's lane, or open it again, as its endpoint can take requests."""
         # Admission tells the monotonic time, the dispatcher is told the campaign's.
         self._parts.dispatcher.set_pressure(model, reason, None if until is None else until + self._epoch_offset)
+        sampler, is_held = self.samplers.get(model), reason == DAILY_BUDGET
+        if sampler is not None and sampler.is_held != is_held:
+            sampler.is_held = is_held
+            self._parts.local.touch([model], self.now())
+            self._parts.wake.set()
         if reason is None:
             self._workforce.fill()
 
@@ -254,6 +261,8 @@ class Campaign:
         await restored(self._journal, self.plan.store, self.now())
         await self._settling.restore(self.plan.store)
         await self._membership.load()
+        if self._parts.requests is not None:
+            await restored_budgets(self._parts.requests.budgets, self._journal, self.plan.store, self.now())
         adopted = await self._demand.adopt()
         self._state = "running"
         self._emit(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headgate.admission import CallWatch, Correlation
+from headgate.campaign.budgets import ConversationBudget
 from headgate.campaign.request_side import RequestSide
 from headgate.core import Chat, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
 from headgate.core.errors import AdmissionDeniedError
@@ -83,25 +84,33 @@ class _Conversation:
         stage = "" if task.stage.startswith("sample") else f".{task.stage}"
         self._request = f"{trace_id or task.task_id}{stage}"
         self._number = 0
+        self._budget = ConversationBudget(requests.budgets, model, task.task_id, task.environment)
 
     async def answer(self, messages: Sequence[Message]) -> ChatReply:
-        """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt."""
+        """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt.
+
+        Raises:
+            ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
+        """
+        asked = self._budget.before(messages)
         self._number += 1
         request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)
         item = self._requests.item(self._model, Correlation(request_id, 1, self._task_id, self._trace_id))
 
         async def attempt() -> ChatReply:
-            return await self._attempt(messages, watch, request_id)
+            return await self._attempt(asked, messages, watch, request_id)
 
         try:
             reply = await self._requests.executor.call(item, attempt, watch)
-        except ChatError as error:
-            error.attempts, error.wait_s = watch.attempts, watch.wait_s
+        except BaseException as error:
+            self._budget.failed(watch.attempts)
+            if isinstance(error, ChatError):
+                error.attempts, error.wait_s = watch.attempts, watch.wait_s
+            if isinstance(error, AdmissionDeniedError):
+                raise _not_admitted(error, watch) from error
             raise
-        except AdmissionDeniedError as denied:
-            raise _not_admitted(denied, watch) from denied
-        return ChatReply(
+        whole = ChatReply(
             reply.text,
             reply.prompt_tokens,
             reply.completion_tokens,
@@ -110,11 +119,13 @@ class _Conversation:
             watch.wait_s,
             watch.attempts,
         )
+        self._budget.after(messages, whole)
+        return whole
 
-    async def _attempt(self, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:
+    async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:
         began = self._now()
         try:
-            reply = await self._client.chat(self._model, messages, task_header=self._header)
+            reply = await self._client.chat(asked, messages, task_header=self._header)
         except ChatError as error:
             self._finished(error.kind.value, began, error.status, watch, request_id)
             raise

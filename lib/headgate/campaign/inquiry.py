@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 from headgate.campaign.capacity import CapacityPeaks, capacity_plan
 from headgate.campaign.explaining import accepting, journaled, task_row, with_requests
 from headgate.campaign.parts import Parts
+from headgate.campaign.request_side import DAILY_BUDGET
 from headgate.campaign.vitals import health_report
 from headgate.campaign.workforce import Workforce
 from headgate.core import CapacityPlan, TaskId, events
@@ -67,7 +69,7 @@ class Inquiry:
         if found.state in ("running", "parked"):
             return self._with_requests(found)
         if found.state != _UNKNOWN:
-            return found
+            return self._with_budget(found)
         return (
             self._buffered(task_id)
             or self._accepting(task_id)
@@ -156,6 +158,14 @@ class Inquiry:
         """Add what the requests of a running task's model wait for."""
         task = next((task for task in self._workforce.tasks if task.task_id == found.task_id), None)
         return found if task is None else with_requests(found, task.model, self._requests(), self._parts.now())
+
+    def _with_budget(self, found: Explanation) -> Explanation:
+        """Say what of its day's budget a model has used, where that holds a queued task."""
+        task = self._parts.dispatcher.queue.item(found.task_id)
+        if self._parts.requests is None or task is None or found.gate != DAILY_BUDGET:
+            return found
+        stop = self._parts.requests.budgets.stop_of(task.model)
+        return found if stop is None else replace(found, reason=stop.reason, until=stop.until)
 
     def _buffered(self, task_id: str) -> Explanation | None:
         parts = self._parts

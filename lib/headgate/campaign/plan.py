@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headgate.campaign.judge_needed import refuse_judged
 from headgate.campaign.request_side import RequestSide
-from headgate.config import Settings
+from headgate.config import EVERYWHERE, Settings
 from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
 from headgate.core.events import Emit
@@ -26,6 +26,10 @@ class CampaignStore(BatchStore, Protocol):
 
     async def task_scores(self, campaign: str) -> Sequence[tuple[str, str, int, float]]:
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
+        ...
+
+    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
+        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
         ...
 
 
@@ -100,6 +104,7 @@ class CampaignPlan:
             )
         refuse_judged(self.environments)
         self.rates()
+        refuse_unknown_budgets(self.settings, self.environments)
         return self
 
 
@@ -120,3 +125,18 @@ def rates_of(settings: Settings, environments: Mapping[str, Environment]) -> dic
         name: settings.rates.get(name, default if default is not None else environment.spec.daily_rate)
         for name, environment in environments.items()
     }
+
+
+def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Environment]) -> None:
+    """Refuse budgets of environments that are not sampled: most likely a name that is misspelt.
+
+    Raises:
+        UnknownEnvironmentError: naming the setting and the first such environment.
+    """
+    for name in ("sample_tokens", "sample_completion_tokens", "sample_time_s"):
+        unknown = sorted(set(getattr(settings, name)) - {*environments, EVERYWHERE})
+        if unknown:
+            raise UnknownEnvironmentError(
+                f"{name} names {unknown[0]!r}, which is not among the sampled environments",
+                next_step=f"Sampled are: {', '.join(sorted(environments))}; {EVERYWHERE} stands for all others.",
+            )

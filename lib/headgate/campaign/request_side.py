@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from headgate.admission import (
     AdmissionController,
@@ -22,12 +23,16 @@ from headgate.admission import (
     law_factory,
     request_key,
 )
+from headgate.campaign.budgets import Budgets, BudgetStop
 from headgate.campaign.request_status import request_statuses
 from headgate.config import Settings
 from headgate.core import Clock, Model
 from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
+
+DAILY_BUDGET: Final = "daily_budget"
+"""Presses on a model that has used up a budget of 24 h, until it has room again."""
 
 Pressed = Callable[[str, str | None, float | None], None]
 """Told a model's key, what presses on its endpoint (None: nothing), and until when in monotonic seconds."""
@@ -41,6 +46,7 @@ class RequestSide:
 
     Attributes:
         admission: the gate; a slot bank bounds it by `set_provider_cap`.
+        budgets: what samples and models may spend; a model whose day is used up is under the pressure `DAILY_BUDGET`.
         executor: the way of every request.
         idle: told a task whose request will wait for longer than a second.
         busy: told that it goes on.
@@ -82,6 +88,7 @@ class RequestSide:
             emit=emit,
             queue_wait_s=settings.request_queue_wait_s,
         )
+        self.budgets = Budgets(settings, clock=clock, emit=emit)
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -109,6 +116,7 @@ class RequestSide:
             self._bounded.add(model.key)
         else:
             self._bounded.discard(model.key)
+        self.budgets.register(model)
         self._models[model.key], self._keys[model.key] = model, now
         self._aliases.setdefault(now.account, {})[model.key] = None
         self._leaving.get(model.key, set()).discard(now.account)
@@ -181,12 +189,32 @@ class RequestSide:
                 pressure = None
             reason, until = (None, None) if pressure is None else (pressure.reason.value, pressure.until)
             for alias in aliases:
-                pressed(alias, reason, until)
+                if self.budgets.stop_of(alias) is None:
+                    pressed(alias, reason, until)
 
+        self._watch_budgets(pressed, changed)
         return self.admission.on_change(changed)
+
+    def _watch_budgets(self, pressed: Pressed, changed: Callable[[RequestKey, Pressure | None], None]) -> None:
+        """Tell `pressed` of models whose day is used up; when it no longer is, `changed` tells of their endpoints."""
+
+        def stopped(alias: str, stop: BudgetStop | None) -> None:
+            if stop is not None:
+                pressed(alias, DAILY_BUDGET, None)
+                return
+            pressed(alias, None, None)
+            key = self._keys.get(alias)
+            if key is not None:
+                changed(key, self.admission.pressure(key))
+
+        self.budgets.changed = stopped
+        for alias in self._keys:
+            if (stop := self.budgets.stop_of(alias)) is not None:
+                stopped(alias, stop)
 
     def close(self, reason: str) -> None:
         """Deny whatever still waits or will ask."""
+        self.budgets.close()
         self.admission.shutdown(reason)
 
     # What it looks like.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headgate.campaign.parts import Parts
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
 from headgate.sampling import ModelSampler
-from headgate.scheduling import Dispatcher
 
 _HOUR_S = 3_600.0
 _DAY_S = 86_400.0
@@ -31,7 +30,7 @@ def campaign_status(
         captured_at=now,
         started_at=started_at,
         state=state,
-        models=tuple(_model_status(sampler, parts.dispatcher, now) for sampler in parts.samplers.values()),
+        models=tuple(_model_status(sampler, parts, now) for sampler in parts.samplers.values()),
         pairs=pairs,
         queue=_queue_status(parts, now),
         workers=workers,
@@ -43,17 +42,21 @@ def campaign_status(
     )
 
 
-def _model_status(sampler: ModelSampler, dispatcher: Dispatcher, now: float) -> ModelStatus:
-    model, pause = sampler.model, sampler.pause
+def _model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
+    model, pause, dispatcher = sampler.model, sampler.pause, parts.dispatcher
     is_paused = pause.is_paused(now)
+    stop = parts.requests.budgets.stop_of(model.key) if parts.requests is not None else None
+    reason, until = (f"service errors (pause {pause.level})", pause.paused_until) if is_paused else (None, None)
+    if stop is not None:
+        reason, until = stop.reason, stop.until
     return ModelStatus(
         uid=model.uid,
         model=model.key,
         name=model.name,
         revision=model.revision,
-        is_paused=is_paused,
-        pause_reason=f"service errors (pause {pause.level})" if is_paused else None,
-        pause_until=pause.paused_until if is_paused else None,
+        is_paused=is_paused or stop is not None,
+        pause_reason=reason,
+        pause_until=until,
         rate_multiplier=sampler.multiplier,
         configured_daily_rate=sum(sampler.rate_per_day(e) for e in sampler.environments),
         samples_1h=sampler.counts(now, _HOUR_S),
@@ -64,6 +67,7 @@ def _model_status(sampler: ModelSampler, dispatcher: Dispatcher, now: float) -> 
         last_error_at=sampler.last_error[0] if sampler.last_error else None,
         in_flight=dispatcher.in_flight(model.key),
         queued=dispatcher.queued(model.key),
+        budgets=parts.requests.budgets.status(model.key) if parts.requests is not None else (),
     )
 
 

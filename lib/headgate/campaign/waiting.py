@@ -58,10 +58,19 @@ class WaitingEpisodes:
         return replace(sample, error_kind=ErrorKind.RATE_LIMITED.value, error=error)
 
     def may_defer(self, task: Task, sample: Sample) -> bool:
-        """Return whether the task runs again in place of being recorded: only the provider's limits kept its answer."""
-        if self._parts.requests is None or sample.error_kind != ErrorKind.RATE_LIMITED:
+        """Return whether the task runs again in place of being recorded: only limits kept its answer.
+
+        Those are the provider's, or the model's budget of 24 h; the latter stopped the model, so that the task waits.
+        """
+        requests = self._parts.requests
+        if requests is None or sample.error_kind not in (ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET):
             self._deferrals.pop(task.task_id, None)
             return False
+        if sample.error_kind == ErrorKind.DAILY_BUDGET:
+            if requests.budgets.is_hopeless(task.task_id):
+                return False
+            if not sample.attempts:
+                return True  # nothing was sent yet: putting it off has cost nothing
         count = self._deferrals.get(task.task_id, 0) + 1
         if count > MAX_DEFERRALS:
             del self._deferrals[task.task_id]

@@ -93,6 +93,8 @@ class Workforce:
         self.figures.started(now)
         self._waiting.started(task, granted.lease)
         self._acceptance.note_started(task.task_id)
+        if self._parts.requests is not None:
+            self._parts.requests.budgets.begin(task.task_id, task.model)
         model = self._parts.samplers[task.model].model
         self._running[task.task_id] = (task, episodes.create_task(self._work(granted, model, now)))
 
@@ -114,6 +116,8 @@ class Workforce:
             self._waiting.ended(task, ended)
             self._parts.dispatcher.finished(task, granted.lease, ended)
             self.figures.ended(ended, ended - started_at)
+            if self._parts.requests is not None:
+                self._parts.requests.budgets.ended(task.task_id)
             self._settle(task.model)
         if may_run_again:
             self._defer(task, sample, ended)

@@ -1,15 +1,19 @@
 """Settings: names, defaults, bounds, and where a value came from."""
 
 from headgate.config.admission_settings import AdmissionSettings
+from headgate.config.budget_settings import EVERYWHERE, BudgetSettings, budget_of
 from headgate.config.loading import OTHER_VARIABLES, LoadedSettings, load_settings
 from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields, variables_of
 
 __all__ = [
+    "EVERYWHERE",
     "MAX_DAILY_RATE",
     "OTHER_VARIABLES",
     "AdmissionSettings",
+    "BudgetSettings",
     "LoadedSettings",
     "Settings",
+    "budget_of",
     "checked_rate",
     "load_settings",
     "setting_fields",

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from headgate.config.admission_settings import AdmissionSettings
 from headgate.config.aliases import own_name, seed_names
+from headgate.config.budget_settings import BudgetSettings
 from headgate.config.environment_settings import EnvironmentSettings
 from headgate.config.judge_settings import JudgeSettings
 from headgate.config.scheduling_settings import SchedulingSettings
@@ -46,7 +47,9 @@ def checked_rate(value: float) -> float:
 DailyRate = Annotated[float, AfterValidator(checked_rate)]
 
 
-class Settings(AdmissionSettings, SchedulingSettings, JudgeSettings, EnvironmentSettings, TelemetrySettings):
+class Settings(
+    AdmissionSettings, SchedulingSettings, JudgeSettings, EnvironmentSettings, BudgetSettings, TelemetrySettings
+):
     """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)

@@ -1,6 +1,7 @@
 """The vocabulary: tasks, samples, leases, events, errors, ids, time. Imports nothing else of Headgate."""
 
 from headgate.core import errors, events, status
+from headgate.core.budget import NO_SPENDING, ModelBudget, Spending
 from headgate.core.capacity import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.chat import Chat, ChatError, ChatReply, Message
 from headgate.core.clock import DAY_S, Clock, SystemClock
@@ -26,6 +27,7 @@ from headgate.core.task import ONE_WORKER, Task, sample_task
 
 __all__ = [
     "DAY_S",
+    "NO_SPENDING",
     "ONE_WORKER",
     "BatchId",
     "CapacityPlan",
@@ -43,9 +45,11 @@ __all__ = [
     "LeaseId",
     "Message",
     "Model",
+    "ModelBudget",
     "ReleaseOutcome",
     "Sample",
     "Secret",
+    "Spending",
     "SystemClock",
     "Task",
     "TaskId",

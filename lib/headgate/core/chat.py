@@ -49,6 +49,7 @@ class ChatError(Exception):
         retry_after_s: what the provider asked to wait, None when it did not.
         attempts: requests sent, retries included.
         wait_s: spent waiting for admission and back-off.
+        reply: the answer that came all the same, and cannot be used: it was paid for, and is booked.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ChatError(Exception):
         retry_after_s: float | None = None,
         attempts: int = 1,
         wait_s: float = 0.0,
+        reply: ChatReply | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -67,6 +69,7 @@ class ChatError(Exception):
         self.retry_after_s = retry_after_s
         self.attempts = attempts
         self.wait_s = wait_s
+        self.reply = reply
 
 
 class Chat(Protocol):

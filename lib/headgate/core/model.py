@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.core.budget import ModelBudget
 from headgate.core.ids import checked_name
 from headgate.core.secrets import Secret
 
@@ -22,6 +23,7 @@ class Model:
         weight: share of the workers under contention, relative to other models.
         max_parallel: requests of this model in flight at most.
         options: further fields of the chat request (temperature, max_tokens, …).
+        budget: what it may spend per sample and per day, and what its tokens cost.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Model:
     weight: float = 1.0
     max_parallel: int = 8
     options: tuple[tuple[str, object], ...] = ()
+    budget: ModelBudget = field(default_factory=ModelBudget)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "model name")

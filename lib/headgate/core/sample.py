@@ -19,6 +19,8 @@ class ErrorKind(StrEnum):
     ENVIRONMENT = "environment"
     JUDGE = "judge"
     CANCELLED = "cancelled"
+    BUDGET = "budget"
+    DAILY_BUDGET = "daily_budget"
 
     @property
     def is_service_error(self) -> bool:
@@ -27,11 +29,12 @@ class ErrorKind(StrEnum):
 
     @property
     def is_scored(self) -> bool:
-        """True when the model itself answered so that it earned its 0: an answer that cannot be used."""
-        return self is ErrorKind.BAD_ANSWER
+        """True when the model itself earned its 0: an answer that cannot be used, or a sample's budget used up."""
+        return self in _OWN_DOING
 
 
 _SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
+_OWN_DOING = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,19 @@ class PairStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """One budget of a model over the last 24 h."""
+
+    name: str
+    """`daily_tokens`, `daily_requests` or `daily_cost`."""
+    used: float
+    held: float
+    """What episodes in progress may still take."""
+    limit: float | None
+    """None where only the cost is counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelStatus:
     """One model: whether it is sampled, how often, and what went wrong last."""
 
@@ -51,6 +64,7 @@ class ModelStatus:
     last_error_at: float | None
     in_flight: int
     queued: int
+    budgets: tuple[BudgetStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,8 @@ class _Run:
     def for_judge(self, questions: tuple[tuple[Message, ...], ...]) -> EpisodeResult:
         return replace(self._result(None, None, None), questions=questions)
 
-    def bad_answer(self, reason: str) -> EpisodeResult:
-        return self._result(Score(0.0, success=False, why=reason), ErrorKind.BAD_ANSWER, reason)
+    def bad_answer(self, reason: str, kind: ErrorKind = ErrorKind.BAD_ANSWER) -> EpisodeResult:
+        return self._result(Score(0.0, success=False, why=reason), kind, reason)
 
     def unscored(self, kind: ErrorKind, error: str) -> EpisodeResult:
         return self._result(None, kind, error)
@@ -113,8 +113,12 @@ class _Run:
         try:
             reply = await self.chat(tuple(self.messages))
         except ChatError as error:
-            self.attempts += error.attempts
-            self.request_wait_s += error.wait_s
+            if error.reply is not None:
+                self._book(error.reply)
+                self.messages.append(Message("assistant", storable(error.reply.text[:KEPT_CHARS])))
+            else:
+                self.attempts += error.attempts
+                self.request_wait_s += error.wait_s
             raise
         self.in_chat = False
         self._book(reply)
@@ -199,7 +203,7 @@ async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -
         return run.bad_answer(str(refused))
     except ChatError as error:
         if error.kind.is_scored:
-            return run.bad_answer(str(error))
+            return run.bad_answer(str(error), error.kind)
         return run.unscored(error.kind, str(error))
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import Model, Secret, errors, redacted
+from headgate.core import Model, ModelBudget, Secret, errors, redacted
 
 _METADATA_HOSTS: Final = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 _METADATA_ADDRESSES: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})  # Alibaba, Oracle, AWS
@@ -37,6 +37,14 @@ class RosterEntry(BaseModel):
         weight: share of the workers under contention.
         max_parallel: requests in flight at most.
         options: further fields of the chat request.
+        sample_tokens: prompt and completion tokens of one sample at most.
+        sample_completion_tokens: completion tokens of one sample at most.
+        sample_time_s: seconds that the answered requests of one sample take at most.
+        daily_tokens: tokens of any 24 h at most.
+        daily_requests: requests of any 24 h at most.
+        daily_cost: cost of any 24 h at most, by the prices.
+        price_in: per million prompt tokens.
+        price_out: per million completion tokens.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -50,6 +58,14 @@ class RosterEntry(BaseModel):
     weight: float = Field(1.0, gt=0, le=1_000_000, allow_inf_nan=False)
     max_parallel: int = Field(8, ge=1, le=100_000)
     options: dict[str, Any] = Field(default_factory=dict)
+    sample_tokens: int | None = Field(None, ge=32)
+    sample_completion_tokens: int | None = Field(None, ge=32)
+    sample_time_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    daily_tokens: int | None = Field(None, ge=1)
+    daily_requests: int | None = Field(None, ge=1)
+    daily_cost: float | None = Field(None, gt=0, allow_inf_nan=False)
+    price_in: float = Field(0.0, ge=0, allow_inf_nan=False)
+    price_out: float = Field(0.0, ge=0, allow_inf_nan=False)
 
 
 ENTRY_FIELDS: Final = tuple(RosterEntry.model_fields)
@@ -201,6 +217,8 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
     if (problem := base_url_problem(checked.base_url)) is not None:
         problems.add(f"{place}, base_url", problem)
     _check_options(place, checked.options, problems)
+    if checked.daily_cost is not None and not (checked.price_in or checked.price_out):
+        problems.add(f"{place}, daily_cost", f"needs price_in and price_out (got {checked.daily_cost:g} and no prices)")
     try:
         model = Model(
             name=checked.name,
@@ -212,11 +230,25 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
             weight=checked.weight,
             max_parallel=checked.max_parallel,
             options=tuple(checked.options.items()),
+            budget=_budget(checked),
         )
     except errors.InvalidNameError as error:
         problems.add(place, str(error))
         return None
     return model if len(problems.lines) == before else None
+
+
+def _budget(entry: RosterEntry) -> ModelBudget:
+    return ModelBudget(
+        sample_tokens=entry.sample_tokens,
+        sample_completion_tokens=entry.sample_completion_tokens,
+        sample_time_s=entry.sample_time_s,
+        daily_tokens=entry.daily_tokens,
+        daily_requests=entry.daily_requests,
+        daily_cost=entry.daily_cost,
+        price_in=entry.price_in,
+        price_out=entry.price_out,
+    )
 
 
 def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:

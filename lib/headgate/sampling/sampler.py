@@ -89,6 +89,8 @@ class ModelSampler:
         self.errors = SlidingCount(span_s=3_600.0, bucket_s=60.0)
         self.pause = ErrorPause(rules.error_threshold, rules.error_pause_s, rules.max_pause_s)
         self.last_error: tuple[float, str] | None = None
+        self.is_held = False
+        """Whether its model has used up a budget of 24 h: nothing falls due until there is room again."""
         past = history or {}
         for pair in past.values():
             self._total.restore(pair.counts, now)
@@ -123,8 +125,8 @@ class ModelSampler:
         return tuple(self._lines)
 
     def next_at(self, now: float) -> float | None:
-        """Return when `due` has something to do next; None for a sampler without environments."""
-        if not self._heap:
+        """Return when `due` has something to do next; None for one that is held, or has no environments."""
+        if not self._heap or self.is_held:
             return None
         if self.pause.paused_until is not None and self.pause.paused_until > now:
             return self.pause.paused_until
@@ -133,7 +135,7 @@ class ModelSampler:
     def due(self, now: float) -> tuple[list[Demand], list[Event]]:
         """Return all demand that has fallen due by `now`, each environment at most once, and what happened."""
         happened: list[Event] = []
-        if self.pause.is_paused(now):
+        if self.is_held or self.pause.is_paused(now):
             return [], happened
         happened.extend(self.end_pause(now))
         self._reboost(now, happened)

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-USELESS: Final = frozenset({"cooldown", "breaker_open", "no_slots", "shutdown"})
+USELESS: Final = frozenset({"cooldown", "breaker_open", "no_slots", "shutdown", "daily_budget"})
 """Reasons under which a request would only wait: a worker given to such a task is a worker lost."""
 
 

@@ -155,6 +155,14 @@ class MemoryStore:
         kept = sorted((s for s in self.samples if s.campaign == campaign), key=lambda s: s.sequence)
         return [(s.model, s.environment, s.sequence, s.score) for s in kept if s.score is not None]
 
+    async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
+        """Return what each kept sample that ended since then took."""
+        return [
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
+            for s in self.samples
+            if s.finished_at >= since
+        ]
+
 
 def _pair_history(model: str, environment: str, samples: Sequence[Sample], now: float) -> PairHistory:
     minutes = Counter(int(s.finished_at // 60) for s in samples if s.is_scored and s.finished_at > now - DAY_S)

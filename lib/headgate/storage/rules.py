@@ -81,6 +81,7 @@ def _rules() -> Iterator[Rule]:
     score, kind, started, finished = (pl.col(c) for c in ("score", "error_kind", "started_at", "finished_at"))
     kinds = [str(one) for one in ErrorKind]
     unscored = [str(one) for one in ErrorKind if not one.is_scored]
+    own_doing = [str(one) for one in ErrorKind if one.is_scored]
 
     yield _rule("task_id", "be 't-' and 24 hex digits", pl.col("task_id").str.contains(_TASK_ID))
     yield _name("campaign")
@@ -92,7 +93,7 @@ def _rules() -> Iterator[Rule]:
     yield _rule("score", "be null or in [0, 1]", score.is_null() | score.is_between(0.0, 1.0))
     yield _rule(
         "score error_kind",
-        "be null exactly when error_kind is set and is not bad_answer",
+        f"be null exactly when error_kind is set and is none of {', '.join(own_doing)}",
         score.is_null() == kind.is_in(unscored).fill_null(value=False),
     )
     yield _rule(

@@ -113,6 +113,11 @@ class SampleStore:
         scored = rows.filter(pl.col("campaign") == campaign, pl.col("score").is_not_null())
         return scored.sort("sequence").select("model", "environment", "sequence", "score").rows()
 
+    async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
+        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
+        columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts"]
+        return (await self.scan(since=since, columns=columns)).frame.select(columns).rows()
+
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
         """Merge small parts until none is left that is worth it, sweep, and return what was done.
 

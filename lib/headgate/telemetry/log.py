@@ -26,6 +26,7 @@ LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.AnswerJudged: logging.DEBUG,
     events.JudgementMissing: logging.DEBUG,
     events.ModelPaused: logging.WARNING,
+    events.UsageMissing: logging.WARNING,
     events.QueueWarned: logging.WARNING,
     events.QueuePaused: logging.WARNING,
     events.RosterRefreshFailed: logging.WARNING,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headgate.campaign.acceptance import Acceptance
+from headgate.campaign.budgets import restored_budgets
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.dispatching import task_policy
 from headgate.campaign.early_stop import RosterEarlyStop
@@ -177,6 +178,8 @@ class JudgedRun:
             health_every_s=settings.status_interval_s,
         )
         self._connect(loop)
+        if plan.requests is not None:
+            await restored_budgets(plan.requests.budgets, self._journal, plan.store, self.now())
         self.inquiry.loop = loop
         return loop
 
@@ -196,6 +199,7 @@ class JudgedRun:
         requests = self.plan.requests
         if requests is None:
             return
+        requests.budgets.own_only(self.plan.judge.key)
         for model in (*self.plan.models, self.plan.judge):
             requests.register(model)
 

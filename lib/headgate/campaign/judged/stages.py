@@ -132,15 +132,22 @@ class Stages:
     async def _episode(self, row: Row, task: Task) -> EpisodeResult:
         if row.task.attempt > MAX_ATTEMPTS:
             return poison_result(row.task)
-        chat = self._plan.chats.chat(row.model, task, self._emit, trace_id=row.trace_id)
-        return await converse(self._plan.environments[task.environment], task.index, task.seed, chat)
+        requests = self._plan.requests
+        if requests is not None:
+            requests.budgets.begin(task.task_id, row.model.key)
+        try:
+            chat = self._plan.chats.chat(row.model, task, self._emit, trace_id=row.trace_id)
+            return await converse(self._plan.environments[task.environment], task.index, task.seed, chat)
+        finally:
+            if requests is not None:
+                requests.budgets.ended(task.task_id)
 
     def _look_at_rollout(self, row: Row, result: EpisodeResult, task: Task) -> None:
         if result.questions:
             self.unjudged += 1
             return
         was_waiting = task.task_id in self.idle_tasks and result.error_kind is ErrorKind.PROVIDER_TIMEOUT
-        if result.error_kind is ErrorKind.RATE_LIMITED or was_waiting:
+        if result.error_kind is ErrorKind.RATE_LIMITED or was_waiting or self._may_wait(result.error_kind, task):
             raise RetryLaterError(result.error or "its provider admits nothing now", self._cooldown_s(row.model.key))
         self._record(row, result)
         if result.score is None:
@@ -172,7 +179,7 @@ class Stages:
                 reply = await chat(question)
             except ChatError as error:
                 row.problems[number] = str(error)
-                if error.kind is ErrorKind.RATE_LIMITED:
+                if error.kind is ErrorKind.RATE_LIMITED or self._may_wait(error.kind, task):
                     raise RetryLaterError(str(error), self._cooldown_s(self._plan.judge.key)) from error
                 return False
             if self._read(row, number, reply.text, reply.prompt_tokens, reply.completion_tokens):
@@ -262,6 +269,12 @@ class Stages:
         for task_id in row.stage_ids:
             del self._places[task_id]
             self.idle_tasks.discard(task_id)
+
+    def _may_wait(self, kind: ErrorKind | None, task: Task) -> bool:
+        """Return whether a request was refused for a budget of 24 h that will have room for it again."""
+        if kind is not ErrorKind.DAILY_BUDGET or self._plan.requests is None:
+            return False
+        return not self._plan.requests.budgets.is_hopeless(task.task_id)
 
     def _cooldown_s(self, model: str) -> float | None:
         """Return how long a model's endpoint admits nothing, None when that is not known."""

@@ -1,5 +1,6 @@
 """The vocabulary of the one event stream: what happened, as small typed facts. Sinks live in `telemetry`."""
 
+from headgate.core.events.budgets import DailyBudgetFreed, DailyBudgetSpent, UsageMissing
 from headgate.core.events.campaign import (
     BatchStored,
     BoostChanged,
@@ -152,6 +153,8 @@ __all__ = [
     "CampaignStopping",
     "CapacityReported",
     "CountsDiffer",
+    "DailyBudgetFreed",
+    "DailyBudgetSpent",
     "DependencyReady",
     "DriverLost",
     "DuesForgiven",
@@ -255,6 +258,7 @@ __all__ = [
     "TaskStarted",
     "TaskUnparked",
     "TasksEnqueued",
+    "UsageMissing",
     "WorkEnded",
     "WorkLost",
     "WorkPlaced",

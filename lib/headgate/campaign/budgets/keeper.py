@@ -1,0 +1,339 @@
+"""The budgets of all models of a campaign: who has what, who has to wait, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from headgate.campaign.budgets.past import PastSpending
+from headgate.config import Settings, budget_of
+from headgate.core import NO_SPENDING, Clock, Model, ModelBudget, Spending
+from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
+from headgate.core.status import BudgetStatus
+from headgate.sampling.budgets import DailyBudget, DailyLimits, Exhausted, Habits, SampleLimits
+
+RESUME_SHARE: Final = 0.02
+"""A model goes on when this much of its day's budget is free again: otherwise it would stop again at once."""
+
+_LEAST_WAIT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStop:
+    """Why nothing of a model is started.
+
+    Attributes:
+        limit: the setting that is used up.
+        reason: a sentence about it.
+        until: when it goes on, in seconds since the epoch; None while only episodes in progress keep it from that.
+        since: when it stopped.
+    """
+
+    limit: str
+    reason: str
+    until: float | None
+    since: float
+
+
+class Account:
+    """What is kept of one model. Owned by `Budgets`.
+
+    Attributes:
+        budget: what it may spend, and its prices.
+        daily: its budget of 24 h; it may be without limits.
+        habits: what its requests and samples usually take.
+        needed: by the largest request that was refused since it stopped: with less room it would stop again at once.
+        stop: why nothing of it is started; None while it may go on.
+        is_told: whether an event told of the stop.
+    """
+
+    __slots__ = ("alias", "budget", "daily", "habits", "is_told", "needed", "stop", "timer")
+
+    def __init__(self, alias: str, budget: ModelBudget) -> None:
+        self.alias = alias
+        self.budget = budget
+        self.daily = DailyBudget(DailyLimits.of(budget))
+        self.habits = Habits()
+        self.needed = NO_SPENDING
+        self.is_told = False
+        self.stop: BudgetStop | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def expected(self) -> Spending:
+        """What its next sample probably takes, as far as a whole day allows it; at least something."""
+        return self.daily.limits.capped(self.habits.sample or Spending(1, 1, 0))
+
+
+class Budgets:
+    """Keeps an account for each model of a campaign. Owned by its request side; runs on one event loop.
+
+    An episode holds what a sample of its model usually takes from its start on, more before a request that needs more,
+    and gives back at its end what it did not take. So what is in flight is within the budget, and hardly any episode
+    is cut off half-way.
+
+    Attributes:
+        changed: told a model's key, and why it has to wait, or None when it may go on.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock, emit: Emit) -> None:
+        self.changed: Callable[[str, BudgetStop | None], None] = lambda _alias, _stop: None
+        self._settings = settings
+        self._emit = emit
+        self._monotonic = clock.monotonic
+        self._epoch_offset = clock.wall() - clock.monotonic()
+        self._accounts: dict[str, Account] = {}
+        self._own_only: set[str] = set()
+        self._past: dict[str, list[PastSpending]] = {}
+        self._spending: dict[str, tuple[Account, Spending]] = {}
+        self._hopeless: set[str] = set()
+
+    def now(self) -> float:
+        """Return seconds since the epoch, which never go back."""
+        return self._monotonic() + self._epoch_offset
+
+    # Models.
+
+    def own_only(self, alias: str) -> None:
+        """Let only a model's own budget hold for it, and not the settings': a judge is no sampled model."""
+        self._own_only.add(alias)
+
+    def restore(self, past: Iterable[PastSpending]) -> None:
+        """Take over what was spent in the last 24 h, also of models yet to come; nothing may have been spent since."""
+        for spent in past:
+            self._past.setdefault(spent.model, []).append(spent)
+        for account in self._accounts.values():
+            self._take_over(account)
+            if account.daily.limits.any:
+                self._look(account)
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether any model has a budget of 24 h."""
+        return any(account.daily.limits.any for account in self._accounts.values())
+
+    def register(self, model: Model) -> None:
+        """Keep an account for a model, or take over what has changed of its budget."""
+        budget = model.budget if model.key in self._own_only else with_settings(model.budget, self._settings)
+        account = self._accounts.get(model.key)
+        if account is None:
+            account = self._accounts[model.key] = Account(model.key, budget)
+            self._take_over(account)
+        account.budget = budget
+        account.daily.limits = DailyLimits.of(budget)
+        if account.stop is not None or account.daily.limits.any:
+            self._look(account)
+
+    def _take_over(self, account: Account) -> None:
+        past = self._past.pop(account.alias, ())
+        spent = [(p.at, account.budget.spending(p.prompt_tokens, p.completion_tokens, p.requests)) for p in past]
+        account.daily.restore(spent, self.now())
+        samples = sum(p.samples for p in past)
+        if samples:
+            total = account.daily.used(self.now())
+            account.habits.ended(Spending(*(part // samples for part in total)))
+
+    def account(self, model: Model) -> Account:
+        """Return the account of a model; one that was never registered gets one."""
+        if model.key not in self._accounts:
+            self.register(model)
+        return self._accounts[model.key]
+
+    def sample_limits(self, account: Account, environment: str) -> SampleLimits:
+        """Return what one sample may take: the environment's budget and the model's, whichever is smaller."""
+        budget, settings = account.budget, self._settings
+        own = SampleLimits(budget.sample_tokens, budget.sample_completion_tokens, budget.sample_time_s)
+        if account.alias in self._own_only:
+            return own
+        return own.and_also(
+            SampleLimits(
+                budget_of(settings.sample_tokens, environment),
+                budget_of(settings.sample_completion_tokens, environment),
+                budget_of(settings.sample_time_s, environment),
+            )
+        )
+
+    # Episodes.
+
+    def begin(self, task_id: str, alias: str) -> None:
+        """Hold what a sample of the model usually takes, and stop the model if there is no room for another one."""
+        account = self._accounts.get(alias)
+        if account is None:
+            return
+        self._spending[task_id] = (account, NO_SPENDING)
+        if account.daily.limits.any:
+            account.daily.hold(task_id, account.expected, self.now())
+            self._look(account)
+
+    def ended(self, task_id: str) -> None:
+        """Give back what an episode holds. Legal more than once, and for episodes that never began."""
+        account, spent = self._spending.pop(task_id, (None, NO_SPENDING))
+        if account is None:
+            return
+        if spent.tokens and account.stop is None:
+            account.habits.ended(spent)
+        self.release(task_id, account)
+
+    def is_hopeless(self, task_id: str) -> bool:
+        """Return, once, whether a task ended since it asks for more than any day allows: it need not run again."""
+        was_in = task_id in self._hopeless
+        self._hopeless.discard(task_id)
+        return was_in
+
+    # Requests; called by conversations.
+
+    def hold(self, task_id: str, account: Account, needed: Spending) -> BudgetStop | None:
+        """Have at least `needed` held for an episode; return why it must not be sent."""
+        if not account.daily.limits.any:
+            return None
+        now = self.now()
+        exhausted = account.daily.hold(task_id, needed, now)
+        if exhausted is None:
+            return None
+        if exhausted.until is None:
+            self._hopeless.add(task_id)
+            return BudgetStop(exhausted.limit, _hopeless(account.alias, exhausted), None, now)
+        account.needed = account.needed.at_least(needed)
+        if account.stop is None:
+            self._stop(account, exhausted, now)
+        self._look(account)
+        return account.stop or BudgetStop(exhausted.limit, _told(account.alias, exhausted), None, now)
+
+    def settle(self, task_id: str, account: Account, spent: Spending) -> None:
+        """Count what a request took."""
+        account.daily.settle(task_id, spent, self.now())
+        known = self._spending.get(task_id)
+        if known is not None:
+            self._spending[task_id] = (account, known[1].plus(spent))
+        else:
+            self.release(task_id, account)
+
+    def release(self, task_id: str, account: Account) -> None:
+        """Drop what is held for an episode; that may let the model go on."""
+        if account.daily.release(task_id) and account.stop is not None:
+            self._look(account)
+
+    def usage_missing(self, account: Account, estimated: int) -> None:
+        """Tell, once per model, that its endpoint counts no tokens."""
+        if account.habits.reports_usage:
+            account.habits.reports_usage = False
+            self._emit(UsageMissing(account.alias, estimated))
+
+    # Who has to wait.
+
+    def stop_of(self, alias: str) -> BudgetStop | None:
+        """Return why nothing of a model is started."""
+        account = self._accounts.get(alias)
+        return account.stop if account is not None else None
+
+    def status(self, alias: str) -> tuple[BudgetStatus, ...]:
+        """Return how much of each limit of a model is used."""
+        account = self._accounts.get(alias)
+        if account is None:
+            return ()
+        limits, used, held = account.daily.limits, account.daily.used(self.now()), account.daily.held
+        rows = (
+            ("daily_tokens", limits.tokens, used.tokens, held.tokens, 1),
+            ("daily_requests", limits.requests, used.requests, held.requests, 1),
+            ("daily_cost", limits.cost_micro, used.cost_micro, held.cost_micro, 1_000_000),
+        )
+        return tuple(
+            BudgetStatus(name, spent / unit, kept / unit, None if limit is None else limit / unit)
+            for name, limit, spent, kept, unit in rows
+            if limit is not None or (name == "daily_cost" and spent)
+        )
+
+    def close(self) -> None:
+        """Let nothing more happen."""
+        for account in self._accounts.values():
+            if account.timer is not None:
+                account.timer.cancel()
+                account.timer = None
+
+    def _look(self, account: Account) -> None:
+        """Stop a model that has no room for another sample, or let one go on that has room for some."""
+        now = self.now()
+        limits = account.daily.limits
+        if account.stop is None:
+            exhausted = account.daily.lacks(account.expected, now)
+            if exhausted is None:
+                return
+            self._stop(account, exhausted, now)
+        wanted = limits.capped(account.expected.at_least(account.needed).at_least(limits.share(RESUME_SHARE)))
+        exhausted = account.daily.lacks(wanted, now)
+        if exhausted is None:
+            self._go_on(account, now)
+        else:
+            self._wait(account, exhausted, now)
+
+    def _stop(self, account: Account, exhausted: Exhausted, now: float) -> None:
+        until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
+        account.stop = BudgetStop(exhausted.limit, _told(account.alias, exhausted), until, now)
+
+    def _wait(self, account: Account, exhausted: Exhausted, now: float) -> None:
+        stop = account.stop
+        if stop is None:
+            return
+        until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
+        account.stop = stop = replace(stop, until=until, reason=_told(account.alias, exhausted))
+        if account.timer is not None:
+            account.timer.cancel()
+        # While only episodes in progress are in the way, their ends let it go on.
+        wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
+        account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
+        if not account.is_told:
+            account.is_told = True
+            self._emit(
+                DailyBudgetSpent(account.alias, exhausted.limit, exhausted.used, exhausted.allowed, until, stop.reason)
+            )
+        self.changed(account.alias, stop)
+
+    def _timed(self, account: Account) -> None:
+        account.timer = None
+        if account.stop is not None:
+            self._look(account)
+
+    def _go_on(self, account: Account, now: float) -> None:
+        stop, account.stop, account.needed = account.stop, None, NO_SPENDING
+        if account.timer is not None:
+            account.timer.cancel()
+            account.timer = None
+        if stop is not None and account.is_told:
+            account.is_told = False
+            self._emit(DailyBudgetFreed(account.alias, stop.limit, now - stop.since))
+            self.changed(account.alias, None)
+
+
+def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
+    """Return the budget of a model with the settings' daily limits where it has none of its own."""
+    return replace(
+        budget,
+        daily_tokens=settings.daily_tokens if budget.daily_tokens is None else budget.daily_tokens,
+        daily_requests=settings.daily_requests if budget.daily_requests is None else budget.daily_requests,
+        daily_cost=settings.daily_cost if budget.daily_cost is None else budget.daily_cost,
+    )
+
+
+_UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "of cost"}
+
+
+def _told(alias: str, exhausted: Exhausted) -> str:
+    used = f"{alias} has used {_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]} of 24 h"
+    if exhausted.until is None:
+        return used
+    at = datetime.fromtimestamp(exhausted.until, UTC)
+    return f"{used}, goes on at {at:%H:%M} UTC"
+
+
+def _hopeless(alias: str, exhausted: Exhausted) -> str:
+    return (
+        f"a request of {alias} needs about {_shown(exhausted.needed)} {_UNITS[exhausted.limit]}, more than "
+        f"{exhausted.limit}={_shown(exhausted.allowed)} allows in any 24 h; raise {exhausted.limit}"
+    )
+
+
+def _shown(amount: float) -> str:
+    return f"{amount:,.0f}".replace(",", " ") if amount == int(amount) else f"{amount:.4g}"

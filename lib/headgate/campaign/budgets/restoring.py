@@ -1,0 +1,34 @@
+"""How budgets of 24 h survive a restart: from the samples of the store and of the journal's spool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headgate.campaign.budgets.keeper import Budgets
+from headgate.campaign.budgets.past import by_minute
+from headgate.core import DAY_S
+from headgate.storage import JournalThread
+
+
+class SpentStore(Protocol):
+    """What is asked of a store."""
+
+    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
+        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
+        ...
+
+
+async def restored_budgets(budgets: Budgets, journal: JournalThread, store: SpentStore, now: float) -> None:
+    """Have budgets of 24 h know what was spent before this process; without such budgets nothing is read.
+
+    Raises:
+        StoreError: if the store cannot be read: without it nobody knows what is left of a day.
+    """
+    if not budgets.is_daily:
+        return
+    since = now - DAY_S
+    stored = await store.spent(since)
+    spooled = [sample for sample in await journal.call(journal.journal.spooled) if sample.finished_at >= since]
+    waiting = [(s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts) for s in spooled]
+    budgets.restore(by_minute([*stored, *waiting]))

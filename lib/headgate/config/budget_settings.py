@@ -1,0 +1,103 @@
+"""The settings of what samples and models may spend."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from headgate.config.aliases import own_name
+
+EVERYWHERE: Final = "*"
+"""Stands for every environment that a budget does not name."""
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _written(value: object) -> object:
+    """Return a budget as a mapping: one value stands for every environment, `a=1,*=2` names them."""
+    if isinstance(value, int | float):
+        return {EVERYWHERE: value}
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    if len(parts) == 1 and "=" not in parts[0]:
+        return {EVERYWHERE: parts[0]}
+    wrong = [part for part in parts if "=" not in part]
+    if wrong:
+        raise ValueError(
+            f"a budget is one number, or environment=number, comma separated, with {EVERYWHERE}= for all others "
+            f"(got {wrong[0]!r})"
+        )
+    return dict(part.rsplit("=", 1) for part in parts)
+
+
+def _usable(value: dict[str, _Number], least: _Number) -> dict[str, _Number]:
+    for environment, budget in value.items():
+        if not least <= budget < float("inf"):
+            raise ValueError(
+                f"the budget of {environment} must be >= {least} (got {budget}); leave it out for no budget"
+            )
+    return value
+
+
+TokenBudgets = Annotated[dict[str, int], BeforeValidator(_written), AfterValidator(lambda value: _usable(value, 32))]
+"""Tokens by environment; fewer than 32 hold no request."""
+
+TimeBudgets = Annotated[
+    dict[str, float], BeforeValidator(_written), AfterValidator(lambda value: _usable(value, 0.001))
+]
+"""Seconds by environment."""
+
+
+class BudgetSettings(BaseModel):
+    """What one sample may take, and what one model may take in any 24 h. A roster may say otherwise for its models."""
+
+    sample_tokens: TokenBudgets = Field(
+        default_factory=dict,
+        validation_alias=own_name("SAMPLE_TOKENS"),
+        description="Prompt and completion tokens over all requests of one sample: 8000, or by environment: "
+        "affine:sat=4000,*=8000. Empty: no budget.",
+    )
+    sample_completion_tokens: TokenBudgets = Field(
+        default_factory=dict,
+        validation_alias=own_name("SAMPLE_COMPLETION_TOKENS"),
+        description="Completion tokens over all requests of one sample, written likewise. Empty: no budget.",
+    )
+    sample_time_s: TimeBudgets = Field(
+        default_factory=dict,
+        validation_alias=own_name("SAMPLE_TIME_S"),
+        description="Seconds that the answered requests of one sample take together, written likewise; waiting for "
+        "admission, back-off and failed attempts do not count. Empty: no budget.",
+    )
+    daily_tokens: int | None = Field(
+        None,
+        ge=1,
+        validation_alias=own_name("DAILY_TOKENS"),
+        description="Prompt and completion tokens of each model in any 24 h. Empty: no budget.",
+    )
+    daily_requests: int | None = Field(
+        None,
+        ge=1,
+        validation_alias=own_name("DAILY_REQUESTS"),
+        description="Attempts of requests of each model in any 24 h. Empty: no budget.",
+    )
+    daily_cost: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=own_name("DAILY_COST"),
+        description="Cost of each model in any 24 h, by the prices of its roster entry. Empty: no budget.",
+    )
+    judge_daily_tokens: int | None = Field(
+        None,
+        ge=1,
+        validation_alias=own_name("JUDGE_DAILY_TOKENS"),
+        description="Prompt and completion tokens of the judge in any 24 h; the budgets of models are not the judge's. "
+        "Empty: no budget.",
+    )
+
+
+def budget_of(budgets: dict[str, _Number], environment: str) -> _Number | None:
+    """Return the budget of an environment: its own, else that of all others; None without one."""
+    return budgets.get(environment, budgets.get(EVERYWHERE))

@@ -1,0 +1,20 @@
+"""Budgets: what a sample may spend, and what a model may spend per day, decided before a request is sent."""
+
+from headgate.sampling.budgets.daily_budget import DailyBudget, DailyLimits, Exhausted
+from headgate.sampling.budgets.habits import Habits, prompt_chars
+from headgate.sampling.budgets.sample_budget import COMPLETION_FLOOR, Allowed, SampleBudget, SampleLimits, Spent
+from headgate.sampling.budgets.window import SpendingWindow
+
+__all__ = [
+    "COMPLETION_FLOOR",
+    "Allowed",
+    "DailyBudget",
+    "DailyLimits",
+    "Exhausted",
+    "Habits",
+    "SampleBudget",
+    "SampleLimits",
+    "SpendingWindow",
+    "Spent",
+    "prompt_chars",
+]

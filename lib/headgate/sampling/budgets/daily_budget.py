@@ -1,0 +1,188 @@
+"""What one model may spend in any 24 h: reserved before it is sent, settled when it is answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgate.core import NO_SPENDING, ModelBudget, Spending
+from headgate.sampling.budgets.window import SpendingWindow
+
+
+@dataclass(frozen=True, slots=True)
+class DailyLimits:
+    """What may be spent in any 24 h; None is no limit.
+
+    Attributes:
+        tokens: prompt and completion.
+        requests: attempts.
+        cost_micro: millionths of the currency.
+    """
+
+    tokens: int | None = None
+    requests: int | None = None
+    cost_micro: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """True when something is limited."""
+        return self.tokens is not None or self.requests is not None or self.cost_micro is not None
+
+    def capped(self, wanted: Spending) -> Spending:
+        """Return as much of `wanted` as a whole day allows."""
+        return Spending(
+            wanted.tokens if self.tokens is None else min(wanted.tokens, self.tokens),
+            wanted.requests if self.requests is None else min(wanted.requests, self.requests),
+            wanted.cost_micro if self.cost_micro is None else min(wanted.cost_micro, self.cost_micro),
+        )
+
+    def share(self, part: float) -> Spending:
+        """Return a part of every limit, rounded up; 0 of what is not limited."""
+        return Spending(*(math.ceil(part * (limit or 0)) for limit in (self.tokens, self.requests, self.cost_micro)))
+
+    def fit(self, spent: Spending) -> bool:
+        """Return whether `spent` is within every limit."""
+        return (
+            (self.tokens is None or spent.tokens <= self.tokens)
+            and (self.requests is None or spent.requests <= self.requests)
+            and (self.cost_micro is None or spent.cost_micro <= self.cost_micro)
+        )
+
+    def broken_by(self, spent: Spending) -> str:
+        """Return which limit `spent` breaks first, as its setting is called; empty when it breaks none."""
+        if self.tokens is not None and spent.tokens > self.tokens:
+            return "daily_tokens"
+        if self.requests is not None and spent.requests > self.requests:
+            return "daily_requests"
+        if self.cost_micro is not None and spent.cost_micro > self.cost_micro:
+            return "daily_cost"
+        return ""
+
+    @classmethod
+    def of(cls, budget: ModelBudget) -> DailyLimits:
+        """Return the limits of a model's budget."""
+        cost = None if budget.daily_cost is None else round(budget.daily_cost * 1e6)
+        return cls(budget.daily_tokens, budget.daily_requests, cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """A request does not fit into what is left of a day.
+
+    Attributes:
+        limit: `daily_tokens`, `daily_requests` or `daily_cost`.
+        used: of it, settled and reserved; the cost in whole currency.
+        allowed: of it.
+        needed: of it, by the request.
+        until: when there is room for it; None when it is more than a whole day's budget.
+    """
+
+    limit: str
+    used: float
+    allowed: float
+    needed: float
+    until: float | None
+
+
+class DailyBudget:
+    """The day's budget of one model. Pure; owned by the campaign, shared by all of its environments.
+
+    Every episode has one hold at most: what it may still spend, counted as if it were spent. A hold grows before a
+    request that needs more, shrinks by what the request took, and is dropped with the episode, so that each part of it
+    is either settled or released, once. Law: what is settled and held stays within the limits, but for what requests
+    took beyond the hold that they were sent under, and for limits that were lowered.
+    """
+
+    def __init__(self, limits: DailyLimits) -> None:
+        self.limits = limits
+        self._window = SpendingWindow()
+        self._holds: dict[str, Spending] = {}
+        self._held = NO_SPENDING
+
+    def restore(self, spent: Iterable[tuple[float, Spending]], now: float) -> None:
+        """Take over what was spent before, as (time, spending) pairs; to be called before anything else."""
+        for at, amount in sorted(spent):
+            if at <= now:
+                self._window.add(amount, at)
+
+    def hold(self, key: str, needed: Spending, now: float) -> Exhausted | None:
+        """Have at least `needed` held for `key`; return why that does not fit, and change nothing then."""
+        before = self._holds.get(key, NO_SPENDING)
+        after = before.at_least(needed)
+        grown = after.less(before)
+        if not self.limits.fit(after):
+            return self._hopeless(after)
+        if not self.limits.fit(self._window.total(now).plus(self._held).plus(grown)):
+            return self._exhausted(grown, now)
+        self._holds[key] = after
+        self._held = self._held.plus(grown)
+        return None
+
+    def settle(self, key: str, spent: Spending, now: float) -> None:
+        """Count what a request took; the hold of `key` shrinks by it."""
+        self._window.add(spent, now)
+        before = self._holds.get(key)
+        if before is not None:
+            after = before.less(spent)
+            self._holds[key] = after
+            self._held = self._held.less(before.less(after))
+
+    def release(self, key: str) -> bool:
+        """Drop what is held for `key`; return whether anything was. Legal more than once."""
+        before = self._holds.pop(key, None)
+        if before is None:
+            return False
+        self._held = self._held.less(before)
+        return True
+
+    def used(self, now: float) -> Spending:
+        """Return what was spent in the last 24 h, without what is held."""
+        return self._window.total(now)
+
+    @property
+    def held(self) -> Spending:
+        """What episodes in progress may still spend."""
+        return self._held
+
+    def lacks(self, needed: Spending, now: float) -> Exhausted | None:
+        """Return why `needed` would not fit now beside everything that is held; None when it would."""
+        if self.limits.fit(self._window.total(now).plus(self._held).plus(needed)):
+            return None
+        return self._exhausted(needed, now)
+
+    def _exhausted(self, needed: Spending, now: float) -> Exhausted:
+        spent = self._window.total(now).plus(self._held)
+        limit = self.limits.broken_by(spent.plus(needed))
+        # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
+        # first, whenever that is; the caller asks again then.
+        until = self._when(self._held.plus(needed), now)
+        if until is None:
+            until = self._when(needed, now)
+        used, allowed, more = _shown(limit, spent, self.limits, needed)
+        return Exhausted(limit, used, allowed, more, until)
+
+    def _hopeless(self, needed: Spending) -> Exhausted:
+        """Return that not even an empty day has room for `needed`."""
+        limit = self.limits.broken_by(needed)
+        _, allowed, more = _shown(limit, NO_SPENDING, self.limits, needed)
+        return Exhausted(limit, 0, allowed, more, None)
+
+    def _when(self, wanted: Spending, now: float) -> float | None:
+        return self._window.when(lambda left: self.limits.fit(left.plus(wanted)), now)
+
+    def validate(self) -> None:
+        """Assert that what is held is the sum of the holds, and the window's invariant."""
+        held = NO_SPENDING
+        for hold in self._holds.values():
+            held = held.plus(hold)
+        assert held == self._held, (held, self._held)
+        self._window.validate()
+
+
+def _shown(limit: str, spent: Spending, limits: DailyLimits, needed: Spending) -> tuple[float, float, float]:
+    if limit == "daily_requests":
+        return spent.requests, limits.requests or 0, needed.requests
+    if limit == "daily_cost":
+        return spent.cost_micro / 1e6, (limits.cost_micro or 0) / 1e6, needed.cost_micro / 1e6
+    return spent.tokens, limits.tokens or 0, needed.tokens

@@ -1,0 +1,118 @@
+"""What one sample may spend: whether its next request fits, and how long its reply may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+_Number = TypeVar("_Number", int, float)
+
+COMPLETION_FLOOR: Final = 16
+"""A request that leaves fewer tokens than this for its reply is not sent: hardly any answer fits into them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLimits:
+    """What one sample may take; None is no limit.
+
+    Attributes:
+        tokens: prompt and completion over all requests: a conversation is paid for again with every turn.
+        completion_tokens: completion over all requests.
+        time_s: seconds of the answered requests together; waiting, back-off and failed attempts do not count.
+    """
+
+    tokens: int | None = None
+    completion_tokens: int | None = None
+    time_s: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """True when something is limited."""
+        return self.tokens is not None or self.completion_tokens is not None or self.time_s is not None
+
+    def and_also(self, other: SampleLimits) -> SampleLimits:
+        """Return the limits that keep both."""
+        return SampleLimits(
+            _smaller(self.tokens, other.tokens),
+            _smaller(self.completion_tokens, other.completion_tokens),
+            _smaller(self.time_s, other.time_s),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A request fits; `max_completion` is how long its reply may be at most, None when nothing bounds it."""
+
+    max_completion: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The sample has used up a budget: `limit` names its setting, `reason` is a sentence about it."""
+
+    limit: str
+    reason: str
+
+
+class SampleBudget:
+    """The budget of one sample. Pure; owned by its conversation, told of every answer."""
+
+    __slots__ = ("completion_tokens", "limits", "prompt_tokens", "replies", "time_s")
+
+    def __init__(self, limits: SampleLimits) -> None:
+        self.limits = limits
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.time_s = 0.0
+        self.replies = 0
+
+    def ask(self, prompt_tokens: int) -> Allowed | Spent:
+        """Return whether a request with a prompt of about so many tokens may be sent."""
+        late = self.late()
+        if late is not None:
+            return late
+        limits, left = self.limits, None
+        if limits.tokens is not None:
+            left = limits.tokens - self.prompt_tokens - self.completion_tokens - prompt_tokens
+            if left < COMPLETION_FLOOR:
+                used = self.prompt_tokens + self.completion_tokens
+                needs = f"; the next request needs {prompt_tokens} and a reply of at least {COMPLETION_FLOOR}"
+                return self._spent("sample_tokens", f"{used} of {limits.tokens} tokens", needs)
+        if limits.completion_tokens is not None:
+            left = _smaller(left, limits.completion_tokens - self.completion_tokens)
+            if left is not None and left < COMPLETION_FLOOR:
+                told = f"{self.completion_tokens} of {limits.completion_tokens} completion tokens"
+                needs = f"; the next reply needs at least {COMPLETION_FLOOR}"
+                return self._spent("sample_completion_tokens", told, needs)
+        return Allowed(left)
+
+    def answered(self, prompt_tokens: int, completion_tokens: int, took_s: float) -> Spent | None:
+        """Count an answer; return that it came too late to be used, if it did."""
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.time_s += took_s
+        self.replies += 1
+        limit_s = self.limits.time_s
+        return self.late() if limit_s is not None and self.time_s > limit_s else None
+
+    def late(self) -> Spent | None:
+        """Return that the time of the model is over, if it is."""
+        limit_s = self.limits.time_s
+        if limit_s is None or self.time_s < limit_s:
+            return None
+        return self._spent("sample_time_s", f"{self.time_s:.3g} of {limit_s:g} s")
+
+    def _spent(self, limit: str, used: str, needs: str = "") -> Spent:
+        after = f"after {self.replies} {'reply' if self.replies == 1 else 'replies'}"
+        return Spent(limit, f"the sample's budget {limit} is used up: {used} {after}{needs}")
+
+    def validate(self) -> None:
+        """Assert that nothing was counted below zero."""
+        assert min(self.prompt_tokens, self.completion_tokens, self.replies) >= 0
+        assert self.time_s >= 0
+
+
+def _smaller(one: _Number | None, other: _Number | None) -> _Number | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
