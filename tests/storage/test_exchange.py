@@ -43,7 +43,7 @@ def _sorted(samples: list[Sample]) -> list[Sample]:
     return sorted(samples, key=lambda s: s.task_id)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "seed-results"])
+@pytest.mark.parametrize("form", ["jsonl", "seed-results", "parquet", "inspect"])
 async def test_what_was_exported_is_imported_the_same(tmp_path: Path, form: ImportFormat) -> None:
     source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     await source.put_batch("one", _varied())
@@ -52,7 +52,7 @@ async def test_what_was_exported_is_imported_the_same(tmp_path: Path, form: Impo
     assert await _all(target) == _sorted(_varied())
 
 
-@pytest.mark.parametrize("form", ["jsonl", "seed-results"])
+@pytest.mark.parametrize("form", ["jsonl", "seed-results", "parquet", "inspect"])
 async def test_what_is_there_already_stays_single(tmp_path: Path, form: ImportFormat) -> None:
     store = open_store(str(tmp_path / "a"))
     await store.put_batch("one", _varied())

@@ -86,7 +86,9 @@ def _is_folder(output: Path) -> errors.InvalidInputError:
 
 
 def _unwritable(output: Path, error: OSError) -> errors.InvalidInputError:
+    # What `mkdir` says of a folder in whose place there is a file helps nobody.
+    why = "a folder of its path is a file" if isinstance(error, FileExistsError) else error.strerror or error
     return errors.InvalidInputError(
-        f"{output} cannot be written: {error.strerror or error}",
+        f"{output} cannot be written: {why}",
         next_step="Name a place that you may write to, with room on its disk.",
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -98,6 +99,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window) -> EvalLog:
         "created": _iso(started),
         "task": window.environment,
         "task_id": _digest("task", window.environment),
+        "task_display_name": window.environment,  # else inspect_ai shows what follows a slash only
         "dataset": {"name": window.environment, "samples": len(ids), "sample_ids": ids, "shuffled": False},
         "model": model,
         "config": {"epochs": max(epochs), "epochs_reducer": ["mean"]},
@@ -194,7 +196,7 @@ def _usage(prompt_tokens: int, completion_tokens: int) -> ModelUsage:
 
 def _file_name(log: EvalLog) -> str:
     """Return a name as inspect_ai gives: its viewer reads time, task and id from it."""
-    stamp = str(log.eval.created).replace(":", "-")
+    stamp = re.sub(r"[:+]", "-", str(log.eval.created))
     task = "".join(c if c.isalnum() or c in ".-" else "-" for c in log.eval.task)
     return f"{stamp}_{task}_{log.eval.eval_id}.eval"
 
@@ -205,4 +207,4 @@ def _digest(*parts: str) -> str:
 
 
 def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

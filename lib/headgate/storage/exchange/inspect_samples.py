@@ -113,9 +113,7 @@ def _foreign(sample: EvalSample, log: EvalLog, places: Mapping[str, int], campai
     index = places[str(sample.id)]
     failure = sample.error.message if sample.error else None
     score = None if failure is not None else _score(sample, log)
-    # A dataset that is told in part does not move the sequence: it counts within the epoch's own million.
-    sequence = (sample.epoch - 1) * 1_000_000 + index
-    task_id = task_id_of(model, environment, sequence, f"{stage}/{sample.id}/{sample.epoch}", campaign)
+    task_id = task_id_of(model, environment, sample.epoch, f"{stage}/{sample.id}", campaign)
     started_at, finished_at = _times(sample, log)
     latency_s = float(sample.total_time) if sample.total_time is not None else max(0.0, finished_at - started_at)
     usage = list((sample.model_usage or {}).values())
@@ -126,7 +124,7 @@ def _foreign(sample: EvalSample, log: EvalLog, places: Mapping[str, int], campai
         campaign=campaign,
         model=model,
         environment=environment,
-        sequence=sequence,
+        sequence=(sample.epoch - 1) * len(places) + index,
         index=index,
         seed=0,
         stage=stage,

@@ -86,12 +86,9 @@ class HubFolder:
         (self._made / "README.md").write_text(self._card(), encoding="utf-8")
 
     def _card(self) -> str:
-        configs = [{"config_name": "all", "default": True, "data_files": _files("*")}]
+        configs: list[dict[str, object]] = [{"config_name": "all", "default": True, "data_files": _files("*")}]
         configs += [{"config_name": name, "data_files": _files(name)} for name in self._names.values()]
-        columns = [{"name": name, "dtype": _HUB_TYPES[str(FRAME_SCHEMA[name])]} for name in COLUMNS[:-1]]
-        messages = [{"name": "role", "dtype": "string"}, {"name": "content", "dtype": "string"}]
-        features = [*columns, {"name": "messages", "list": messages}]
-        infos = [{"config_name": str(config["config_name"]), "features": features} for config in configs]
+        infos = [{"config_name": config["config_name"], "features": _features()} for config in configs]
         header = {"license": "unknown", "configs": configs, "dataset_info": infos}
         rows = "\n".join(
             f"| `{name}` | `{self._names[name]}` | {count} |" for name, count in sorted(self._rows.items())
@@ -146,6 +143,15 @@ def samples_of_parquet(file: Path) -> Iterator[Sample]:
             f"{file} cannot be read as Parquet: {str(error).splitlines()[0]}",
             next_step="Name a whole file that `headgate export --format parquet` wrote.",
         ) from error
+
+
+def _features() -> list[dict[str, object]]:
+    """Return the columns as a card states them; a new list each time, or YAML would write references."""
+    columns = [
+        {"name": name, "dtype": _HUB_TYPES[str(FRAME_SCHEMA[name])]} for name in COLUMNS if name != "conversation"
+    ]
+    messages = [{"name": "role", "dtype": "string"}, {"name": "content", "dtype": "string"}]
+    return [*columns, {"name": "messages", "list": messages}]
 
 
 def _files(folder: str) -> list[dict[str, str]]:
