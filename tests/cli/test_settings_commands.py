@@ -82,7 +82,7 @@ def test_models_lists_the_roster_without_keys(headgate: Command, monkeypatch, tm
 def test_environments_lists_rate_and_licence(headgate: Command) -> None:
     said = headgate("environments", "--json")
     assert said.status == 0
-    by_name = {entry["name"]: entry for entry in said.document}
+    by_name = {entry["name"]: entry for entry in said.document["environments"]}
     assert by_name["affine:sat"]["daily_rate"] == 100
     assert by_name["agentgym:babyai"]["daily_rate"] == 120
     assert by_name["affine:sat"]["licence"]
@@ -93,7 +93,7 @@ def test_environments_of_agentgym_servers_are_listed_and_asked_whether_they_answ
 ) -> None:
     monkeypatch.setenv("HEADGATE_AGENTGYM_SERVERS", "sciworld=http://127.0.0.1:9")
     said = headgate("environments", "--json")
-    (sciworld,) = [entry for entry in said.document if entry["name"] == "agentgym:sciworld-server"]
+    (sciworld,) = [e for e in said.document["environments"] if e["name"] == "agentgym:sciworld-server"]
     assert (sciworld["daily_rate"], sciworld["data_length"], sciworld["problem"]) == (80, 4_639, None)
     found = {check["check"]: check for check in headgate("doctor", "--json").document}
     assert not found["environments"]["ok"]

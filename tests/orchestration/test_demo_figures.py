@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import polars as pl
 import pytest
 from rich.console import Console
 
 from headgate.core import errors
 from headgate.orchestration import DemoChoices, run_demo
-from headgate.orchestration.demo_figures import DemoJournal, DemoProgress, score_table
+from headgate.orchestration.demo_figures import DemoJournal, DemoProgress
 from headgate.storage import Journal, Opening
 
 
@@ -53,13 +52,6 @@ def test_the_journal_is_read_while_others_write_it(tmp_path: Path) -> None:
     finally:
         other.close()
     assert (progress.open_tasks, progress.total, dict(progress.paused)) == (1, 0, {"b@main": 5.0})
-
-
-def test_the_table_of_scores_has_means_and_counts() -> None:
-    rows = [("a@main", "affine:sat", 1.0), ("a@main", "affine:sat", 0.5), ("b@main", "affine:abd", 0.0)]
-    text = _shown(score_table(pl.DataFrame(rows, schema=["model", "environment", "score"], orient="row")))
-    assert "0.75 (2)" in text
-    assert "0.00 (1)" in text
 
 
 async def test_a_roster_that_cannot_be_used_is_said_before_anything_starts(tmp_path: Path) -> None:

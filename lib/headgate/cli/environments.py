@@ -16,7 +16,7 @@ from headgate.cli.environment_trial import try_
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError
-from headgate.environments import Available, CollectionEntry, registry_with, served_environments
+from headgate.environments import Available, AvailableCollection, registry_with, served_environments
 
 _COLUMNS: Final = (
     "environment",
@@ -127,7 +127,7 @@ def _document(entry: Available, cost: MeanCost | None) -> Mapping[str, Any]:
     }
 
 
-def _print_collections(collections: Sequence[CollectionEntry]) -> None:
+def _print_collections(collections: Sequence[AvailableCollection]) -> None:
     rows = [(f"{entry.prefix}:…", entry.extra, entry.problem or entry.summary) for entry in collections]
     print_table(
         f"{len(rows)} collections (headgate environments --collection NAME)",
@@ -136,5 +136,5 @@ def _print_collections(collections: Sequence[CollectionEntry]) -> None:
     )
 
 
-def _collection_document(entry: CollectionEntry) -> Mapping[str, Any]:
+def _collection_document(entry: AvailableCollection) -> Mapping[str, Any]:
     return {"prefix": entry.prefix, "extra": entry.extra, "summary": entry.summary, "problem": entry.problem}
