@@ -5,6 +5,7 @@
 
 from blocks.admission_limits import AdmissionLimits, EndpointLimit
 from blocks.jobqueue_server import JobQueueServer
+from blocks.judge_rubric import JudgeRubric, RubricCriterion
 from blocks.model_endpoint import ModelEndpoint
 from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
 from blocks.ray_cluster import RayCluster
@@ -16,11 +17,13 @@ __all__ = [
     "BlockRoster",
     "EndpointLimit",
     "JobQueueServer",
+    "JudgeRubric",
     "ModelEndpoint",
     "ModelRoster",
     "PublishedReport",
     "RayCluster",
     "ReportStore",
     "RosterEntry",
+    "RubricCriterion",
     "SampleStore",
 ]

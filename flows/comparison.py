@@ -44,3 +44,61 @@ async def leaderboard(
         title=title,
     )
     return await orchestration.run_leaderboard(order)
+
+
+@flow(name="arena", flow_run_name="{title}")
+async def arena(  # noqa: PLR0917 - the fields of a form
+    models: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
+    environments: list[p.Name] = [],  # noqa: B006
+    instances: p.Instances | None = None,
+    comparisons: p.Comparisons | None = None,
+    judge: p.Block = "",
+    judge_model: str = "",
+    judgements: p.Judgements | None = None,
+    rubric: p.Block = "",
+    roster: p.Block = "",
+    store: p.Block = "",
+    limits: p.Block = "",
+    reports: p.Block = "",
+    campaign: p.Name = "arena",
+    title: p.Title = "Arena",
+    settings: p.Settings = {},  # noqa: B006
+) -> dict[str, Any]:
+    """Have a judge compare two models' answers to the same task, in both orders, and rate the models by it.
+
+    What this judge compared before is not asked again. Comparisons are kept in the folder `arena` of the store.
+
+    Args:
+        models: Models by name, or by name@revision. Empty: all that have answered.
+        environments: What to compare on. Empty: everything that was answered; with instances, what needs a judge.
+        instances: Only the tasks with the numbers 0 to n-1; answers that are missing are taken first. Empty: all tasks
+            that have answers.
+        comparisons: How many to ask for at most, where they tell most. Empty: all that are possible.
+        judge: Name of a Model Endpoint block that the judge is behind. Empty: HEADGATE_JUDGE_URL of the worker.
+        judge_model: The judge, as its endpoint calls it. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
+        judgements: How often each order of two answers is judged. Empty: the setting, 1.
+        rubric: Name of a Judge Rubric block: what counts. Empty: the environments' own, where they have one.
+        roster: Name of a Model Roster block, for answers that are missing. Empty: HEADGATE_ROSTER of the worker.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block. Empty: the folder .headgate/reports.
+        campaign: What comparisons, and answers that are missing, are counted under.
+        title: Heading of the page.
+        settings: Any further setting by its name.
+
+    Returns:
+        Rank, groups and rating of each model, counts of comparisons, and where the page is.
+    """
+    sampling = orchestration.SamplingOrder(
+        environments=tuple(environments),
+        campaign=campaign,
+        roster=roster,
+        store=store,
+        limits=limits,
+        reports=reports,
+        settings=settings,
+    )
+    order = orchestration.ArenaOrder(
+        sampling, tuple(models), instances, comparisons, judge, judge_model, judgements, rubric, title
+    )
+    return await orchestration.run_arena_order(order)

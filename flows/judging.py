@@ -16,6 +16,7 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
     judge: p.Block = "",
     judge_model: str = "",
     judgements: p.Judgements | None = None,
+    rubric: p.Block = "",
     environments: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
     models: list[p.Name] = [],  # noqa: B006
     roster: p.Block = "",
@@ -36,6 +37,7 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
         judge: Name of a Model Endpoint block that the judge is behind. Empty: HEADGATE_JUDGE_URL of the worker.
         judge_model: The judge, as its endpoint calls it. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
         judgements: How often each answer is judged; the score is made of all of them. Empty: the setting, 1.
+        rubric: Name of a Judge Rubric block to judge by, in any environment. Empty: the environments' own.
         environments: What to run. Empty: everything that is installed and needs a judge.
         models: Models of the roster by name, or by name@revision. Empty: all of them.
         roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
@@ -60,5 +62,5 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
         workers=workers,
         settings=settings,
     )
-    order = orchestration.JudgingOrder(sampling, instances, judge, judge_model, judgements)
+    order = orchestration.JudgingOrder(sampling, instances, judge, judge_model, judgements, rubric)
     return await orchestration.run_judging(order)

@@ -26,6 +26,9 @@ Instances = Annotated[int, Field(ge=1, le=1_000_000)]
 Judgements = Annotated[int, Field(ge=1, le=15)]
 """How often each answer is judged."""
 
+Comparisons = Annotated[int, Field(ge=0, le=10_000_000)]
+"""Of an arena's run, at most."""
+
 Hours = Annotated[float, Field(gt=0, le=87_600)]
 
 PassAt = Annotated[int, Field(ge=1, le=10_000)]

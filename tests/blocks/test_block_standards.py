@@ -23,8 +23,8 @@ MODELS = [
 
 
 def test_all_blocks_are_found() -> None:
-    names = ["AdmissionLimits", "JobQueueServer", "ModelEndpoint", "ModelRoster", "RayCluster", "ReportStore"]
-    assert [block.__name__ for block in BLOCKS] == [*names, "SampleStore"]
+    names = ["AdmissionLimits", "JobQueueServer", "JudgeRubric", "ModelEndpoint", "ModelRoster", "RayCluster"]
+    assert [block.__name__ for block in BLOCKS] == [*names, "ReportStore", "SampleStore"]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)

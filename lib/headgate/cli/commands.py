@@ -7,6 +7,7 @@ from typing import Final
 COMMANDS: Final = {
     "run": ("running:run", "Sample the roster's models in every environment until stopped."),
     "judge": ("judging:judge", "Sample environments whose answers another model judges, each task once."),
+    "arena": ("arena:arena", "Have a judge compare answers two at a time, and rate the models by it."),
     "plan": ("plan:plan", "Compare the samples that the rates demand with what workers and endpoints carry."),
     "models": ("listing:models", "Check the roster and list its models."),
     "environments": ("environments:environments", "List the environments that are installed, or try one."),

@@ -102,23 +102,25 @@ async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop)
-    bar = _bar() if is_live else None
+    bar = progress_bar() if is_live else None
     with bar if bar is not None else nullcontext():
         return await run_judged(
             settings,
             instances=instances,
             stop=stop,
-            on_progress=_showing(bar) if bar is not None else None,
+            on_progress=showing(bar) if bar is not None else None,
             slots=slots,
         )
 
 
-def _bar() -> Progress:
+def progress_bar() -> Progress:
+    """Return the bar of a run with a judge."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, console=console(), transient=True)
 
 
-def _showing(bar: Progress) -> Callable[[JudgedProgress], Awaitable[None]]:
+def showing(bar: Progress) -> Callable[[JudgedProgress], Awaitable[None]]:
+    """Return what moves a bar."""
     task: TaskID = bar.add_task("starting", total=None)
 
     async def show(progress: JudgedProgress) -> None:

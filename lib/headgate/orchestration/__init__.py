@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from headgate.orchestration.arenas import ArenaOrder, run_arena_order
     from headgate.orchestration.artifact_keys import artifact_key
     from headgate.orchestration.benchmarking import BenchOrder, run_benchmark
     from headgate.orchestration.children import ChildProcess, child_process
@@ -56,6 +57,7 @@ __all__ = [
     "QUEUES",
     "SEED_ENVIRONMENTS",
     "ActorEngines",
+    "ArenaOrder",
     "BenchOrder",
     "ChildProcess",
     "ChosenModels",
@@ -108,6 +110,7 @@ __all__ = [
     "read_deployment_file",
     "read_runs",
     "require_api",
+    "run_arena_order",
     "run_benchmark",
     "run_compaction",
     "run_demo",
@@ -130,6 +133,7 @@ __all__ = [
 ]
 
 _WHERE: Final = {
+    "arenas": ("ArenaOrder", "run_arena_order"),
     "artifact_keys": ("artifact_key",),
     "benchmarking": ("BenchOrder", "run_benchmark"),
     "children": ("ChildProcess", "child_process"),

@@ -9,10 +9,11 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from blocks import ModelEndpoint
+from blocks import JudgeRubric, ModelEndpoint
 from headgate.campaign.judged import JUDGE_PREFIX, JudgedResult, judge_of, run_judged
 from headgate.config import Settings
 from headgate.core import Model, errors
+from headgate.environments.rubric import Rubric
 from headgate.orchestration.inputs import SamplingOrder, loaded_block, roster_for, settings_of, store_for
 from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
 from headgate.orchestration.limit_choices import slots_for
@@ -34,6 +35,7 @@ class JudgingOrder:
         judge_model: name of the judge, as its endpoint calls it; the block's served name, else the settings', when
             empty.
         judgements: how often each answer is judged; the setting when None.
+        rubric: name of a JudgeRubric block that answers are judged by; the setting, if any, when empty.
     """
 
     sampling: SamplingOrder
@@ -41,6 +43,7 @@ class JudgingOrder:
     judge: str = ""
     judge_model: str = ""
     judgements: int | None = None
+    rubric: str = ""
 
 
 async def run_judging(order: JudgingOrder) -> Any:
@@ -50,8 +53,9 @@ async def run_judging(order: JudgingOrder) -> Any:
         SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
-    settings = settings_of(_with_judge(order))
+    settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
     judge = await judge_for(order.judge, settings)
+    rubric = await rubric_block(order.rubric)
     roster = roster_for(order.sampling, settings)
     slots = await slots_for(order.sampling.limits)
     store = await store_for(order.sampling.store, settings)
@@ -71,6 +75,7 @@ async def run_judging(order: JudgingOrder) -> Any:
             stop=stop.event,
             on_progress=artifacts.note,
             slots=slots,
+            rubric=rubric,
         )
 
     with stop_on_signals(stop), library_logs_in_run():
@@ -112,6 +117,18 @@ async def judge_for(block: str, settings: Settings) -> Model:
     return endpoint.model(f"{JUDGE_PREFIX}{name}", served_name=name)
 
 
+async def rubric_block(name: str) -> Rubric | None:
+    """Return the rubric of a JudgeRubric block, None when no block is named.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    if not name:
+        return None
+    block: JudgeRubric = await loaded_block(JudgeRubric, name)
+    return block.rubric()
+
+
 def judged_data(result: JudgedResult) -> dict[str, Any]:
     """Return a result as a flow returns it."""
     pairs = result.progress.pairs
@@ -125,17 +142,22 @@ def judged_data(result: JudgedResult) -> dict[str, Any]:
         "open_tasks": result.open_tasks,
         "stopped_by": result.stopped_by,
         "stopped_early": result.stopped_early,
+        "alpha": {name: one.alpha for name, one in result.agreements},
     }
 
 
-def _with_judge(order: JudgingOrder) -> SamplingOrder:
-    """Return the sampling's order with what is asked of the judge among its settings."""
-    asked = {"judge_model": order.judge_model or None, "judgements": order.judgements}
+def with_judge(sampling: SamplingOrder, judge_model: str, judgements: int | None) -> SamplingOrder:
+    """Return the sampling's order with what is asked of the judge among its settings.
+
+    Raises:
+        InvalidSettingError: if one of them is given twice.
+    """
+    asked = {"judge_model": judge_model or None, "judgements": judgements}
     given = {name: value for name, value in asked.items() if value is not None}
     for name in given:
-        if name in order.sampling.settings:
+        if name in sampling.settings:
             raise errors.InvalidSettingError(
                 f"setting {name!r} is given twice: by its own parameter and in `settings`",
                 next_step="Leave one of the two out.",
             )
-    return replace(order.sampling, settings={**order.sampling.settings, **given})
+    return replace(sampling, settings={**sampling.settings, **given})

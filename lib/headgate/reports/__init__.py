@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.reports.arena import ArenaBoard, ArenaComparison, build_arena
+from headgate.reports.arena_rows import arena_document, judge_rows, rating_rows, share_rows
 from headgate.reports.leaderboard import COLUMNS as LEADERBOARD_COLUMNS
 from headgate.reports.leaderboard import Leaderboard, build_leaderboard
 from headgate.reports.leaderboard_rows import cell_rows, leaderboard_document, standing_rows, versus_rows
@@ -12,6 +14,7 @@ from headgate.reports.score_table import score_table
 from headgate.reports.statistics import Estimate, combined, distinct, estimate, estimate_of
 
 if TYPE_CHECKING:
+    from headgate.reports.arena_views import arena_markdown, arena_page, arena_svg
     from headgate.reports.elastic_replay import replay_figures, replay_page
     from headgate.reports.leaderboard_views import leaderboard_markdown, leaderboard_page, leaderboard_svg
     from headgate.reports.report import FIGURES, MAX_SCORE_ROWS, Report, build_report
@@ -27,9 +30,16 @@ __all__ = [
     "LEADERBOARD_COLUMNS",
     "MAX_SCORE_ROWS",
     "WIDTH_IN",
+    "ArenaBoard",
+    "ArenaComparison",
     "Estimate",
     "Leaderboard",
     "Report",
+    "arena_document",
+    "arena_markdown",
+    "arena_page",
+    "arena_svg",
+    "build_arena",
     "build_leaderboard",
     "build_report",
     "cell_rows",
@@ -40,6 +50,7 @@ __all__ = [
     "estimate",
     "estimate_of",
     "inline_svg",
+    "judge_rows",
     "leaderboard_document",
     "leaderboard_markdown",
     "leaderboard_page",
@@ -47,9 +58,11 @@ __all__ = [
     "legend_above",
     "live_view",
     "quiet_grid",
+    "rating_rows",
     "replay_figures",
     "replay_page",
     "score_table",
+    "share_rows",
     "standing_rows",
     "status_line",
     "status_lines",
@@ -67,6 +80,10 @@ def __getattr__(name: str) -> Any:
         from headgate.reports import elastic_replay  # noqa: PLC0415
 
         return getattr(elastic_replay, name)
+    if name in {"arena_markdown", "arena_page", "arena_svg"}:
+        from headgate.reports import arena_views  # noqa: PLC0415
+
+        return getattr(arena_views, name)
     if name in {"leaderboard_markdown", "leaderboard_page", "leaderboard_svg"}:
         from headgate.reports import leaderboard_views  # noqa: PLC0415
 

@@ -68,8 +68,8 @@ def bradley_terry(first: ArrayLike, second: ArrayLike, score: ArrayLike, tasks: 
 
     Comparisons of one task are not independent: they share the task, and answers. So the covariance is the sandwich
     estimate clustered by task, with G / (G - 1) for G tasks and Student's t with G - 1 degrees of freedom. No
-    difference has less variance than independent comparisons would leave it, scaled by how much less than wins and
-    losses ties scatter: the sandwich alone would call a model that won everything certain.
+    difference has less variance than independent wins and losses would leave it: the sandwich alone would call a
+    model that won everything certain, and so it would two that always tied because the judge told nothing apart.
 
     Args:
         first: numbers of the models on one side.
@@ -153,15 +153,12 @@ def _covariances(
     np.add.at(games, (one, other), 1.0)
     games += games.T
     bread = np.linalg.inv(_information(games, _chance(strength[:, None] - strength[None, :])))
-    chance = _chance(strength[one] - strength[other])
-    residual = won - chance
-    # As in the interval of Bonett and Price: one more comparison of each kind, or equal outcomes would prove certainty.
-    scale = min(1.0, (float((residual**2).sum()) + 1) / (float((chance * (1 - chance)).sum()) + 1))
+    residual = won - _chance(strength[one] - strength[other])
     slopes = np.zeros((max(groups, 1), models))
     np.add.at(slopes, (cluster, one), residual)
     np.add.at(slopes, (cluster, other), -residual)
     correction = groups / (groups - 1) if groups > 1 else 1.0
-    return scale * bread, correction * bread @ (slopes.T @ slopes) @ bread
+    return bread, correction * bread @ (slopes.T @ slopes) @ bread
 
 
 def _components(one: NDArray[np.int64], other: NDArray[np.int64], models: int) -> NDArray[np.int64]:

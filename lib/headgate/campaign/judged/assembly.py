@@ -13,10 +13,13 @@ from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import judged_environments
 from headgate.campaign.judged.by_rubric import RubricChats, rubric_environments, rubric_for
 from headgate.campaign.judged.cells import missing_cells
+from headgate.campaign.judged.figures import JudgedFigures
 from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
 from headgate.campaign.judged.run import JudgedRun
+from headgate.campaign.judged.verdicts import EnvironmentVerdicts, Verdicts
 from headgate.campaign.observing import is_observed, observe, report_health
+from headgate.campaign.plan import ChatSource
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Model, Secret, SystemClock, new_run_id
@@ -25,7 +28,7 @@ from headgate.core.events import MonitorStarted
 from headgate.environments import JudgedEnvironment
 from headgate.environments.rubric import Rubric
 from headgate.models import ChatClient, ClientSettings
-from headgate.sampling import RosterSource
+from headgate.sampling import RosterSource, TaskProvider
 from headgate.storage import SampleStore
 from headgate.telemetry import (
     BackgroundSink,
@@ -100,7 +103,6 @@ async def run_judged(
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
-    clock = SystemClock()
     rubric = rubric if rubric is not None else rubric_for(settings)
     under = rubric_environments(settings.environments, rubric) if rubric is not None else {}
     environments: Mapping[str, JudgedEnvironment] = under or judged_environments(settings.environments)
@@ -109,6 +111,62 @@ async def run_judged(
     store = store if store is not None else sample_store(settings)
     await store.probe()
     cells, figures = await missing_cells(store, settings.campaign, list(environments), instances)
+    return await run_cells(
+        settings,
+        models=models,
+        judge=judge,
+        environments=environments,
+        store=store,
+        cells=cells,
+        figures=figures,
+        chats=lambda endpoints: RubricChats(endpoints, under),
+        stop=stop,
+        on_progress=on_progress,
+        progress_every_s=progress_every_s,
+        sinks=sinks,
+        slots=slots,
+    )
+
+
+async def run_cells(
+    settings: Settings,
+    *,
+    models: tuple[Model, ...],
+    judge: Model,
+    environments: Mapping[str, JudgedEnvironment],
+    store: SampleStore,
+    cells: TaskProvider,
+    chats: Callable[[ChatSource], ChatSource],
+    figures: JudgedFigures | None = None,
+    verdicts: Verdicts | None = None,
+    stop: asyncio.Event | None = None,
+    on_progress: OnProgress | None = None,
+    progress_every_s: float = 1.0,
+    sinks: Iterable[Sink] = (),
+    slots: SlotSource | None = None,
+) -> JudgedResult:
+    """Run the samples that `cells` gives to their end, each answered and then judged.
+
+    Args:
+        settings: of the campaign.
+        models: whose answers are judged.
+        judge: who judges.
+        environments: by name.
+        store: where samples go; it has been tried.
+        cells: which samples to take.
+        chats: given what asks the endpoints, returns who answers.
+        figures: counts so far.
+        verdicts: see `JudgedPlan`.
+        stop: see `run_judged`, as for the others.
+        on_progress: likewise.
+        progress_every_s: likewise.
+        sinks: likewise.
+        slots: likewise.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    clock = SystemClock()
     async with AsyncExitStack() as stack:
         stream, run_id = EventStream(clock, [LogSink()]), new_run_id()
         observe(stack, stream, settings, run_id)
@@ -127,10 +185,11 @@ async def run_judged(
             judge=judge,
             environments=environments,
             store=store,
-            chats=RubricChats(EndpointChats(client, requests, clock=clock), under),
+            chats=chats(EndpointChats(client, requests, clock=clock)),
             cells=cells,
             requests=requests,
-            figures=figures,
+            verdicts=verdicts or EnvironmentVerdicts(),
+            figures=figures or JudgedFigures(),
             run_id=run_id,
             wants=lambda _: is_traced,
         )

@@ -1,0 +1,85 @@
+"""The `JudgeRubric` block: what a judge looks for, edited in the Prefect UI."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from prefect.blocks.core import Block
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from headgate.core import errors
+from headgate.environments.rubric import Criterion, Rubric
+
+
+class RubricCriterion(BaseModel):
+    """One thing that counts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(
+        default=...,
+        title="Criterion",
+        description='What a good answer does, as one sentence; words in double quotes are ones that it "uses".',
+        min_length=1,
+        max_length=4_000,
+    )
+    points: float = Field(
+        default=1.0, gt=0, le=1_000_000, title="Points", description="What it is worth beside the other criteria."
+    )
+
+
+class JudgeRubric(Block):
+    """What a judge looks for in answers: criteria with points, and a pass mark. See docs/how-to/judge.md#rubric.
+
+    Examples:
+        ```python
+        from blocks import JudgeRubric
+
+        rubric = (await JudgeRubric.load("BLOCK_NAME")).rubric()
+        ```
+    """
+
+    _block_type_name: ClassVar[str] = "Judge Rubric"
+    _block_type_slug: ClassVar[str] = "headgate-judge-rubric"
+    _logo_url: ClassVar[Any] = None
+
+    name: str = Field(
+        default=...,
+        title="Name",
+        description="Part of what its samples are counted under.",
+        min_length=1,
+        max_length=100,
+    )
+    criteria: list[RubricCriterion] = Field(
+        default=...,
+        title="Criteria",
+        description='What counts, as in [{"text": "names the cause", "points": 2}, {"text": "is short"}].',
+        min_length=1,
+        max_length=50,
+    )
+    pass_mark: float = Field(
+        default=0.7, ge=0, le=1, title="Pass mark", description="Share of the points from which on an answer passes."
+    )
+    instructions: str = Field(
+        default="",
+        title="Instructions",
+        description="What else the judge is told.",
+        max_length=4_000,
+    )
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> JudgeRubric:
+        try:
+            self.rubric()
+        except errors.HeadgateError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def rubric(self) -> Rubric:
+        """Return the rubric.
+
+        Raises:
+            InvalidInputError: if it breaks a rule of rubrics.
+        """
+        criteria = tuple(Criterion(each.text.strip(), each.points) for each in self.criteria)
+        return Rubric(self.name, criteria, self.pass_mark, self.instructions)

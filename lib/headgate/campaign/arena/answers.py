@@ -1,0 +1,82 @@
+"""The answers that the store holds, as the arena shows them: by environment, model and index."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import polars as pl
+
+from headgate.core import Message
+from headgate.environments.rubric import transcript
+from headgate.storage import SampleStore
+
+_COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "finished_at", "conversation")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one model said to one task.
+
+    Attributes:
+        question: all that it was told before it spoke.
+        text: its reply, or the whole conversation from there on.
+        replies: what it said, one by one, as its environment was given them.
+    """
+
+    question: str
+    text: str
+    replies: tuple[str, ...]
+
+
+Answers = Mapping[tuple[str, str], Mapping[int, Answer]]
+"""(environment, model) -> index -> answer."""
+
+
+async def stored_answers(store: SampleStore, *, environments: Sequence[str], models: Sequence[str]) -> Answers:
+    """Return the answers in the store, of each task the one that ended first, whatever campaign it was taken by.
+
+    Samples without a score, and those that were stored without their conversation, have none.
+
+    Args:
+        store: of samples.
+        environments: all when empty.
+        models: keys or names; all when empty.
+
+    Raises:
+        StoreError: if the store cannot be read.
+    """
+    frame = (await store.scan(environments=environments or None, columns=list(_COLUMNS))).frame
+    rows = frame.filter(pl.col("score").is_not_null(), pl.col("conversation").str.len_bytes() > 0)
+    if models:
+        name = pl.col("model").str.replace(r"@[^@]*$", "")
+        rows = rows.filter(pl.col("model").is_in(list(models)) | name.is_in(list(models)))
+    first = rows.sort("finished_at", "task_id").unique(["environment", "model", "index"], keep="first")
+    found: dict[tuple[str, str], dict[int, Answer]] = {}
+    wanted = first.select("environment", "model", "index", "conversation").sort("environment", "model", "index")
+    for environment, model, index, conversation in wanted.iter_rows():
+        answer = answer_of(conversation)
+        if answer is not None:
+            found.setdefault((environment, model), {})[index] = answer
+    return found
+
+
+def answer_of(conversation: str) -> Answer | None:
+    """Return the answer in a stored conversation, None when no model spoke in it."""
+    messages = [_message(each) for each in orjson.loads(conversation)]
+    opening = list(itertools.takewhile(lambda message: message.role != "assistant", messages))
+    said = messages[len(opening) :]
+    while said and said[-1].role == "system":  # judgements of an earlier judge, which this one must not see
+        said.pop()
+    replies = tuple(message.content for message in said if message.role == "assistant")
+    if not replies:
+        return None
+    return Answer("\n\n".join(message.content for message in opening), transcript(said), replies)
+
+
+def _message(stored: Any) -> Message:
+    role, content = stored[:2]
+    return Message(role, content)

@@ -1,0 +1,228 @@
+"""From settings to comparisons: what `headgate arena` and the flow call."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from headgate.admission import SlotSource
+from headgate.campaign.arena.answering import answered
+from headgate.campaign.arena.answers import Answers, stored_answers
+from headgate.campaign.arena.cells import PairingProvider
+from headgate.campaign.arena.choosing import Pairing, chosen, possible
+from headgate.campaign.arena.comparing import ORDERS, AgainstModel, BothOrders, StoredAnswers
+from headgate.campaign.arena.records import (
+    ARENA_FOLDER,
+    COLUMNS,
+    comparison_environment,
+    comparisons_of,
+    of_stage,
+    stage_of,
+)
+from headgate.campaign.assembly import roster_of, sample_store
+from headgate.campaign.judged.assembly import OnProgress, judge_of, run_cells
+from headgate.campaign.judged.by_rubric import rubric_for
+from headgate.campaign.judged.progress import JudgedResult
+from headgate.config import Settings
+from headgate.core import Model
+from headgate.core.errors import InvalidInputError
+from headgate.environments import Environment, environment, environments
+from headgate.environments.rubric import Rubric
+from headgate.reports import ArenaComparison
+from headgate.sampling import RosterSource
+from headgate.storage import SampleStore
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaRequest:
+    """What is to be compared.
+
+    Attributes:
+        models: keys or names; all that have answered when empty.
+        instances: only tasks with a lower index, whose answers are taken first where they are missing; None takes the
+            answers that there are.
+        comparisons: how many may be asked for at most by this run; None for all, 0 for none: what is stored is told.
+        rubric: what counts, in place of the one that the settings name.
+    """
+
+    models: tuple[str, ...] = ()
+    instances: int | None = None
+    comparisons: int | None = None
+    rubric: Rubric | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaResult:
+    """What the arena knows, and what this run did.
+
+    Attributes:
+        judge: name of the judge.
+        comparisons: of this judge and rubric among these models, environments and tasks; all runs'.
+        possible: pairs of answers that could be compared.
+        unjudged: comparisons that were asked for, and have no verdict.
+        run: what this run did; None when nothing was left to ask.
+        warnings: what the reader of the ratings ought to know, a sentence each.
+    """
+
+    judge: str
+    comparisons: tuple[ArenaComparison, ...]
+    possible: int
+    unjudged: int
+    run: JudgedResult | None
+    warnings: tuple[str, ...]
+
+
+async def run_arena(
+    settings: Settings,
+    request: ArenaRequest,
+    *,
+    judge: Model | None = None,
+    roster: RosterSource | None = None,
+    store: SampleStore | None = None,
+    comparisons: SampleStore | None = None,
+    stop: asyncio.Event | None = None,
+    on_progress: OnProgress | None = None,
+    slots: SlotSource | None = None,
+) -> ArenaResult:
+    """Have a judge compare answers, less what was compared before, and return all comparisons.
+
+    Args:
+        settings: of the campaign; `judgements` says how often each of both orders is judged.
+        request: what to compare.
+        judge: in place of the one that the settings name.
+        roster: likewise; needed with `instances` only.
+        store: of samples, likewise.
+        comparisons: where comparisons are kept; the folder `arena` of the settings' store when None.
+        stop: set to stop and drain.
+        on_progress: called while it runs, and once at the end.
+        slots: bounds the requests of several processes together.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used, or there is nothing to compare.
+    """
+    judge = judge if judge is not None else judge_of(settings)
+    rubric = request.rubric if request.rubric is not None else rubric_for(settings)
+    stage = stage_of(judge.request_name, rubric.label if rubric is not None else "")
+    samples = store if store is not None else sample_store(settings)
+    kept = comparisons if comparisons is not None else arena_store(settings)
+    try:
+        if request.instances is not None and request.comparisons != 0:
+            source = roster if roster is not None else roster_of(settings)
+            await answered(settings, request.models, request.instances, judge, source, samples, stop, slots)
+        answers = await stored_answers(samples, environments=settings.environments, models=request.models)
+        pairings = [p for p in possible(answers) if request.instances is None or p.index < request.instances]
+        _check(request.models, answers, pairings)
+        before = await _rows(kept, settings.campaign, stage)
+        asked = chosen(pairings, comparisons_of(before), request.comparisons, seed=settings.campaign)
+        is_stopped = stop is not None and stop.is_set()
+        run = None
+        if asked and not is_stopped:
+            await kept.probe()
+            run = await run_cells(
+                _settings_of(settings, stage),
+                models=tuple(_model(key) for key in sorted({model for _, model in answers})),
+                judge=judge,
+                environments=(places := _environments(answers, rubric)),
+                store=kept,
+                cells=PairingProvider(asked, stage, _failed(before)),
+                chats=lambda endpoints: StoredAnswers(
+                    endpoints, answers, {name: place.base_name for name, place in places.items()}
+                ),
+                verdicts=BothOrders(),
+                stop=stop,
+                on_progress=on_progress,
+                slots=slots,
+            )
+        after = await _rows(kept, settings.campaign, stage) if run is not None else before
+    finally:
+        if comparisons is None:
+            kept.close()
+        if store is None:
+            samples.close()
+    wanted = {(p.environment, p.index, p.first, p.second) for p in pairings}
+    found = [c for c in comparisons_of(after) if (c.environment, c.index, c.first, c.second) in wanted]
+    return ArenaResult(
+        judge=judge.request_name,
+        comparisons=tuple(found),
+        possible=len(pairings),
+        unjudged=sum(pairing in set(pairings) for pairing in _failed(after)),
+        run=run,
+        warnings=tuple(_warnings(judge, answers)),
+    )
+
+
+def arena_store(settings: Settings) -> SampleStore:
+    """Return where the settings' comparisons are kept."""
+    return sample_store(settings.model_copy(update={"store": f"{settings.store.rstrip('/')}/{ARENA_FOLDER}"}))
+
+
+def _settings_of(settings: Settings, stage: str) -> Settings:
+    """Return the settings of the comparisons' run: a journal per judge and rubric, or one would finish the other's."""
+    digest = hashlib.blake2b(stage.encode(), digest_size=6).hexdigest()
+    folder = settings.journal / ARENA_FOLDER / digest
+    return settings.model_copy(update={"journal": folder, "judgements": ORDERS * settings.judgements})
+
+
+async def _rows(store: SampleStore, campaign: str, stage: str) -> pl.DataFrame:
+    return of_stage((await store.scan(columns=list(COLUMNS))).frame, campaign, stage)
+
+
+def _failed(rows: pl.DataFrame) -> dict[Pairing, int]:
+    """Return how often each comparison without a verdict was asked for."""
+    cells = rows.group_by("model", "environment", "index").agg(
+        pl.col("score").is_not_null().any().alias("is_scored"), pl.len().alias("runs")
+    )
+    found = {}
+    for model, place, index, is_scored, runs in cells.iter_rows():
+        name, _, against = place.rpartition("/vs/")
+        if not is_scored:
+            found[Pairing(name, index, model, against)] = runs
+    return found
+
+
+def _environments(answers: Answers, rubric: Rubric | None) -> dict[str, AgainstModel]:
+    installed = frozenset(environments()) if rubric is None else frozenset[str]()
+    bases: dict[str, Environment | None] = {}
+    made = {}
+    for (name, model), theirs in answers.items():
+        if name not in bases:
+            base = environment(name) if name in installed else None
+            bases[name] = base if base is not None and base.spec.needs_judge else None
+        made[comparison_environment(name, model)] = AgainstModel(name, model, theirs, rubric, bases[name])
+    return made
+
+
+def _model(key: str) -> Model:
+    name, _, revision = key.rpartition("@")
+    return Model(name, revision)
+
+
+def _check(named: Sequence[str], answers: Answers, pairings: Sequence[Pairing]) -> None:
+    models = sorted({model for _, model in answers})
+    for name in named:
+        if not any(name in {model, model.rpartition("@")[0]} for model in models):
+            raise InvalidInputError(
+                f"the store has no answer of a model {name!r} in these environments",
+                next_step=f"There are answers of {', '.join(models[:20]) or 'no model'}.",
+            )
+    if len(models) < 2:
+        what = f"only {models[0]} has answers" if models else "no model has answers"
+        raise InvalidInputError(
+            f"{what} in the store that could be compared",
+            next_step="Sample at least two models with conversations kept, or give --instances to have them answer.",
+        )
+    if not pairings:
+        raise InvalidInputError(
+            f"no two of the {len(models)} models have answered the same task",
+            next_step="Give --instances N to have all of them answer the tasks 0 to N-1.",
+        )
+
+
+def _warnings(judge: Model, answers: Answers) -> Iterable[str]:
+    for key in sorted({model for _, model in answers}):
+        if key.rpartition("@")[0] == judge.request_name:
+            yield f"the judge {judge.request_name} compares its own answers: judges tend to prefer what they wrote"

@@ -1,0 +1,99 @@
+"""Which comparisons to ask for: the ones that tell most, in the same order at every run."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from headgate.campaign.arena.answers import Answers
+from headgate.core import unit_hash
+from headgate.reports import ArenaComparison
+from headgate.statistics import bradley_terry, win_chance
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Two models' answers to one task; the first model's key comes before the second's."""
+
+    environment: str
+    index: int
+    first: str
+    second: str
+
+
+def possible(answers: Answers) -> list[Pairing]:
+    """Return every two models' answers to one task."""
+    by_environment: dict[str, list[str]] = {}
+    for environment, model in sorted(answers):
+        by_environment.setdefault(environment, []).append(model)
+    return [
+        Pairing(environment, index, first, second)
+        for environment, models in by_environment.items()
+        for first, second in combinations(models, 2)
+        for index in sorted(answers[environment, first].keys() & answers[environment, second].keys())
+    ]
+
+
+def chosen(
+    pairings: Sequence[Pairing], there: Sequence[ArenaComparison], budget: int | None, *, seed: str
+) -> list[Pairing]:
+    """Return the comparisons to ask for, at most `budget` of those that are not there; all of them when None.
+
+    Each goes to the two models that it tells most about: with a chance p that one beats the other by the ratings so
+    far, and n comparisons of the two, p (1 - p) / (n + 1) is what one more takes off the variance. So models that
+    were not compared come first, and then those with close ratings. Every two models take tasks in an order of their
+    own, drawn from the seed: ratings of many tasks are worth more than ratings of few.
+    """
+    done = {(c.environment, c.index, *sorted((c.first, c.second))) for c in there}
+    open_ = [p for p in pairings if (p.environment, p.index, p.first, p.second) not in done]
+    if budget is None or budget >= len(open_):
+        return open_
+    waiting: dict[tuple[str, str], list[Pairing]] = {}
+    for pairing in sorted(open_, key=lambda p: unit_hash(seed, p.first, p.second, p.environment, str(p.index))):
+        waiting.setdefault((pairing.first, pairing.second), []).append(pairing)
+    return _taken(waiting, _worth(there), Counter((c.first, c.second) for c in there), budget, seed)
+
+
+def _taken(
+    waiting: Mapping[tuple[str, str], list[Pairing]],
+    worth: Mapping[tuple[str, str], float],
+    counts: Counter[tuple[str, str]],
+    budget: int,
+    seed: str,
+) -> list[Pairing]:
+    def place(pair: tuple[str, str]) -> tuple[float, float, tuple[str, str]]:
+        return (-worth.get(pair, 0.25) / (counts[pair] + 1), unit_hash(seed, *pair), pair)
+
+    heap = [place(pair) for pair in waiting]
+    heapq.heapify(heap)
+    taken: list[Pairing] = []
+    while heap and len(taken) < budget:
+        pair = heapq.heappop(heap)[2]
+        taken.append(waiting[pair].pop())
+        counts[pair] += 1
+        if waiting[pair]:
+            heapq.heappush(heap, place(pair))
+    return taken
+
+
+def _worth(there: Sequence[ArenaComparison]) -> dict[tuple[str, str], float]:
+    """Return p (1 - p) of every two models that were compared with somebody."""
+    models = sorted({model for c in there for model in (c.first, c.second)})
+    place = {model: number for number, model in enumerate(models)}
+    if not models:
+        return {}
+    made = bradley_terry(
+        [place[c.first] for c in there],
+        [place[c.second] for c in there],
+        [c.score for c in there],
+        [f"{c.environment}/{c.index}" for c in there],
+        len(models),
+    )
+    chances = {
+        (one, other): win_chance(made.rating[place[one]], made.rating[place[other]])
+        for one, other in combinations(models, 2)
+    }
+    return {pair: chance * (1 - chance) for pair, chance in chances.items()}

@@ -1,0 +1,137 @@
+"""`headgate arena`: a judge compares models' answers two at a time, and the models are rated by it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from headgate import orchestration, reports
+from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
+from headgate.cli.choices import Choices
+from headgate.cli.judging import progress_bar, showing
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
+from headgate.config import Settings
+from headgate.core.errors import InvalidInputError
+from headgate.telemetry import setup_logging
+
+_TEXT: Final = frozenset({"model", "group", "judge"})
+
+
+def arena(
+    choices: Choices | None = None,
+    *,
+    models: Annotated[str, Parameter(help="Models to compare, comma separated. Default: all that have answered.")] = "",
+    instances: Annotated[
+        int | None, Parameter(help="Only the tasks 0 to n-1; answers that are missing are taken first.")
+    ] = None,
+    comparisons: Annotated[
+        int | None, Parameter(help="Comparisons to ask for at most, where they tell most; 0 shows what there is.")
+    ] = None,
+    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
+    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
+    judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
+    judgements: Annotated[int | None, Parameter(help="How often each order of two answers is judged.")] = None,
+    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric: what counts.")] = None,
+    html: Annotated[Path | None, Parameter(help="Write it as a self-contained page to this file, too.")] = None,
+    title: Annotated[str, Parameter(help="Title of the page.")] = "Arena",
+    limits: Limits = "",
+    verbose: Annotated[
+        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Have a judge compare stored answers of two models to the same task, and rate the models by it.
+
+    The judge sees both answers in both orders; who is preferred in both wins, all else is a tie. What was compared by
+    this judge before is not asked again. `docs/how-to/arena.md` says how to read the table.
+
+    Exit status 4 when it stopped by itself because the judge kept failing (`early_stop`).
+    """
+    loaded = (choices or Choices()).load(
+        judge_model=judge_model,
+        judge_url=judge_url,
+        judge_parallel=judge_parallel,
+        judgements=judgements,
+        rubric=rubric,
+    )
+    for name, value, least in (("--instances", instances, 1), ("--comparisons", comparisons, 0)):
+        if value is not None and value < least:
+            raise InvalidInputError(f"{name} must be >= {least} (got {value})")
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    named = tuple(name.strip() for name in models.split(",") if name.strip())
+    request = ArenaRequest(named, instances, comparisons)
+    result = asyncio.run(_run(loaded.settings, request, limits, is_live=is_live))
+    board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
+    if html is not None:
+        _write(html, reports.arena_page(board, title=title, period=told(result)))
+    if as_json:
+        print_json(arena_run_document(result) | reports.arena_document(board))
+    else:
+        _show(board, result, html)
+    return STOPPED_EARLY if result.run is not None and result.run.stopped_early else 0
+
+
+async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_live: bool) -> ArenaResult:
+    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    bar = progress_bar() if is_live else None
+    with bar if bar is not None else nullcontext():
+        on_progress = showing(bar) if bar is not None else None
+        return await run_arena(settings, request, stop=stop, on_progress=on_progress, slots=slots)
+
+
+def told(result: ArenaResult) -> str:
+    """Return what the arena holds and what this run added, in one sentence."""
+    taken = result.run.scored if result.run is not None else 0
+    failed = f", {result.unjudged:,} without a verdict" if result.unjudged else ""
+    return (
+        f"{len(result.comparisons):,} of {result.possible:,} possible comparisons by {result.judge}, "
+        f"{taken:,} of them new{failed}"
+    )
+
+
+def arena_run_document(result: ArenaResult) -> dict[str, Any]:
+    """Return what a run did as `--json` prints it beside the ratings."""
+    return {
+        "comparisons": len(result.comparisons),
+        "possible": result.possible,
+        "new": result.run.scored if result.run is not None else 0,
+        "unjudged": result.unjudged,
+        "stopped_by": result.run.stopped_by if result.run is not None else "nothing was left to ask",
+        "stopped_early": result.run is not None and result.run.stopped_early,
+    }
+
+
+def _show(board: reports.ArenaBoard, result: ArenaResult, html: Path | None) -> None:
+    _table(f"{len(board.models)} models, rated by {result.judge}", reports.rating_rows(board))
+    _table("win share of the row against the column", reports.share_rows(board))
+    _table("judge", reports.judge_rows(board))
+    for warning in board.warnings:
+        console(stderr=True).print(f"mind: {warning}", highlight=False, markup=False)
+    console().print(told(result), highlight=False, markup=False)
+    if html is not None:
+        console().print(str(html.resolve()), highlight=False, markup=False)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    if rows:
+        columns = list(rows[0])
+        right = [place for place, name in enumerate(columns) if name not in _TEXT]
+        print_table(title, columns, [list(row.values()) for row in rows], right=right)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"page {path} cannot be written: {error.strerror}") from None

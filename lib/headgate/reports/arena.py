@@ -1,0 +1,238 @@
+"""The arena's table: ratings by Bradley and Terry, win shares of every two models, and how the judge behaved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from headgate.core.errors import InvalidInputError
+from headgate.statistics import Agreement, Strengths, bradley_terry, indistinct_groups, krippendorff
+
+MAX_MODELS: Final = 200
+"""Models that are rated at most: the pairs grow with their square."""
+
+MIN_TASKS: Final = 10
+"""With fewer tasks an interval leans on a normal distribution that is not there yet."""
+
+_ORDERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaComparison:
+    """Two models' answers to one task, compared by a judge.
+
+    Attributes:
+        environment: that both answered in.
+        index: of the task.
+        first: key of one model.
+        second: key of the other one.
+        score: of the first: 1 won, 0.5 a tie, 0 lost; a mean where each order was judged several times.
+        judged: the first model's share by each judgement; it stood first in the first, third, … of them. None where
+            both answers are the same, and no judge was asked.
+    """
+
+    environment: str
+    index: int
+    first: str
+    second: str
+    score: float
+    judged: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """One model in the arena.
+
+    Attributes:
+        rank: 1, and one more for each connected model that is better by more than chance explains.
+        rating: on Elo's scale; 1,000 is the mean of the models that comparisons connect it with.
+        low: 95 % interval.
+        high: likewise.
+        groups: letters; two models that share one have not been told apart.
+        win_share: mean score over its comparisons, ties counting half.
+        component: number of the group of connected models, from 0.
+        comparisons: how many it took part in.
+        tasks: different ones.
+    """
+
+    rank: int
+    model: str
+    rating: float
+    low: float
+    high: float
+    groups: tuple[str, ...]
+    win_share: float
+    component: int
+    comparisons: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRecord:
+    """How a judge behaved over all comparisons.
+
+    Attributes:
+        name: of the judge.
+        orders: pairs of judgements: the same two answers in both orders.
+        undecided: of them, those in which the order changed who was preferred.
+        first_twice: of them, those in which whatever stood first was preferred both times.
+        second_twice: likewise, second.
+        ties: of all pairs, those in which both orders said tie.
+        agreement: of all judgements of a comparison, turned to the same model.
+    """
+
+    name: str
+    orders: int
+    undecided: int
+    first_twice: int
+    second_twice: int
+    ties: int
+    agreement: Agreement | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaBoard:
+    """What comparisons say about models.
+
+    Attributes:
+        models: best first, within each component; the largest component first.
+        shares: (model, against) -> comparisons, and the mean score of the first.
+        environments: by name.
+        tasks: different ones.
+        judge: how it behaved.
+        warnings: what the reader ought to know, a sentence each.
+    """
+
+    models: tuple[Rated, ...]
+    shares: dict[tuple[str, str], tuple[int, float]]
+    environments: tuple[str, ...]
+    tasks: int
+    judge: JudgeRecord
+    warnings: tuple[str, ...]
+
+
+def build_arena(comparisons: Sequence[ArenaComparison], *, judge: str = "", warnings: Sequence[str] = ()) -> ArenaBoard:
+    """Return the ratings of the models in `comparisons`, whose order does not matter.
+
+    Raises:
+        InvalidInputError: if there are more than `MAX_MODELS` models.
+    """
+    ordered = sorted(comparisons, key=lambda c: (c.environment, c.index, c.first, c.second))
+    names = sorted({model for c in ordered for model in (c.first, c.second)})
+    if len(names) > MAX_MODELS:
+        raise InvalidInputError(
+            f"an arena rates at most {MAX_MODELS} models (got {len(names)})",
+            next_step="Name the models to compare, or choose fewer environments.",
+        )
+    place = {model: number for number, model in enumerate(names)}
+    tasks = [f"{c.environment}\0{c.index}" for c in ordered]
+    made = bradley_terry(
+        [place[c.first] for c in ordered],
+        [place[c.second] for c in ordered],
+        [c.score for c in ordered],
+        tasks,
+        len(names),
+    )
+    shares = _shares(ordered)
+    record = _record(judge, ordered)
+    rated = _rated(names, made, ordered)
+    told = (*warnings, *_told(rated, len(set(tasks)), record))
+    environments = tuple(sorted({c.environment for c in ordered}))
+    return ArenaBoard(tuple(rated), shares, environments, len(set(tasks)), record, told)
+
+
+def _rated(names: Sequence[str], made: Strengths, comparisons: Sequence[ArenaComparison]) -> list[Rated]:
+    won: dict[str, list[float]] = {name: [] for name in names}
+    tasks: dict[str, set[tuple[str, int]]] = {name: set() for name in names}
+    for c in comparisons:
+        for model, score in ((c.first, c.score), (c.second, 1.0 - c.score)):
+            won[model].append(score)
+            tasks[model].add((c.environment, c.index))
+    ranks = made.ranks()
+    sizes = np.bincount(made.component, minlength=1)
+    order = sorted(
+        range(len(names)),
+        key=lambda n: (-sizes[made.component[n]], made.component[n], -made.rating[n], names[n]),
+    )
+    letters = _letters(order, made)
+    return [
+        Rated(
+            rank=ranks[n],
+            model=names[n],
+            rating=float(made.rating[n]),
+            low=float(made.low[n]),
+            high=float(made.high[n]),
+            groups=letters[n],
+            win_share=sum(won[names[n]]) / len(won[names[n]]),
+            component=int(made.component[n]),
+            comparisons=len(won[names[n]]),
+            tasks=len(tasks[names[n]]),
+        )
+        for n in order
+    ]
+
+
+def _letters(order: Sequence[int], made: Strengths) -> dict[int, tuple[str, ...]]:
+    """Return the letters of each model's groups; models that nothing connects share none."""
+    seat = {number: at for at, number in enumerate(order)}
+    apart = {(seat[one], seat[other]) for one, other in made.told_apart()}
+    apart |= {
+        (seat[one], seat[other])
+        for one in order
+        for other in order
+        if one < other and made.component[one] != made.component[other]
+    }
+    groups = indistinct_groups(len(order), {(min(pair), max(pair)) for pair in apart})
+    return {number: tuple(_letter(at) for at, group in enumerate(groups) if seat[number] in group) for number in order}
+
+
+def _letter(number: int) -> str:
+    """Return A to Z, then AA, AB, and so on."""
+    head, last = divmod(number, 26)
+    return (_letter(head - 1) if head else "") + chr(ord("A") + last)
+
+
+def _shares(comparisons: Sequence[ArenaComparison]) -> dict[tuple[str, str], tuple[int, float]]:
+    scores: dict[tuple[str, str], list[float]] = {}
+    for c in comparisons:
+        scores.setdefault((c.first, c.second), []).append(c.score)
+        scores.setdefault((c.second, c.first), []).append(1.0 - c.score)
+    return {pair: (len(values), sum(values) / len(values)) for pair, values in scores.items()}
+
+
+def _record(judge: str, comparisons: Sequence[ArenaComparison]) -> JudgeRecord:
+    pairs = [pair for c in comparisons for pair in zip(c.judged[::_ORDERS], c.judged[1::_ORDERS], strict=True)]
+    return JudgeRecord(
+        name=judge,
+        orders=len(pairs),
+        undecided=sum(one != other for one, other in pairs),
+        first_twice=sum(pair == (1.0, 0.0) for pair in pairs),
+        second_twice=sum(pair == (0.0, 1.0) for pair in pairs),
+        ties=sum(pair == (0.5, 0.5) for pair in pairs),
+        agreement=krippendorff([c.judged for c in comparisons]),
+    )
+
+
+def _told(rated: Sequence[Rated], tasks: int, record: JudgeRecord) -> list[str]:
+    """Return what the comparisons themselves say about how far to trust the ratings."""
+    found = []
+    components = len({one.component for one in rated})
+    if components > 1:
+        found.append(
+            f"comparisons do not connect all models: there are {components} groups, and ratings of two groups cannot "
+            "be compared"
+        )
+    if rated and tasks < MIN_TASKS:
+        found.append(f"{tasks} task{'s' * (tasks != 1)} only: with fewer than {MIN_TASKS} no interval can be relied on")
+    if record.orders and record.undecided == record.orders:
+        found.append(
+            f"the order of the answers decided all {record.orders:,} comparisons: the judge told nothing apart, and "
+            "everything counts as a tie"
+        )
+    elif record.undecided * 2 > record.orders:
+        share = record.undecided / record.orders
+        found.append(f"the order of the answers changed {share:.0%} of the verdicts: this judge tells little apart")
+    return found
