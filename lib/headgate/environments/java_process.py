@@ -6,7 +6,7 @@ import atexit
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,10 +36,6 @@ _OPTIONS: Final = (
     f"-Xmx{HEAP_MB}m",
     "-XX:+UseSerialGC",  # the parallel collectors start a thread per core for a heap that needs none
     "-XX:-UsePerfData",  # leaves no file in /tmp when it is killed
-    # Games list things in the order of their identity hashes, which are drawn anew in every process. With equal
-    # hashes for all, sets keep the order in which things were put in: the same on every machine.
-    "-XX:+UnlockExperimentalVMOptions",
-    "-XX:hashCode=2",
 )
 
 _running: Final[set[JavaProcess]] = set()
@@ -71,19 +67,26 @@ class JavaProcess:
     this process holds, and leaves at its end. Ctrl-C does not reach it, so that an episode can be closed.
     """
 
-    def __init__(self, jar: Path) -> None:
-        """Start it with `jar`; blocks for seconds.
+    def __init__(self, jar: Path, options: Sequence[str] = ()) -> None:
+        """Start it with `jar` and further options; blocks for seconds.
 
         Raises:
             EnvironmentFailedError: if there is no Java runtime, or it does not start.
         """
-        java = [str(java_runtime().executable), *_OPTIONS, "-cp", os.pathsep.join((find_jar_path(), str(jar)))]
+        java = [
+            str(java_runtime().executable),
+            *_OPTIONS,
+            *options,
+            "-cp",
+            os.pathsep.join((find_jar_path(), str(jar))),
+        ]
         self._process = subprocess.Popen(  # noqa: S603 - a runtime that was found, and a jar of an installed package
             [*java, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            cwd=jar.parent,  # where games read the data files that lie beside it
         )
         self._owner = os.getpid()
         self._gateway: Any = None
@@ -121,14 +124,24 @@ class JavaProcess:
         try:
             return what(self._gateway.jvm)
         except Py4JJavaError as error:
+            raised = _raised_by_game(error)
             self.kill()
-            raise errors.EnvironmentFailedError(
-                f"the game raised {error.java_exception.getClass().getName()}"
-            ) from error
+            raise errors.EnvironmentFailedError(f"the game raised {raised}") from error
         except (Py4JError, OSError) as error:
             problem = f"did not answer within {CALL_TIMEOUT_S:g} s" if self.is_alive else "ended before its time"
             self.kill()
             raise errors.EnvironmentFailedError(f"the Java process of the game {problem}") from error
+
+    def texts(self, what: Callable[[Any], Any]) -> tuple[str, ...]:
+        """Return the strings of the Java list that `what` gives, which the machine then forgets; raises as `call`."""
+
+        def copied(jvm: Any) -> tuple[str, ...]:
+            listed = what(jvm)
+            found = tuple(str(text) for text in listed)
+            self._gateway.detach(listed)
+            return found
+
+        return self.call(copied)
 
     def kill(self) -> None:
         """End it at once; a call that is under way in another thread fails. Legal more than once."""
@@ -169,6 +182,14 @@ class JavaProcess:
         """End it when this process does; a fork of this process leaves it alone."""
         if self._owner == os.getpid():
             self.kill()
+
+
+def _raised_by_game(error: Py4JJavaError) -> str:
+    """Return the exception with its message; the machine is asked for it, so it must not have been killed."""
+    try:
+        return str(error).partition("\n: ")[2].partition("\n")[0][:200]
+    except (Py4JError, OSError):
+        return "an exception"
 
 
 @atexit.register

@@ -1,24 +1,23 @@
-"""`textworld-express:<game>`: eight small text games, played in one Java virtual machine per process."""
+"""`textworld-express:<game>`: eight small text games, played in Java virtual machines of their own."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import json
 import random
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, MissingExtraError
 from headgate.environments.answers import named_actions
 from headgate.environments.collections.members import member_of, unknown
 from headgate.environments.java import java_runtime
+from headgate.environments.java_pool import Loan, Pool
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.task_cache import TaskCache
 
@@ -33,9 +32,18 @@ DATA_LENGTH: Final = 1_000
 EPISODE_TIMEOUT_S: Final = 1_800.0
 """Fifty replies of a slow model."""
 
+GAMES: Final = 4
+"""Virtual machines for episodes at most, of 160 MB each."""
+
+SOLVERS: Final = 1
+"""Those that only look up solutions, apart from the others: an episode that holds a game may wait for one of them."""
+
 _FOLD: Final = "train"
 _ACTION_CHARS: Final = 200
 _AVAILABLE: Final = "Available actions: "
+_VERBS: Final = ("take", "open", "move")
+"""In the order in which the rule of thumb takes them; what shows nothing new comes last."""
+
 _INSTRUCTIONS: Final = """\
 You are playing a text game. Each round you take one of the actions that are listed as available, and are told what \
 came of it. You have {rounds} rounds in all. Reply in this form:
@@ -58,14 +66,14 @@ class Rules:
 
 
 RULES: Final = {
-    "arithmetic": Rules("solve a problem of arithmetic and put so many things into a box", 10, 0.0, 0.95),
-    "coin": Rules("find a coin in a house of eleven rooms", 40, 0.0, 0.95),
-    "cookingworld": Rules("gather what a recipe asks for in eleven rooms, cook and eat it", 50, 0.0, 0.6),
-    "mapreader": Rules("fetch a coin from a room that a map leads to", 20, 0.0, 0.95),
-    "peckingorder": Rules("follow instructions that change after every step", 20, 0.0, 0.95),
+    "arithmetic": Rules("solve a problem of arithmetic and put so many things into a box", 10, 0.008, 0.95),
+    "coin": Rules("find a coin in a house of eleven rooms", 40, 0.217, 0.95),
+    "cookingworld": Rules("gather what a recipe asks for in eleven rooms, cook and eat it", 50, 0.076, 0.7),
+    "mapreader": Rules("fetch a coin from a room that a map leads to", 20, 0.05, 0.95),
+    "peckingorder": Rules("follow instructions that change after every step", 20, 0.033, 0.95),
     "simonsays": Rules("do what Simon says, five times", 10, 0.0, 0.95),
-    "sorting": Rules("put things into a box, the smallest first", 20, 0.0, 0.95),
-    "twc": Rules("put four things where they belong", 30, 0.0, 0.95),
+    "sorting": Rules("put things into a box, the smallest first", 20, 0.017, 0.95),
+    "twc": Rules("put four things where they belong", 30, 0.073, 0.95),
 }
 """The games with the package's own settings. Rounds are half more than most of its solutions take, which explore."""
 
@@ -84,77 +92,59 @@ class View:
         return f"{self.said}\n{_AVAILABLE}{json.dumps(self.available)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A game in a virtual machine: the machine, and the object of it through which the game is played."""
-
-    java: JavaProcess
-    interface: Any
-
-
-class Machine:
-    """The virtual machine of this process. Started when first needed, and again after it has died. Thread-safe.
-
-    Games share it, each through an object of its own, which is used again by later ones.
-    """
+class TextWorld:
+    """One virtual machine in which one game at a time is under way: its games share state. Its calls block."""
 
     def __init__(self) -> None:
-        self._java: JavaProcess | None = None
-        self._free: list[Seat] = []
-        self._lock = threading.Lock()  # protects all of the above, and that one caller at a time uses the machine
+        """Start it; blocks for a second.
 
-    def sit(self) -> Seat:
-        """Return a seat that nobody else has; blocks while the machine starts."""
-        with self._lock:
-            if self._java is None or not self._java.is_alive:
-                self._java, self._free = _started(), []
-            if self._free:
-                return self._free.pop()
-            return Seat(self._java, self._java.call(lambda jvm: jvm.textworldexpress.runtime.PythonInterface()))
+        Raises:
+            EnvironmentFailedError: if it does not start.
+        """
+        package = importlib.util.find_spec("textworld_express")
+        assert package is not None  # looked for when the environment was made
+        assert package.origin is not None
+        # Loaded here since it needs an optional package.
+        java_process = importlib.import_module("headgate.environments.java_process")
+        jar = Path(package.origin).with_name("textworld-express.jar")
+        self._java: JavaProcess = java_process.JavaProcess(jar)
+        self._game = self._java.call(lambda jvm: jvm.textworldexpress.runtime.PythonInterface())
 
-    def rise(self, seat: Seat) -> None:
-        """Give a seat back."""
-        with self._lock:
-            if seat.java is self._java:
-                self._free.append(seat)
+    @property
+    def is_alive(self) -> bool:
+        """Whether its virtual machine has not ended."""
+        return self._java.is_alive
 
-    def begin(self, seat: Seat, game: str, seed: int) -> tuple[str, View]:
+    def kill(self) -> None:
+        """End its virtual machine."""
+        self._java.kill()
+
+    def begin(self, game: str, seed: int) -> tuple[str, View]:
         """Begin a game; return its task and what is seen first."""
+        first = self._java.call(lambda _: self._made(game, seed, with_solution=False))
+        return self._java.call(lambda _: str(self._game.getTaskDescription())).strip(), _view(first)
 
-        def begun(_: Any) -> tuple[str, str]:
-            problem = seat.interface.load(game, "")
-            first = problem or seat.interface.generateNewGameJSON(seed, _FOLD, False)
-            return str(seat.interface.getTaskDescription()), str(first)
-
-        with self._lock:
-            task, first = seat.java.call(begun)
-        return task.strip(), _view(first)
-
-    def step(self, seat: Seat, action: str) -> View:
+    def step(self, action: str) -> View:
         """Take one of the available actions."""
-        with self._lock:
-            return _view(seat.java.call(lambda _: str(seat.interface.stepJSON(action))))
+        return _view(self._java.call(lambda _: str(self._game.stepJSON(action))))
 
-    def solution(self, seat: Seat, game: str, seed: int) -> tuple[str, ...]:
-        """Return the actions of the package's own solution; the seat's game is another one afterwards."""
+    def solution(self, game: str, seed: int) -> tuple[str, ...]:
+        """Return the actions of the package's own solution, which explores as it likes."""
+        self._java.call(lambda _: self._made(game, seed, with_solution=True))
+        return self._java.texts(lambda _: self._game.getGoldActionSequence())
 
-        def solved(_: Any) -> Any:
-            seat.interface.load(game, "")
-            seat.interface.generateNewGameJSON(seed, _FOLD, True)
-            return seat.interface.getGoldActionSequence()
-
-        with self._lock:
-            return seat.java.texts(solved)
+    def _made(self, game: str, seed: int, *, with_solution: bool) -> str:
+        problem = self._game.load(game, "")
+        return str(problem or self._game.generateNewGameJSON(seed, _FOLD, with_solution))
 
 
 class TextWorldEpisode:
-    """One game under way. Owned by one worker; holds a seat until it is closed."""
+    """One game under way. Owned by one worker; holds a virtual machine until it is closed."""
 
-    def __init__(self, name: str, max_rounds: int, machine: Machine, seat: Seat, task: str, view: View) -> None:
+    def __init__(self, name: str, max_rounds: int, game: Loan[TextWorld], task: str, view: View) -> None:
         self._name = name
         self._max_rounds = max_rounds
-        self._machine = machine
-        self._seat: Seat | None = seat
+        self._game = game
         self._view = view
         self._rounds = 0
         text = _INSTRUCTIONS.format(rounds=max_rounds, task=task, view=view.text())
@@ -170,17 +160,14 @@ class TextWorldEpisode:
         self._rounds += 1
         action, problem = chosen_action(reply, self._view.available)
         if action is not None:
-            assert self._seat is not None  # only closing takes it away
-            self._view = await asyncio.to_thread(self._machine.step, self._seat, action)
+            self._view = await self._game.call(lambda game: game.step(action))
         if self._view.is_over or self._rounds >= self._max_rounds:
             return self._scored()
         return Continue((Message("user", f"{problem}{self._view.text()}"),))
 
     async def close(self) -> None:
-        """Give the seat back."""
-        if self._seat is not None:
-            self._machine.rise(self._seat)
-            self._seat = None
+        """Give the virtual machine back."""
+        self._game.close()
 
     def _scored(self) -> Score:
         value = min(1.0, max(0.0, self._view.score))
@@ -190,9 +177,10 @@ class TextWorldEpisode:
 class TextWorldEnvironment:
     """One game of TextWorldExpress. Tasks depend on the index alone, which is the game's seed."""
 
-    def __init__(self, game: str, machine: Machine) -> None:
+    def __init__(self, game: str, games: Pool[TextWorld], solvers: Pool[TextWorld]) -> None:
         self._game = game
-        self._machine = machine
+        self._games = games
+        self._solvers = solvers
         self._solutions = TaskCache(self._solution)
         rules = RULES[game]
         self._spec = EnvironmentSpec(
@@ -220,9 +208,13 @@ class TextWorldEnvironment:
             EnvironmentFailedError: if the virtual machine does not start, or fails.
         """
         del seed
-        seat = await asyncio.to_thread(self._machine.sit)
-        task, view = await asyncio.to_thread(self._machine.begin, seat, self._game, index % DATA_LENGTH)
-        return TextWorldEpisode(self._spec.name, self._spec.max_rounds, self._machine, seat, task, view)
+        loan = await self._games.lend()
+        try:
+            task, view = await loan.call(lambda game: game.begin(self._game, index % DATA_LENGTH))
+        except BaseException:
+            loan.close()
+            raise
+        return TextWorldEpisode(self._spec.name, self._spec.max_rounds, loan, task, view)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
@@ -240,11 +232,11 @@ class TextWorldEnvironment:
 
     async def _solution(self, index: int, seed: int) -> tuple[str, ...]:
         del seed
-        seat = await asyncio.to_thread(self._machine.sit)
+        loan = await self._solvers.lend()
         try:
-            return await asyncio.to_thread(self._machine.solution, seat, self._game, index % DATA_LENGTH)
+            return await loan.call(lambda game: game.solution(self._game, index % DATA_LENGTH))
         finally:
-            self._machine.rise(seat)
+            loan.close()
 
 
 class TextWorldExpress:
@@ -255,7 +247,8 @@ class TextWorldExpress:
     extra = PREFIX
 
     def __init__(self) -> None:
-        self._machine = Machine()
+        self._games = Pool(TextWorld, GAMES)
+        self._solvers = Pool(TextWorld, SOLVERS)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of its environments, sorted.
@@ -280,7 +273,7 @@ class TextWorldExpress:
         game, known = member_of(name, PREFIX), self.names()
         if name not in known:
             raise unknown(name, known)
-        return TextWorldEnvironment(game, self._machine)
+        return TextWorldEnvironment(game, self._games, self._solvers)
 
 
 def textworld_express() -> TextWorldExpress:
@@ -304,11 +297,23 @@ def chosen_action(reply: str, available: Sequence[str]) -> tuple[str | None, str
 
 
 def _likeliest(available: Sequence[str], conversation: Sequence[Message]) -> str:
-    """Return what was done least often; of those, what has most words in common with the task and the last view."""
+    """Return what a rule of thumb does: what the view names word for word, else read what is new, else something new.
+
+    Of what was done least often, taking goes before opening and walking, and then what shares most words with the task and the view.
+    """
     done = [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]
+    view = conversation[-1].content.rpartition(_AVAILABLE)[0].rpartition("\nTask: ")[2]
     task = conversation[0].content.rpartition("\nTask: ")[2].partition("\n")[0]
-    text = _words(f"{task} {conversation[-1].content.rpartition(_AVAILABLE)[0]}")
-    return min(available, key=lambda action: (done.count(action), -len(text & _words(action)), len(action)))
+    words = _words(f"{task} {view}")
+    has_taken = bool(done) and done[-1].startswith("take")
+
+    def order(action: str) -> tuple[bool, bool, int, int, int]:
+        verb = action.partition(" ")[0]
+        rank = _VERBS.index(verb) if verb in _VERBS else len(_VERBS)
+        is_read = verb != "read" or (action in done and not has_taken)
+        return action not in view, is_read, done.count(action), rank, -len(words & _words(action))
+
+    return min(available, key=order)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -326,14 +331,3 @@ def _view(answer: str) -> View:
         score=float(told["score"]),
         is_over=bool(told["tasksuccess"] or told["taskfailure"]),
     )
-
-
-def _started() -> JavaProcess:
-    """Start the virtual machine; the module is loaded here since it needs the optional packages."""
-    package = importlib.util.find_spec(PREFIX.replace("-", "_"))
-    assert package is not None  # looked for when the environment was made
-    assert package.origin is not None
-    java: JavaProcess = importlib.import_module("headgate.environments.java_process").JavaProcess(
-        Path(package.origin).with_name("textworld-express.jar")
-    )
-    return java

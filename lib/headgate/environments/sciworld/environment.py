@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.core import Message, errors
 from headgate.environments.answers import named_actions
 from headgate.environments.java import java_runtime
+from headgate.environments.java_pool import Loan, Pool
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.sciworld.pool import Loan, Pool
 from headgate.environments.sciworld.sight import greedy_action, random_action
 from headgate.environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
 from headgate.environments.task_cache import TaskCache
@@ -116,6 +116,9 @@ class SciWorldEnvironment:
         timeout_s=EPISODE_TIMEOUT_S,
         licence="Apache-2.0",
         source="game of the package scienceworld (Apache-2.0); choice of tasks published by WooooDyy/AgentGym",
+        chance_score=0.106,
+        # Solutions of seven tasks in seventy take more than the rounds.
+        solver_rate=0.85,
     )
 
     def __init__(self) -> None:

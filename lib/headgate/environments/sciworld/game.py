@@ -15,6 +15,10 @@ from headgate.environments.sciworld.tasks import VARIATIONS, Experiment
 _SIMPLIFICATIONS: Final = ""
 """None, as in AgentGym: doors and containers are closed at first, and one walks from room to room."""
 
+_EQUAL_HASHES: Final = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
+"""The game lists things in the order of their identity hashes, which are drawn anew in every virtual machine. With one
+hash for all, its sets keep the order in which things were put in: the same on every machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -37,7 +41,7 @@ class ScienceWorld:
         package = importlib.util.find_spec("scienceworld")
         assert package is not None  # looked for when the environment was made
         assert package.origin is not None
-        self._java = JavaProcess(Path(package.origin).with_name("scienceworld.jar"))
+        self._java = JavaProcess(Path(package.origin).with_name("scienceworld.jar"), _EQUAL_HASHES)
         self._game = self._java.call(lambda jvm: jvm.scienceworld.runtime.pythonapi.PythonInterface())
         # The game draws from Scala's shared generator, which a virtual machine seeds with the time.
         self._random = self._java.call(lambda jvm: getattr(getattr(jvm.scala.util, "Random$"), "MODULE$"))
@@ -79,7 +83,7 @@ class ScienceWorld:
     def solution(self, experiment: Experiment) -> tuple[str, ...]:
         """Return the actions of ScienceWorld's own solution; takes up to seconds."""
         self._load(experiment, with_solution=True)
-        return tuple(self._java.call(lambda _: list(self._game.getGoldActionSequence())))
+        return self._java.texts(lambda _: self._game.getGoldActionSequence())
 
     def _load(self, experiment: Experiment, *, with_solution: bool) -> None:
         def loaded(_: Any) -> str:

