@@ -131,6 +131,18 @@ async def test_every_listed_action_is_understood(index, choices):
         assert not text.startswith("Nothing happens.")
 
 
+@given(index=st.integers(0, DATA_LENGTH - 1), others=st.integers(0, 3_000), choice=st.integers(0, 1_000))
+async def test_what_can_be_done_elsewhere_does_nothing_here(index, others, choice):
+    episode = await begun(index)
+    here = available(episode.opening[0].content)
+    action = planned_actions(others)[choice % len(planned_actions(others))]
+    answer = await episode.answer(f"Action: {action}")
+    if action not in here:
+        assert answer.messages[0].content == f"Nothing happens.\nAVAILABLE ACTIONS: {', '.join(here)}"
+    else:
+        assert answer.messages[0].content.startswith("You arrive at ")
+
+
 async def test_the_plan_scores_1():
     episode = await begun()
     plan = planned_actions(0)

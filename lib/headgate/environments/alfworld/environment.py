@@ -110,7 +110,7 @@ class AlfworldEnvironment:
         data_length=DATA_LENGTH,
         max_rounds=MAX_ROUNDS,
         source="houses of our own; rules published by alfworld/alfworld, task rule by WooooDyy/AgentGym",
-        chance_score=0.0,
+        chance_score=0.0016,
         tasks_are_drawn=True,
     )
 
