@@ -90,7 +90,7 @@ def _interval(columns: Floats) -> tuple[float, float]:
         found.append(_alpha(drawn @ columns))
     alphas = np.concatenate(found)
     low, high = np.quantile(alphas[np.isfinite(alphas)], (0.025, 0.975))
-    return float(low), float(high)
+    return min(1.0, float(low)), min(1.0, float(high))
 
 
 def _mean_distance(unit: Floats) -> float:

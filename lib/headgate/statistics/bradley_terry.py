@@ -23,6 +23,10 @@ ELO_PER_UNIT: Final = 400 / math.log(10)
 _PRIOR_SD: Final = 800 / ELO_PER_UNIT
 """A priori two thirds of all strengths lie within 800 points of the mean: weak, and nobody's rating is infinite."""
 
+_MIN_TASKS: Final = 2
+_STRETCHED: Final = 1.5
+"""Strengths further apart than this, odds of 4.5 to 1, are where the normal distribution of an estimate gives way."""
+
 _STEPS: Final = 100
 _DONE: Final = 1e-10
 _LEVEL: Final = 0.05
@@ -85,18 +89,17 @@ def bradley_terry(first: ArrayLike, second: ArrayLike, score: ArrayLike, tasks: 
     won = np.asarray(score, dtype=np.float64)
     if bool((one == other).any()) or not bool(((won >= 0) & (won <= 1)).all()):
         raise ValueError("two different models are compared, with a score in [0, 1]")
-    strength = _fitted(one, other, won, models)
+    strength = _fitted(_wins(one, other, won, models))
     _, cluster = np.unique(np.asarray(tasks), return_inverse=True)
     groups = int(cluster.max()) + 1 if cluster.size else 0
     component = _components(one, other, models)
     independent, clustered = _covariances(one, other, won, cluster.ravel(), groups, strength)
     centred = _contrasts(component)
-    point = t_point(groups - 1) if groups > 1 else math.inf
     spread = np.sqrt(np.maximum(_variances(centred, independent), _variances(centred, clustered)))
-    alone = np.bincount(component, minlength=1)[component] == 1
-    half = np.where(alone, math.inf, point * spread) * ELO_PER_UNIT
+    is_unknown = (np.bincount(component, minlength=1)[component] == 1) | (groups < _MIN_TASKS)
+    half = np.where(is_unknown, math.inf, t_point(max(groups - 1, 1)) * spread * ELO_PER_UNIT)
     rating = ELO_MEAN + ELO_PER_UNIT * strength
-    p_values = _p_values(strength, independent, clustered, component, groups)
+    p_values = _p_values(_wins(one, other, won, models), strength, independent, clustered, component, groups)
     return Strengths(rating, rating - half, rating + half, p_values, component, groups)
 
 
@@ -105,26 +108,42 @@ def win_chance(rating: float, other: float) -> float:
     return 1 / (1 + 10 ** ((other - rating) / 400))
 
 
-def _fitted(one: NDArray[np.int64], other: NDArray[np.int64], won: Floats, models: int) -> Floats:
-    """Return the strengths of the highest posterior density, by Newton's method with steps that never lose."""
-    wins, games = np.zeros((models, models)), np.zeros((models, models))
+def _wins(one: NDArray[np.int64], other: NDArray[np.int64], won: Floats, models: int) -> Floats:
+    """Return how often each model, a row, won against each other one, a column."""
+    wins: Floats = np.zeros((models, models))
     np.add.at(wins, (one, other), won)
     np.add.at(wins, (other, one), 1 - won)
+    return wins
+
+
+def _loss(wins: Floats, strength: Floats) -> float:
+    apart = strength[:, None] - strength[None, :]
+    return float((wins * np.logaddexp(0, -apart)).sum() + (strength**2).sum() / (2 * _PRIOR_SD**2))
+
+
+def _fitted(wins: Floats, equal: tuple[int, int] | None = None, start: Floats | None = None) -> Floats:
+    """Return the strengths of the highest posterior density, by Newton's method with steps that never lose.
+
+    Args:
+        wins: see `_wins`.
+        equal: two models that are to be equally strong.
+        start: strengths to begin with.
+    """
+    models = wins.shape[0]
+    fold = np.eye(models)
+    if equal is not None:
+        fold[:, equal[0]] += fold[:, equal[1]]
+        fold = np.delete(fold, equal[1], axis=1)
     games = wins + wins.T
-
-    def loss(strength: Floats) -> float:
-        apart = strength[:, None] - strength[None, :]
-        return float((wins * np.logaddexp(0, -apart)).sum() + (strength**2).sum() / (2 * _PRIOR_SD**2))
-
-    strength: Floats = np.zeros(models)
+    strength: Floats = np.zeros(models) if start is None else fold @ (fold.T @ start / fold.sum(axis=0))
     for _ in range(_STEPS):
         chance = _chance(strength[:, None] - strength[None, :])
-        gradient = (wins - games * chance).sum(axis=1) - strength / _PRIOR_SD**2
+        gradient = fold.T @ ((wins - games * chance).sum(axis=1) - strength / _PRIOR_SD**2)
         if np.abs(gradient).max(initial=0.0) < _DONE * (1 + games.sum()):
             break
-        step = np.linalg.solve(_information(games, chance), gradient)
-        now, size = loss(strength), 1.0
-        while loss(strength + size * step) > now and size > _DONE:
+        step = fold @ np.linalg.solve(fold.T @ _information(games, chance) @ fold, gradient)
+        now, size = _loss(wins, strength), 1.0
+        while _loss(wins, strength + size * step) > now and size > _DONE:
             size /= 2
         strength = strength + size * step
     return strength
@@ -190,17 +209,34 @@ def _variances(contrasts: Floats, covariance: Floats) -> Floats:
 
 
 def _p_values(
-    strength: Floats, independent: Floats, clustered: Floats, component: NDArray[np.int64], groups: int
+    wins: Floats,
+    strength: Floats,
+    independent: Floats,
+    clustered: Floats,
+    component: NDArray[np.int64],
+    groups: int,
 ) -> Floats:
+    """Return Holm's p-value of every two connected models.
+
+    A model that wins everything has an uncertain strength, by which a ratio of difference and error would not tell it
+    apart (Hauck and Donner 1977). There the likelihood ratio is taken, scaled by how much more than independent
+    comparisons the clustered ones scatter (Rao and Scott 1984).
+    """
     models = strength.size
     adjusted: Floats = np.ones((models, models))
     left, right = np.triu_indices(models, 1)
     is_connected = component[left] == component[right]
     left, right = left[is_connected], right[is_connected]
-    if groups < 2 or not left.size:
+    if groups < _MIN_TASKS or not left.size:
         return adjusted
-    variance = np.maximum(*(c[left, left] + c[right, right] - 2 * c[left, right] for c in (independent, clustered)))
-    ratios = np.abs(strength[left] - strength[right]) / np.sqrt(variance)
+    plain, by_task = (c[left, left] + c[right, right] - 2 * c[left, right] for c in (independent, clustered))
+    apart = np.abs(strength[left] - strength[right])
+    ratios = apart / np.sqrt(np.maximum(plain, by_task))
+    best = _loss(wins, strength)
+    for place in np.flatnonzero((apart > _STRETCHED) & (ratios > 1)):
+        pair = (int(left[place]), int(right[place]))
+        gain = 2 * (_loss(wins, _fitted(wins, pair, strength)) - best) / max(1.0, by_task[place] / plain[place])
+        ratios[place] = math.sqrt(max(0.0, gain))
     adjusted[left, right] = holm([two_sided_p(float(ratio), groups - 1) for ratio in ratios])
     adjusted[right, left] = adjusted[left, right]
     return adjusted

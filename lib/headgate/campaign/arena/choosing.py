@@ -43,8 +43,8 @@ def chosen(
     """Return the comparisons to ask for, at most `budget` of those that are not there; all of them when None.
 
     Each goes to the two models that it tells most about: with a chance p that one beats the other by the ratings so
-    far, and n comparisons of the two, p (1 - p) / (n + 1) is what one more takes off the variance. So models that
-    were not compared come first, and then those with close ratings. Every two models take tasks in an order of their
+    far, and n comparisons of the two, p (1 - p) / (n + 1) is what one more takes off the variance. So models of
+    which nothing is known come first, and then those with close ratings. Every two models take tasks in an order of their
     own, drawn from the seed: ratings of many tasks are worth more than ratings of few.
     """
     done = {(c.environment, c.index, *sorted((c.first, c.second))) for c in there}
