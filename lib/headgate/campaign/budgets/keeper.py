@@ -45,27 +45,32 @@ class Account:
         budget: what it may spend, and its prices.
         daily: its budget of 24 h; it may be without limits.
         habits: what its requests and samples usually take.
-        needed: by the largest request that was refused since it stopped: with less room it would stop again at once.
+        request: what its larger requests need: an episode that began with less room would only be put off.
         stop: why nothing of it is started; None while it may go on.
         is_told: whether an event told of the stop.
     """
 
-    __slots__ = ("alias", "budget", "daily", "habits", "is_told", "needed", "stop", "timer")
+    __slots__ = ("alias", "budget", "daily", "habits", "is_told", "request", "stop", "timer")
 
     def __init__(self, alias: str, budget: ModelBudget) -> None:
         self.alias = alias
         self.budget = budget
         self.daily = DailyBudget(DailyLimits.of(budget))
         self.habits = Habits()
-        self.needed = NO_SPENDING
+        self.request = Spending(1, 1, 0)
         self.is_told = False
         self.stop: BudgetStop | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def expected(self) -> Spending:
-        """What its next sample probably takes, as far as a whole day allows it; at least something."""
-        return self.daily.limits.capped(self.habits.sample or Spending(1, 1, 0))
+        """What its next sample probably takes, as far as a whole day allows it; at least one of its larger requests."""
+        return self.daily.limits.capped((self.habits.sample or NO_SPENDING).at_least(self.request))
+
+    def granted(self, needed: Spending) -> None:
+        """Note a request that fits: after a large one, smaller ones let what is expected sink slowly."""
+        sunk = (old - (old - new) // 16 for old, new in zip(self.request, needed, strict=True))
+        self.request = Spending(*sunk).at_least(needed)
 
 
 class Budgets:
@@ -192,11 +197,12 @@ class Budgets:
         now = self.now()
         exhausted = account.daily.hold(task_id, needed, now)
         if exhausted is None:
+            account.granted(needed)
             return None
         if exhausted.until is None:
             self._hopeless.add(task_id)
             return BudgetStop(exhausted.limit, _hopeless(account.alias, exhausted), None, now)
-        account.needed = account.needed.at_least(needed)
+        account.request = account.request.at_least(needed)
         if account.stop is None:
             self._stop(account, exhausted, now)
         self._look(account)
@@ -262,7 +268,7 @@ class Budgets:
             if exhausted is None:
                 return
             self._stop(account, exhausted, now)
-        wanted = limits.capped(account.expected.at_least(account.needed).at_least(limits.share(RESUME_SHARE)))
+        wanted = limits.capped(account.expected.at_least(limits.share(RESUME_SHARE)))
         exhausted = account.daily.lacks(wanted, now)
         if exhausted is None:
             self._go_on(account, now)
@@ -297,7 +303,7 @@ class Budgets:
             self._look(account)
 
     def _go_on(self, account: Account, now: float) -> None:
-        stop, account.stop, account.needed = account.stop, None, NO_SPENDING
+        stop, account.stop = account.stop, None
         if account.timer is not None:
             account.timer.cancel()
             account.timer = None
