@@ -39,9 +39,7 @@ def told(world: World, action: Action) -> str:
         case "examine":
             return _thing_told(world, action.what)
         case "look":
-            return (
-                room_told(world) if world.at is None else f"You are facing the {world.at}. Next to it, you see nothing."
-            )
+            return f"You are facing the {world.at}. Next to it, you see nothing." if world.at else room_told(world)
         case "inventory":
             return f"You are carrying: a {world.held}." if world.held else "You are not carrying anything."
         case "go" | "open":
