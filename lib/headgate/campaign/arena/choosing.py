@@ -44,8 +44,8 @@ def chosen(
 
     Each goes to the two models that it tells most about: with a chance p that one beats the other by the ratings so
     far, and n comparisons of the two, p (1 - p) / (n + 1) is what one more takes off the variance. So models of
-    which nothing is known come first, and then those with close ratings. Every two models take tasks in an order of their
-    own, drawn from the seed: ratings of many tasks are worth more than ratings of few.
+    which nothing is known come first, and then those with close ratings. Every two models take tasks in an order of
+    their own, drawn from the seed: ratings of many tasks are worth more than ratings of few.
     """
     done = {(c.environment, c.index, *sorted((c.first, c.second))) for c in there}
     open_ = [p for p in pairings if (p.environment, p.index, p.first, p.second) not in done]
