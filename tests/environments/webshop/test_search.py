@@ -59,19 +59,16 @@ def test_an_instruction_finds_what_it_asks_for():
 
 
 def test_hits_do_not_depend_on_how_strings_are_hashed():
+    words = ("blue boots", "glass oak leak proof 3 feet")
     program = (
-        "from headgate.environments.webshop.search import search;"
-        "print([p.item_id for w in ('blue boots', 'glass oak leak proof 3 feet') for p in search(w)])"
+        "import sys; from headgate.environments.webshop.search import search;"
+        "print(*[product.item_id for text in sys.argv[1:] for product in search(text)])"
     )
-    told = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert told[0] == told[1]
-    assert told[0].count("HG") == 100
+    told = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=os.environ | {"PYTHONHASHSEED": "4711"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == [product.item_id for text in words for product in search(text)]
