@@ -12,6 +12,9 @@ from headgate.core import errors
 from headgate.environments import GROUP, EnvironmentSpec, Registry, available, environment, environments, registry_with
 
 
+SEED_RATES = {"agentgym:alfworld": 80.0, "agentgym:babyai": 120.0, "agentgym:sciworld": 80.0}
+
+
 class Tiny:
     made = 0
 
@@ -60,7 +63,7 @@ def test_every_spec_of_ours_can_be_listed():
     assert [entry.problem for entry in ours] == [None] * len(ours)
     for entry in ours:
         assert entry.spec.name == entry.name
-        assert entry.spec.daily_rate == (120.0 if entry.name == "agentgym:babyai" else 100.0)
+        assert entry.spec.daily_rate == SEED_RATES.get(entry.name, 100.0)
         assert entry.spec.summary
         assert entry.spec.source
         assert entry.spec.data_length > 1_000

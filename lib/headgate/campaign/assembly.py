@@ -23,7 +23,7 @@ from headgate.core import Secret, SystemClock, new_run_id
 from headgate.core.errors import StoreError, StoreNotWritableError
 from headgate.core.events import MonitorStarted, StoreFailed
 from headgate.core.status import CampaignStatus
-from headgate.environments import Environment, registry_with, served_environments
+from headgate.environments import Environment, end_idle_processes, registry_of
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
 from headgate.storage import SampleStore, StoreLocation, open_store
@@ -61,7 +61,8 @@ def sample_store(settings: Settings) -> SampleStore:
 def sampled_environments(settings: Settings) -> dict[str, Environment]:
     """Return the environments to sample, by name: those of the settings, else all that need no judge.
 
-    Those of AgentGym servers that the settings name are among them.
+    Patterns mean what they match. Those of AgentGym servers that the settings name are among them. What nobody named
+    and what cannot be used on this machine is left out, with a warning.
 
     Raises:
         InvalidSettingError: if a server is named for what is no environment of AgentGym's.
@@ -69,7 +70,7 @@ def sampled_environments(settings: Settings) -> dict[str, Environment]:
         MissingExtraError: if one needs a package that is not installed.
         JudgeNeededError: if one that is named needs a judge.
     """
-    return scoring_environments(settings.environments, registry_with(served_environments(settings)))
+    return scoring_environments(settings.environments, registry_of(settings))
 
 
 async def run_campaign(
@@ -102,8 +103,9 @@ async def run_campaign(
     """
     clock = SystemClock()
     store = store if store is not None else sample_store(settings)
-    sampled = sampled_environments(settings)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, end_idle_processes)
+        sampled = sampled_environments(settings)
         stream = EventStream(clock, [LogSink()])
         await _tried(store, stream)
         run_id, is_traced = new_run_id(), is_observed(settings)

@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from headgate.core.errors import InvalidSettingError, JudgeNeededError
-from headgate.environments import Environment, JudgedEnvironment, Registry, environment, environments, registry_with
+from headgate.environments import Environment, JudgedEnvironment, Registry, Selection, registry_with, selected
+
+_log = logging.getLogger("headgate.environments")
 
 
 def scoring_environments(names: Sequence[str], registry: Registry | None = None) -> dict[str, Environment]:
-    """Return environments that score answers themselves: those named, else all of them in `registry`.
+    """Return environments that score answers themselves: those that names and patterns mean, else all in `registry`.
+
+    What nobody named one by one and what cannot be used on this machine is left out, with a warning.
 
     Args:
-        names: environments to return; all when empty.
+        names: environments to return, or patterns such as `reasoning-gym:*`; all but the collections' when empty.
         registry: where they are looked up; what is installed when None.
 
     Raises:
-        UnknownEnvironmentError: if one is not installed.
-        MissingExtraError: if one needs a package that is not installed.
+        UnknownEnvironmentError: if one is not installed, or a pattern matches none.
+        MissingExtraError: if one that is named needs a package that is not installed.
+        EnvironmentFailedError: if one that is named cannot be used, or none that a pattern matches.
         JudgeNeededError: if one that is named needs a judge.
     """
-    known = registry or registry_with(())
-    found = {name: known.environment(name) for name in (names or known.names())}
-    if names:
-        refuse_judged(found)
-        return found
+    found = _told(selected(names, registry or registry_with(())))
+    refuse_judged({name: one for name, one in found.items() if name in names})
     return {name: one for name, one in found.items() if not one.spec.needs_judge}
 
 
-def judged_environments(names: Sequence[str]) -> dict[str, JudgedEnvironment]:
-    """Return environments whose answers a judge reads: those named, else all of them that are installed.
+def judged_environments(names: Sequence[str], registry: Registry | None = None) -> dict[str, JudgedEnvironment]:
+    """Return environments whose answers a judge reads: those that names and patterns mean, else all in `registry`.
 
     Raises:
-        UnknownEnvironmentError: if one is not installed.
-        InvalidSettingError: if one that is named scores answers itself, or none is installed.
+        UnknownEnvironmentError: if one is not installed, or a pattern matches none.
+        InvalidSettingError: if one that is named scores answers itself, or none is left.
     """
-    found = {name: environment(name) for name in (names or environments())}
-    judged = {name: known for name, known in found.items() if isinstance(known, JudgedEnvironment)}
-    others = [name for name in names if name not in judged or not judged[name].spec.needs_judge]
+    found = _told(selected(names, registry or registry_with(())))
+    judged = {name: one for name, one in found.items() if isinstance(one, JudgedEnvironment) and one.spec.needs_judge}
+    others = [name for name in names if name in found and name not in judged]
     if others:
         raise InvalidSettingError(
             f"environment {others[0]!r} scores answers itself, without a judge",
             next_step="Run it with `headgate run`, or leave it out here.",
         )
-    judged = {name: known for name, known in judged.items() if known.spec.needs_judge}
     if not judged:
         raise InvalidSettingError(
             "no environment is installed whose answers a judge reads",
             next_step="`headgate environments` lists what is installed; docs/how-to/judge.md says how one is written.",
         )
     return judged
+
+
+def _told(selection: Selection) -> dict[str, Environment]:
+    """Return what was selected, and say what was not."""
+    for name, error in selection.left_out.items():
+        _log.warning("environment %s is left out: %s", name, error)
+    return selection.environments
 
 
 def refuse_judged(sampled: Mapping[str, Environment]) -> None:

@@ -1,4 +1,4 @@
-"""The settings of environments that servers serve."""
+"""The settings of environments that servers serve, and of those that run in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.config.aliases import own_name
 
 
 class EnvironmentSettings(BaseModel):
-    """Where AgentGym servers are, and how long they and their episodes may take."""
+    """Where AgentGym servers are, and what calls, episodes and processes of environments may take."""
 
     agentgym_servers: dict[str, str] = Field(
         default_factory=dict,
@@ -29,6 +29,29 @@ class EnvironmentSettings(BaseModel):
         le=1_000,
         validation_alias=own_name("AGENTGYM_MAX_ROUNDS"),
         description="Replies per episode at an AgentGym server at most.",
+    )
+    environment_processes: int = Field(
+        2,
+        ge=1,
+        le=64,
+        validation_alias=own_name("ENVIRONMENT_PROCESSES"),
+        description="Processes per collection, or per environment that runs apart, at most. Episodes go to the one "
+        "with the fewest.",
+    )
+    environment_call_s: float = Field(
+        60.0,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=own_name("ENVIRONMENT_CALL_S"),
+        description="Deadline of one call to an environment that runs apart, the making of the environment included. "
+        "After it the process is ended, and its episodes are environment errors.",
+    )
+    environment_memory_mib: int = Field(
+        2048,
+        ge=128,
+        validation_alias=own_name("ENVIRONMENT_MEMORY_MIB"),
+        description="Resident memory of a process of environments and of those that it started. Above it the process "
+        "gets no new episodes and is replaced; above 1.5 times as much it is ended at once.",
     )
 
     @field_validator("agentgym_servers", mode="before")

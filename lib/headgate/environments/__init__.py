@@ -1,11 +1,15 @@
 """Environments: where tasks come from and how answers are scored; the registry, the episode loop and our own ones."""
 
 from headgate.environments.agentgym import served_environments
+from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle_processes
+from headgate.environments.collection import COLLECTION_GROUP, Collection
+from headgate.environments.configured import registry_of
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
 from headgate.environments.judge_question import REMINDER, is_echo, judge_question
 from headgate.environments.judge_reply import mean_verdict, read_judgement
 from headgate.environments.judged import judged_score, read_reply
+from headgate.environments.loading import GROUP
 from headgate.environments.measure import BaselineScore, Measurement, baseline_episode, measure
 from headgate.environments.protocol import (
     BaselineKind,
@@ -19,8 +23,8 @@ from headgate.environments.protocol import (
     Score,
 )
 from headgate.environments.registry import (
-    GROUP,
     Available,
+    AvailableCollection,
     Registry,
     available,
     environment,
@@ -29,20 +33,26 @@ from headgate.environments.registry import (
 )
 from headgate.environments.sandbox import SHARED as SANDBOX
 from headgate.environments.sandbox import Limits, Outcome, ProgramRun, Sandbox
+from headgate.environments.selection import Selection, matching, selected
 
 __all__ = [
+    "COLLECTION_GROUP",
     "GROUP",
     "REMINDER",
     "SANDBOX",
+    "ApartLimits",
     "Available",
+    "AvailableCollection",
     "BaselineKind",
     "BaselineScore",
+    "Collection",
     "Continue",
     "Environment",
     "EnvironmentSpec",
     "Episode",
     "EpisodeResult",
     "ForJudge",
+    "HostedEnvironment",
     "JudgedEnvironment",
     "Judgement",
     "Limits",
@@ -52,19 +62,24 @@ __all__ = [
     "Registry",
     "Sandbox",
     "Score",
+    "Selection",
     "available",
     "baseline_episode",
     "converse",
     "coverage_judge",
+    "end_idle_processes",
     "environment",
     "environments",
     "is_echo",
     "judge_question",
     "judged_score",
+    "matching",
     "mean_verdict",
     "measure",
     "read_judgement",
     "read_reply",
+    "registry_of",
     "registry_with",
+    "selected",
     "served_environments",
 ]

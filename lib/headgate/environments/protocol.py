@@ -32,6 +32,8 @@ class EnvironmentSpec:
         tasks_are_drawn: whether every task is drawn anew from its index alone, so that the first n are like any
             other n; false for data that is listed in some order.
         needs_judge: whether episodes may end with `ForJudge`; it is a `JudgedEnvironment` then.
+        runs_apart: whether it is played in child processes, since it blocks, leaks or may crash; one that needs a judge
+            cannot be.
     """
 
     name: str
@@ -47,6 +49,7 @@ class EnvironmentSpec:
     solver_rate: float = 0.95
     tasks_are_drawn: bool = False
     needs_judge: bool = False
+    runs_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

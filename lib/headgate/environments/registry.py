@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import errors
-from headgate.environments.protocol import Environment, EnvironmentSpec, JudgedEnvironment
-
-GROUP: Final = "headgate.environments"
-"""Entry-point group; a value is a callable without arguments that returns an `Environment`."""
-
-EXTRA: Final = "environments"
-"""The optional extra that carries what our own environments need."""
+from headgate.environments.apart import HOSTS, ApartLimits, HostedEnvironment, Source, hosted_environment, members_of
+from headgate.environments.collection import COLLECTION_GROUP
+from headgate.environments.loading import GROUP, judges_in_process, loaded_collection, loaded_environment, missing_extra
+from headgate.environments.protocol import Environment, EnvironmentSpec
 
 EntryPoints = Iterable[importlib.metadata.EntryPoint]
+Registered = dict[str, list[importlib.metadata.EntryPoint]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +29,50 @@ class Available:
     problem: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class AvailableCollection:
+    """One registered collection: what it is, and why it cannot be used, None where nothing speaks against it."""
+
+    prefix: str
+    summary: str
+    extra: str
+    problem: str | None
+
+
 class Registry:
     """The environments that the installed packages register, loaded when first asked for, and `further` ones.
 
-    Thread-safe. A broken plugin harms nobody who does not ask for it. A further one goes before what has its name.
+    Thread-safe. A broken plugin harms nobody who does not ask for it. A further one goes before what has its name, a
+    single one before a collection with its prefix. Those that run apart share their processes with every registry of
+    this process that has the same limits.
     """
 
-    def __init__(self, entry_points: Callable[[], EntryPoints], further: Iterable[Environment] = ()) -> None:
+    def __init__(
+        self,
+        entry_points: Callable[[], EntryPoints],
+        further: Iterable[Environment] = (),
+        *,
+        collections: Callable[[], EntryPoints] = tuple,
+        apart: ApartLimits | None = None,
+    ) -> None:
         self._entry_points = entry_points
-        self._registered: dict[str, list[importlib.metadata.EntryPoint]] | None = None
+        self._collection_points = collections
+        self._limits = apart or ApartLimits()
+        self._registered: Registered | None = None
+        self._collections: Registered | None = None
         self._loaded: dict[str, Environment] = {one.spec.name: one for one in further}
         self._further = frozenset(self._loaded)
-        self._lock = threading.RLock()  # protects both, and that each factory runs once
+        self._lock = threading.RLock()  # protects the four maps, and that each factory runs once
 
     def names(self) -> tuple[str, ...]:
-        """Return every registered name, sorted; loads nothing."""
+        """Return every registered name, sorted, those of collections left out; loads nothing."""
         with self._lock:
             return tuple(sorted({*self._scanned(), *self._further}))
 
     def environment(self, name: str) -> Environment:
-        """Return the environment registered as `name`, the same instance for every caller.
+        """Return the environment registered as `name`, or that member of a collection; the same for every caller.
+
+        One of a collection is made in another process, which may take seconds.
 
         Raises:
             UnknownEnvironmentError: if nobody registers `name`.
@@ -58,13 +80,38 @@ class Registry:
             EnvironmentFailedError: if it cannot be loaded, or two packages register the name.
         """
         with self._lock:
-            if name not in self._loaded:
-                self._loaded[name] = _loaded(self._entry_point(name))
-            return self._loaded[name]
+            if name in self._loaded:
+                return self._loaded[name]
+            prefix = name.partition(":")[0]
+            if name in self._scanned() or prefix not in self._scanned_collections():
+                return self._loaded.setdefault(name, self._single(name))
+            source = self._source(prefix)
+        member = hosted_environment(name, HOSTS.of(source, self._limits))  # others may look up names meanwhile
+        if member.spec.needs_judge:
+            raise judges_in_process(name)
+        with self._lock:
+            return self._loaded.setdefault(name, member)
 
     def available(self) -> tuple[Available, ...]:
         """Return every registered name with its spec or, where it cannot be loaded, its problem."""
         return tuple(self._availability(name) for name in self.names())
+
+    def collections(self) -> tuple[AvailableCollection, ...]:
+        """Return the collections, by prefix; starts no process and loads none of their packages."""
+        with self._lock:
+            return tuple(self._described(prefix) for prefix in sorted(self._scanned_collections()))
+
+    def members(self, prefix: str) -> tuple[str, ...]:
+        """Return the names of a collection's environments, as far as it can tell; its process is asked.
+
+        Raises:
+            UnknownEnvironmentError: if there is no such collection.
+            MissingExtraError: if its package is not installed.
+            EnvironmentFailedError: if it cannot be used on this machine.
+        """
+        with self._lock:
+            source = self._source(prefix)
+        return members_of(HOSTS.of(source, self._limits))
 
     def _availability(self, name: str) -> Available:
         try:
@@ -72,27 +119,55 @@ class Registry:
         except errors.HeadgateError as error:
             return Available(name, None, str(error))
 
-    def _scanned(self) -> dict[str, list[importlib.metadata.EntryPoint]]:
+    def _described(self, prefix: str) -> AvailableCollection:
+        try:
+            point = self._only(prefix, self._scanned_collections()[prefix], "collection")
+            made = loaded_collection(point)
+        except errors.HeadgateError as error:
+            return AvailableCollection(prefix, "", "", str(error))
+        missing = missing_extra(made, point)
+        return AvailableCollection(prefix, made.summary, made.extra, str(missing) if missing else None)
+
+    def _single(self, name: str) -> Environment:
+        point = self._entry_point(name)
+        made = loaded_environment(point)
+        if not made.spec.runs_apart:
+            return made
+        if made.spec.needs_judge:
+            raise judges_in_process(name)
+        return HostedEnvironment(made.spec, HOSTS.of(Source("environment", name, point.value), self._limits))
+
+    def _source(self, prefix: str) -> Source:
+        points = self._scanned_collections().get(prefix)
+        if points is None:
+            raise _unknown("collection", prefix, self._scanned_collections())
+        return Source("collection", prefix, self._only(prefix, points, "collection").value)
+
+    def _scanned(self) -> Registered:
         if self._registered is None:
-            found: dict[str, list[importlib.metadata.EntryPoint]] = defaultdict(list)
-            for entry_point in self._entry_points():
-                # One distribution seen twice on the path (an editable install and a wheel) is no conflict.
-                if all(entry_point.value != other.value for other in found[entry_point.name]):
-                    found[entry_point.name].append(entry_point)
-            self._registered = dict(found)
+            self._registered = _by_name(self._entry_points())
         return self._registered
+
+    def _scanned_collections(self) -> Registered:
+        if self._collections is None:
+            self._collections = _by_name(self._collection_points())
+        return self._collections
 
     def _entry_point(self, name: str) -> importlib.metadata.EntryPoint:
         candidates = self._scanned().get(name)
         if candidates is None:
-            raise _unknown(name, self.names())
-        if len(candidates) > 1:
-            values = " and ".join(sorted(candidate.value for candidate in candidates))
+            prefixes = [f"{prefix}:{name.partition(':')[2]}" for prefix in self._scanned_collections()]
+            raise _unknown("environment", name, (*self.names(), *prefixes))
+        return self._only(name, candidates, "environment")
+
+    def _only(self, name: str, points: list[importlib.metadata.EntryPoint], what: str) -> importlib.metadata.EntryPoint:
+        if len(points) > 1:
+            values = " and ".join(sorted(point.value for point in points))
             raise errors.EnvironmentFailedError(
-                f"environment {name!r} is registered more than once: by {values}",
+                f"{what} {name!r} is registered more than once: by {values}",
                 next_step="Uninstall all but one of the packages that register it.",
             )
-        return candidates[0]
+        return points[0]
 
 
 def environment(name: str) -> Environment:
@@ -110,61 +185,40 @@ def available() -> tuple[Available, ...]:
     return _INSTALLED.available()
 
 
-def registry_with(further: Iterable[Environment]) -> Registry:
-    """Return all installed environments together with `further` ones, such as those of servers."""
-    more = tuple(further)
-    return Registry(_installed, more) if more else _INSTALLED
+def registry_with(further: Iterable[Environment], apart: ApartLimits | None = None) -> Registry:
+    """Return all installed environments together with `further` ones, such as those of servers.
+
+    Args:
+        further: environments besides the installed ones.
+        apart: what the processes of those that run apart may take.
+    """
+    more, limits = tuple(further), apart or ApartLimits()
+    if not more and limits == ApartLimits():
+        return _INSTALLED
+    return Registry(_installed, more, collections=_installed_collections, apart=limits)
 
 
 def _installed() -> EntryPoints:
     return importlib.metadata.entry_points(group=GROUP)
 
 
-def _loaded(entry_point: importlib.metadata.EntryPoint) -> Environment:
-    name = entry_point.name
-    try:
-        return _checked(name, entry_point.load()())
-    except errors.HeadgateError:
-        raise
-    except ModuleNotFoundError as error:
-        if entry_point.module.split(".")[0] == "headgate":
-            raise errors.MissingExtraError(f"environment {name!r}", EXTRA) from error
-        raise _broken(name, error) from error
-    except Exception as error:
-        raise _broken(name, error) from error
+def _installed_collections() -> EntryPoints:
+    return importlib.metadata.entry_points(group=COLLECTION_GROUP)
 
 
-def _checked(name: str, made: object) -> Environment:
-    if not isinstance(made, Environment):
-        raise errors.EnvironmentFailedError(
-            f"environment {name!r} is a {type(made).__name__} without spec, open and baseline",
-            next_step="Its entry point must name a callable that returns an Environment.",
-        )
-    registered = made.spec.name
-    if registered != name:
-        raise errors.EnvironmentFailedError(
-            f"environment {name!r} calls itself {registered!r} in its spec",
-            next_step="The name of the entry point and the name in the spec must be equal.",
-        )
-    if made.spec.needs_judge and not isinstance(made, JudgedEnvironment):
-        raise errors.EnvironmentFailedError(
-            f"environment {name!r} needs a judge and cannot read one",
-            next_step="Give it the methods judgement and verdict of headgate.environments.JudgedEnvironment.",
-        )
-    return made
+def _by_name(points: EntryPoints) -> Registered:
+    found: Registered = defaultdict(list)
+    for point in points:
+        # One distribution seen twice on the path (an editable install and a wheel) is no conflict.
+        if all(point.value != other.value for other in found[point.name]):
+            found[point.name].append(point)
+    return dict(found)
 
 
-def _broken(name: str, error: Exception) -> errors.EnvironmentFailedError:
-    return errors.EnvironmentFailedError(
-        f"environment {name!r} cannot be loaded: {type(error).__name__}: {error}",
-        next_step="Mend or uninstall the package that registers it.",
-    )
-
-
-def _unknown(name: str, known: Iterable[str]) -> errors.UnknownEnvironmentError:
+def _unknown(what: str, name: str, known: Iterable[str]) -> errors.UnknownEnvironmentError:
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return errors.UnknownEnvironmentError(f"environment {name!r} is not registered{hint}")
+    return errors.UnknownEnvironmentError(f"{what} {name!r} is not registered{hint}")
 
 
-_INSTALLED: Final = Registry(_installed)
+_INSTALLED: Final = Registry(_installed, collections=_installed_collections)

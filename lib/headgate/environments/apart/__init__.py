@@ -1,0 +1,15 @@
+"""Environments that run apart: in child processes, so that one that blocks, leaks or crashes harms nobody else."""
+
+from headgate.environments.apart.hosted import HostedEnvironment, hosted_environment, members_of
+from headgate.environments.apart.hosts import HOSTS, end_idle_processes
+from headgate.environments.apart.limits import ApartLimits, Source
+
+__all__ = [
+    "HOSTS",
+    "ApartLimits",
+    "HostedEnvironment",
+    "Source",
+    "end_idle_processes",
+    "hosted_environment",
+    "members_of",
+]

@@ -1,0 +1,99 @@
+"""The calls that a child process has been asked and has not answered."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+
+from headgate.core.errors import HeadgateError
+from headgate.environments.apart.frames import Frame
+
+
+@dataclass(slots=True)
+class Call:
+    """One call under way.
+
+    Attributes:
+        do: what is asked.
+        environment: of which environment; empty for what concerns all of them.
+        number: of the call, unlike any other of its process.
+        sent_at: monotonic time.
+        begun_at: when the process said that it had begun; None before.
+        future: what the caller waits for; cancelled when it waits no longer, although the process is still at it.
+    """
+
+    do: str
+    environment: str
+    number: int
+    sent_at: float
+    begun_at: float | None = None
+    future: Future[Frame] = field(default_factory=Future)
+
+
+class Calls:
+    """Calls by number. Thread-safe: callers add, the reader settles, the keeper looks for late ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # protects the map and the calls in it
+        self._open: dict[int, Call] = {}
+
+    def add(self, call: Call) -> None:
+        """Note a new call."""
+        with self._lock:
+            self._open[call.number] = call
+
+    def begun(self, number: int, now: float) -> None:
+        """Note that the process is at call `number`."""
+        with self._lock:
+            if number in self._open:
+                self._open[number].begun_at = now
+
+    def settled(self, number: int) -> Call | None:
+        """Return call `number`, which is none any more; None when nobody asked for it."""
+        with self._lock:
+            return self._open.pop(number, None)
+
+    def all_settled(self) -> tuple[Call, ...]:
+        """Return all calls, which are none any more."""
+        with self._lock:
+            calls = tuple(self._open.values())
+            self._open.clear()
+            return calls
+
+    def late(self, now: float, limit_s: float, heard_at: float) -> Call | None:
+        """Return a call that has taken longer than `limit_s`, counted from its beginning.
+
+        A call that waits behind others is not late. When nothing was begun, the process itself does not answer: the
+        time counts from when it was last heard.
+        """
+        with self._lock:
+            begun = [call for call in self._open.values() if call.begun_at is not None]
+            for call in begun:
+                if now - (call.begun_at or now) > limit_s:
+                    return call
+            if begun:
+                return None
+            return next((c for c in self._open.values() if now - max(c.sent_at, heard_at) > limit_s), None)
+
+    def is_stalled(self, now: float, after_s: float) -> bool:
+        """Return whether a call has been waiting to be begun for `after_s`."""
+        with self._lock:
+            return any(call.begun_at is None and now - call.sent_at > after_s for call in self._open.values())
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._open)
+
+
+def settle(future: Future[Frame], outcome: Frame | HeadgateError) -> bool:
+    """Give `outcome` to whoever waits; return False when nobody does any more."""
+    try:
+        if isinstance(outcome, HeadgateError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except InvalidStateError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Messages between an environment's process and ours: four bytes of length, then msgpack."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import msgpack  # type: ignore[import-untyped]
+
+from headgate.core import Message
+from headgate.environments.episode import checked_score
+from headgate.environments.protocol import Continue, EnvironmentSpec, ForJudge, Score
+
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+"""No conversation is longer. A process that sends more is broken, and reading on would fill our memory."""
+
+HEADER: Final = struct.Struct(">I")
+
+Frame = dict[str, Any]
+"""Keys of a call: do, call, environment and its arguments. Of a reply: call, and begun, raised or the result."""
+
+
+def packed(frame: Frame) -> bytes:
+    """Return `frame` as it is sent. Lone surrogates cross unharmed: whoever stores text replaces them.
+
+    Raises:
+        TypeError: if it holds what has no form in msgpack.
+        ValueError: if it is too long.
+    """
+    body: bytes = msgpack.packb(frame, unicode_errors="surrogatepass")
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"{len(body):,} bytes are too much to say at once, at most {MAX_FRAME_BYTES:,} are read")
+    return HEADER.pack(len(body)) + body
+
+
+def unpacked(body: bytes) -> Frame:
+    """Return the frame that `packed` made.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    frame = msgpack.unpackb(body, unicode_errors="surrogatepass")
+    if not isinstance(frame, dict):
+        raise ValueError(f"a frame must be a map (got {type(frame).__name__})")  # noqa: TRY004 - bad data, not a bad call
+    return frame
+
+
+def length(header: bytes) -> int:
+    """Return the length of the body behind `header`.
+
+    Raises:
+        ValueError: if it is longer than any that is sent.
+    """
+    (count,) = HEADER.unpack(header)
+    if count > MAX_FRAME_BYTES:
+        raise ValueError(f"a frame of {count:,} bytes is announced, at most {MAX_FRAME_BYTES:,} are read")
+    return int(count)
+
+
+def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Return messages in the form that crosses.
+
+    Raises:
+        TypeError: if one is no message with text.
+    """
+    found = list(messages)
+    for message in found:
+        if not isinstance(message, Message) or not isinstance(message.content, str):
+            raise TypeError(f"it said {message!r:.80}, not a Message with text")
+    return [(message.role, message.content) for message in found]
+
+
+def heard(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+    """Return the messages that `said` made into pairs."""
+    return tuple(Message(role, content) for role, content in pairs)
+
+
+def answer_frame(answer: object) -> Frame:
+    """Return what an episode answered in the form that crosses.
+
+    Raises:
+        TypeError: if no environment may answer that.
+        ValueError: if it is a score that nobody may give.
+    """
+    match answer:
+        case Score():
+            checked_score(answer)
+            return {"score": (float(answer.value), bool(answer.success), answer.why)}
+        case Continue():
+            return {"messages": said(answer.messages)}
+        case ForJudge():
+            return {"questions": [said(question) for question in answer.questions]}
+    raise TypeError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
+
+
+def answer_of(frame: Frame) -> Continue | Score | ForJudge:
+    """Return what `answer_frame` made into a frame."""
+    if "score" in frame:
+        value, success, why = frame["score"]
+        return Score(value, success=success, why=why)
+    if "messages" in frame:
+        return Continue(heard(frame["messages"]))
+    return ForJudge(tuple(heard(question) for question in frame["questions"]))
+
+
+def spec_frame(spec: EnvironmentSpec) -> Frame:
+    """Return a spec in the form that crosses."""
+    return {"spec": asdict(spec)}
+
+
+def spec_of(frame: Frame) -> EnvironmentSpec:
+    """Return the spec that `spec_frame` made into a frame."""
+    return EnvironmentSpec(**frame["spec"])

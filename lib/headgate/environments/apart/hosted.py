@@ -1,0 +1,122 @@
+"""An environment that is played in another process, from the side of whoever plays it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.apart import frames
+from headgate.environments.apart.host import Host
+from headgate.environments.apart.process import Child
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
+
+
+def members_of(host: Host) -> tuple[str, ...]:
+    """Return the names of a collection's environments, as its process says; waits for it.
+
+    Raises:
+        HeadgateError: whatever the collection raises, or an `EnvironmentFailedError` when its process fails.
+    """
+    return tuple(str(name) for name in host.any_child().call("names", "").future.result()["names"])
+
+
+def hosted_environment(name: str, host: Host) -> HostedEnvironment:
+    """Return environment `name` of a collection, whose process is asked for its spec; waits for it.
+
+    Raises:
+        HeadgateError: whatever making it raises, or an `EnvironmentFailedError` when its process fails.
+    """
+    return HostedEnvironment(frames.spec_of(host.any_child().call("spec", name).future.result()), host)
+
+
+class HostedEnvironment:
+    """An `Environment` whose episodes are played in child processes. Belongs to no event loop."""
+
+    def __init__(self, spec: EnvironmentSpec, host: Host) -> None:
+        self._spec = spec
+        self._host = host
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What is known of it without running it."""
+        return self._spec
+
+    async def open(self, index: int, seed: int) -> HostedEpisode:
+        """Begin task `index` in the process with the fewest episodes.
+
+        Raises:
+            EnvironmentFailedError: if there is no such task, it cannot be made, or the process fails.
+        """
+        name, length = self._spec.name, self._spec.data_length
+        if not 0 <= index < length:
+            raise EnvironmentFailedError(
+                f"environment {name!r} has the tasks 0 to {length - 1} (got {index})",
+                next_step="Ask for one of them; campaigns take an index modulo data_length.",
+            )
+        child = self._host.seat()
+        try:
+            call = child.call("open", name, index=index, seed=seed)
+            frame = await asyncio.wrap_future(call.future)
+            return HostedEpisode(name, call.number, frames.heard(frame["opening"]), child, self._host)
+        except BaseException:
+            self._host.leave(child, is_well=False)
+            raise
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Return what a baseline agent replies; it draws from a generator of its own, begun with a draw of `rng`."""
+        call = self._host.any_child().call(
+            "baseline",
+            self._spec.name,
+            kind=kind,
+            index=index,
+            seed=seed,
+            conversation=frames.said(conversation),
+            draw=rng.getrandbits(64),
+        )
+        return str((await asyncio.wrap_future(call.future))["reply"])
+
+
+class HostedEpisode:
+    """An `Episode` in a child process. Owned by one worker; holds a seat of the host until it is closed."""
+
+    def __init__(self, name: str, number: int, opening: tuple[Message, ...], child: Child, host: Host) -> None:
+        self.opening = opening
+        self._name = name
+        self._number = number
+        self._child = child
+        self._host = host
+        self._is_closed = False
+        self._is_well = True
+
+    async def answer(self, reply: str) -> Continue | Score | ForJudge:
+        """Return what the environment says to `reply`.
+
+        Raises:
+            EnvironmentFailedError: if it fails, or its process has ended, whoever's doing that was.
+        """
+        if self._child.is_gone:
+            self._is_well = False
+            raise self._child.lost(self._name, "answer")
+        try:
+            call = self._child.call("answer", self._name, episode=self._number, reply=reply)
+            return frames.answer_of(await asyncio.wrap_future(call.future))
+        except BaseException:
+            self._is_well = False
+            raise
+
+    async def close(self) -> None:
+        """Free what the episode holds; with its process gone there is nothing to free."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if not self._child.is_gone:
+                call = self._child.call("close", self._name, episode=self._number)
+                await asyncio.wrap_future(call.future)
+        finally:
+            self._host.leave(self._child, is_well=self._is_well)

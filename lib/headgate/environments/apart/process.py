@@ -1,0 +1,226 @@
+"""One child process from outside: started, asked, watched and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Final
+
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.apart import frames
+from headgate.environments.apart.calls import Call, Calls, settle
+from headgate.environments.apart.failures import failure_of
+from headgate.environments.apart.frames import Frame
+from headgate.environments.apart.limits import KILLED_ABOVE, ApartLimits, Source
+from headgate.environments.apart.memory import resident_mib
+from headgate.environments.apart.outbox import Outbox
+from headgate.environments.apart.printed import Printed
+
+_START_S: Final = 60.0
+"""For the interpreter to start and import Headgate, however short the deadline of a call is."""
+
+_STALLED_S: Final = 1.0
+"""A process that leaves a call waiting for so long gets no new episode while another can take it."""
+
+
+class Child:
+    """A process that plays environments of one `Source`. Made by the keeper's thread, lives until it is ended or dies.
+
+    Belongs to no event loop: one reader thread gives each answer to whoever waits for it.
+
+    Attributes:
+        load: episodes open in it; counted by whoever opens and closes them.
+        is_retiring: it holds too much memory, and gets no new episode.
+    """
+
+    def __init__(self, source: Source, limits: ApartLimits) -> None:
+        self.source = source
+        self.load = 0
+        self.is_retiring = False
+        self._limits = limits
+        self._calls = Calls()
+        self._numbers = itertools.count(1)  # `next` on it is one step for every thread
+        self._heard_at = time.monotonic() + max(0.0, _START_S - limits.call_s)
+        self._reason = ""
+        self._is_gone = threading.Event()
+        self._lock = threading.Lock()  # protects `_reason`, and that no signal goes to a group that was reaped
+        self._printed = Printed()
+        ours, theirs = socket.socketpair()
+        self._connection = ours
+        self._outbox = Outbox(ours)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, and an entry point of an installed package
+                [
+                    *(sys.executable, "-P", "-m", "headgate.environments.apart"),
+                    *(str(theirs.fileno()), str(os.getpid()), source.kind, source.name, source.value),
+                ],
+                stdin=subprocess.PIPE,  # its other end is the sign of life that the process group watches
+                stdout=self._printed.descriptor,
+                stderr=self._printed.descriptor,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+            )
+        threading.Thread(target=self._read, name=f"headgate-apart-{self._process.pid}", daemon=True).start()
+
+    @property
+    def process_id(self) -> int:
+        """Of the child."""
+        return self._process.pid
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._is_gone.is_set() or bool(self._reason)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has been asked something."""
+        return self._calls.count > 0
+
+    @property
+    def why_gone(self) -> str:
+        """What ended it, as a clause; empty while it lives."""
+        return self._reason
+
+    def is_stalled(self) -> bool:
+        """Return whether somebody waits for a call that it has not begun."""
+        return self._calls.is_stalled(time.monotonic(), _STALLED_S)
+
+    def call(self, do: str, environment: str, **arguments: Any) -> Call:
+        """Ask the process; the call's future has its answer, or what it raised. Cancelling it cancels the call.
+
+        Raises:
+            TypeError: if an argument cannot cross.
+            ValueError: if the arguments are too long.
+        """
+        call = Call(do, environment, next(self._numbers), time.monotonic())
+        data = frames.packed({"do": do, "call": call.number, "environment": environment, **arguments})
+        self._calls.add(call)
+        call.future.add_done_callback(lambda future: self._cancelled(call.number) if future.cancelled() else None)
+        self._outbox.send(data)
+        if self._is_gone.is_set():  # it went after the caller chose it; the reader may have settled its calls before
+            self._settle_all()
+        return call
+
+    def end(self) -> None:
+        """Let the process close its episodes and end."""
+        with self._lock:
+            self._reason = self._reason or "it was no longer needed"
+        self._outbox.send(frames.packed({"do": "end"}))
+
+    def kill(self, reason: str = "it was no longer needed") -> None:
+        """End the process and all that it started, at once."""
+        with self._lock:
+            self._reason = self._reason or reason
+            if not self._is_gone.is_set():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether it has ended within `timeout_s`."""
+        return self._is_gone.wait(timeout_s)
+
+    def examine(self, now: float) -> None:
+        """End the process when a call takes too long or it holds too much; called by the keeper with every tick."""
+        if self._is_gone.is_set():
+            return
+        self._printed.trim()
+        late = self._calls.late(now, self._limits.call_s, self._heard_at)
+        if late is not None:
+            self.kill(self._lateness(late))
+        elif os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            self._kill_rest()
+        else:
+            self._weigh(resident_mib(self._process.pid))
+
+    def _weigh(self, held_mib: float) -> None:
+        limit = self._limits.memory_mib
+        if held_mib > KILLED_ABOVE * limit:
+            much = f"more than {KILLED_ABOVE:g} times environment_memory_mib={limit}"
+            self.kill(f"it held {held_mib:,.0f} MiB of memory, {much}")
+        elif held_mib > limit:
+            self.is_retiring = True
+
+    def _lateness(self, call: Call) -> str:
+        limit = f"environment_call_s={self._limits.call_s:g}"
+        if call.begun_at is None:
+            return f"it did not answer within {limit}"
+        return f"{call.do} of environment {call.environment!r} took longer than {limit}"
+
+    def _kill_rest(self) -> None:
+        """End what a dead process has left behind; it may hold the socket, so that its end is not seen."""
+        with self._lock:
+            if not self._is_gone.is_set():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _read(self) -> None:
+        """Give out answers until the process is gone, then say so to everybody who waits."""
+        try:
+            with self._connection.makefile("rb") as stream:
+                while header := stream.read(frames.HEADER.size):
+                    self._take(frames.unpacked(stream.read(frames.length(header))))
+        except OSError:
+            pass  # it is gone, with something of ours unread
+        except Exception as error:  # noqa: BLE001 - whatever is no frame: an environment wrote into the socket
+            self.kill(f"it said what cannot be read ({type(error).__name__}: {str(error)[:100]})")
+        finally:
+            self._bury()
+
+    def _take(self, frame: Frame) -> None:
+        self._heard_at = time.monotonic()
+        number = frame["call"]
+        if "begun" in frame:
+            self._calls.begun(number, self._heard_at)
+            return
+        call = self._calls.settled(number)
+        if call is None:
+            return
+        label = f"environment {call.environment!r}" if call.environment else self.source.label
+        outcome = failure_of(frame, label, call.do) if "raised" in frame else frame
+        if not settle(call.future, outcome) and "opening" in frame:
+            self.call("close", call.environment, episode=number)  # opened although nobody waits for it any more
+
+    def _cancelled(self, number: int) -> None:
+        self._outbox.send(frames.packed({"do": "cancel", "call": number}))
+
+    def _bury(self) -> None:
+        """Reap the process, and tell everybody who waits for it what happened."""
+        self._kill_rest()
+        with self._lock:
+            status = self._process.wait()
+            self._reason = (self._reason or _ending(status)) + self._printed.quoted()
+            self._is_gone.set()
+        self._settle_all()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._outbox.close()
+        self._connection.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._printed.close()
+
+    def _settle_all(self) -> None:
+        for call in self._calls.all_settled():
+            settle(call.future, self.lost(call.environment, call.do))
+
+    def lost(self, environment: str, do: str) -> EnvironmentFailedError:
+        """Return the error for whoever needs the process that is gone."""
+        whose = f"environment {environment!r}" if environment else self.source.label
+        return EnvironmentFailedError(f"the process of {whose} ended in {do}: {self._reason}")
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"it exited with status {status}"
+    with contextlib.suppress(ValueError):
+        return f"it was ended by {signal.Signals(-status).name}"
+    return f"it was ended by signal {-status}"

@@ -1,0 +1,86 @@
+"""From the names and patterns that somebody wrote to environments, and what had to be left out."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.core.errors import HeadgateError, UnknownEnvironmentError
+from headgate.environments.protocol import Environment
+from headgate.environments.registry import Registry
+
+_SHOWN = 8
+"""Names that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The environments that were meant and can be used, and those that cannot, each with its error."""
+
+    environments: dict[str, Environment]
+    left_out: dict[str, HeadgateError]
+
+
+def selected(names: Sequence[str], registry: Registry) -> Selection:
+    """Return the environments that `names` mean; with none, all single ones, and no collection.
+
+    A name means that environment. A pattern (`reasoning-gym:*`, `textworld-express:c*`) means what matches it; the
+    members of a collection are asked for when its prefix stands before the colon. What was not named one by one and
+    cannot be used on this machine is left out.
+
+    Raises:
+        HeadgateError: if one that is named cannot be used, or none that a pattern matches.
+    """
+    found = Selection({}, {})
+    for name in names:
+        if _is_pattern(name):
+            _take_matches(found, name, registry)
+        elif name not in found.environments:
+            found.environments[name] = registry.environment(name)
+    if not names:
+        _take(found, registry.names(), registry)
+    return found
+
+
+def matching(pattern: str, registry: Registry) -> tuple[str, ...]:
+    """Return the names that a pattern matches, sorted.
+
+    Raises:
+        HeadgateError: if none does, or the collection that it names cannot tell its members.
+    """
+    names = set(registry.names())
+    prefix, colon, _ = pattern.partition(":")
+    if colon and not _is_pattern(prefix) and prefix in {one.prefix for one in registry.collections()}:
+        names |= set(registry.members(prefix))
+    matched = tuple(sorted(fnmatch.filter(names, pattern)))
+    if not matched:
+        raise _nothing(pattern, sorted(name for name in names if name.partition(":")[0] == prefix), registry)
+    return matched
+
+
+def _take_matches(found: Selection, pattern: str, registry: Registry) -> None:
+    matched = matching(pattern, registry)
+    _take(found, matched, registry)
+    if not any(name in found.environments for name in matched):
+        raise found.left_out[matched[0]]
+
+
+def _take(found: Selection, names: Sequence[str], registry: Registry) -> None:
+    for name in names:
+        try:
+            found.environments[name] = registry.environment(name)
+        except HeadgateError as error:
+            found.left_out[name] = error
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
+
+
+def _nothing(pattern: str, siblings: Sequence[str], registry: Registry) -> UnknownEnvironmentError:
+    there = siblings or [*registry.names(), *(f"{one.prefix}:*" for one in registry.collections())]
+    shown = ", ".join(there[:_SHOWN]) + (f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
+    return UnknownEnvironmentError(
+        f"no environment matches {pattern!r}", next_step=f"There are {shown}; `headgate environments` lists all."
+    )
