@@ -15,7 +15,8 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.client.schemas.schedules import IntervalSchedule
 
-from headgate.orchestration import QUEUES, Deployment, checked_deployments, read_deployment_file
+from headgate.environments import available
+from headgate.orchestration import QUEUES, SEED_ENVIRONMENTS, Deployment, checked_deployments, read_deployment_file
 from tests.house.tree import ROOT
 
 FILE = ROOT / "prefect.yaml"
@@ -29,7 +30,20 @@ def test_every_deployment_can_be_deployed_and_started() -> None:
 
 def test_the_environments_of_the_seed_have_a_window_each_and_it_is_on() -> None:
     on = {d.parameters["environment"] for d in WINDOWS if all(schedule.active for schedule in d.schedules)}
-    assert on == {"affine:sat", "affine:abd", "affine:ded", "agentgym:babyai", "agentgym:textcraft"}
+    assert on == SEED_ENVIRONMENTS
+    assert len(on) == 8
+
+
+def test_every_environment_that_needs_no_judge_has_a_window() -> None:
+    ours = {entry.name for entry in available() if entry.spec is not None and not entry.spec.needs_judge}
+    assert ours == {d.parameters["environment"] for d in WINDOWS}
+
+
+def test_the_windows_are_those_that_are_written_from_the_environments() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/deployments.py", "--check"], check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("deployment", WINDOWS, ids=lambda d: d.name)

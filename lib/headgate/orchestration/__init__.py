@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from headgate.orchestration.placement_tenures import Tenure, TenureEnd
     from headgate.orchestration.placing import PlacingOrder, run_placing
     from headgate.orchestration.sampling_run import run_evaluation, run_sampling
+    from headgate.orchestration.sampling_windows import SEED_ENVIRONMENTS, window_deployments
     from headgate.orchestration.slot_audit import LimitReport, apply_limits, audit_limits, limit_reports
     from headgate.orchestration.slot_service import SlotService, open_slot_service
     from headgate.orchestration.slots import SlotBroker
     from headgate.orchestration.stopping import StopRequest, stop_on_signals
     from headgate.orchestration.upkeep import run_compaction, run_report
-    from headgate.orchestration.window_deployments import SEED_ENVIRONMENTS, window_deployments
     from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
     from headgate.orchestration.workers import worker
 
@@ -165,7 +165,7 @@ _WHERE: Final = {
     "slots": ("SlotBroker",),
     "stopping": ("StopRequest", "stop_on_signals"),
     "upkeep": ("run_compaction", "run_report"),
-    "window_deployments": ("SEED_ENVIRONMENTS", "window_deployments"),
+    "sampling_windows": ("SEED_ENVIRONMENTS", "window_deployments"),
     "work_pool": ("POOL", "QUEUES", "ensure_pool"),
     "workers": ("worker",),
 }
