@@ -16,8 +16,9 @@ COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E0
 grey, since they vanish on light or dark pages."""
 
 ERROR_COLOURS: Final[Mapping[str, str]] = dict(
-    zip((kind.value for kind in ErrorKind), (*COLOURS, "#5B4B8A", "#3B6E75"), strict=True)
+    zip((kind.value for kind in ErrorKind), (*COLOURS, "#5B4B8A", "#3B6E75", "#3A36D8", "#7C7CF4"), strict=True)
 )
+"""A colour for every kind; the two kinds of budget are two shades of one."""
 
 
 def short_name(key: str) -> str:
