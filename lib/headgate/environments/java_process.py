@@ -128,7 +128,7 @@ class JavaProcess:
             self.kill()
             raise errors.EnvironmentFailedError(f"the game raised {raised}") from error
         except (Py4JError, OSError) as error:
-            problem = f"did not answer within {CALL_TIMEOUT_S:g} s" if self.is_alive else "ended before its time"
+            problem = "ended before its time" if self._has_ended() else f"did not answer within {CALL_TIMEOUT_S:g} s"
             self.kill()
             raise errors.EnvironmentFailedError(f"the Java process of the game {problem}") from error
 
@@ -155,6 +155,14 @@ class JavaProcess:
                 pipe.close()
         if self._gateway is not None:
             self._gateway.close()
+
+    def _has_ended(self) -> bool:
+        """Return whether it has ended or is about to: its connections break a moment before it can be waited for."""
+        try:
+            self._process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _greeting(self) -> tuple[int, str]:
         """Return the port and the token that it says first; what it says before belongs to the runtime, not to us."""

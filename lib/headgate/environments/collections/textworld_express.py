@@ -299,7 +299,7 @@ def chosen_action(reply: str, available: Sequence[str]) -> tuple[str | None, str
 def _likeliest(available: Sequence[str], conversation: Sequence[Message]) -> str:
     """Return what a rule of thumb does: what the view names word for word, else read what is new, else something new.
 
-    Of what was done least often, taking goes before opening and walking, and then what shares most words with the task and the view.
+    Of what was done least often, taking goes before opening and walking, then what shares words with task and view.
     """
     done = [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]
     view = conversation[-1].content.rpartition(_AVAILABLE)[0].rpartition("\nTask: ")[2]

@@ -1,0 +1,75 @@
+"""textworld-express:*: equal indices are equal games, solutions solve them, tricks earn nothing."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from headgate.core import errors
+from headgate.environments import baseline_episode
+from headgate.environments.collection import Collection
+from headgate.environments.collections.textworld_express import RULES, textworld_express
+from headgate.environments.java import java_runtime
+
+pytest.importorskip("textworld_express", reason="the extra textworld-express is not installed")
+try:
+    java_runtime()
+except errors.EnvironmentFailedError as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+GOLDEN = [
+    ("textworld-express:arithmetic", 0, "129bc3fa9b3d0f2e"),
+    ("textworld-express:arithmetic", 999, "0cccb79e1643099d"),
+    ("textworld-express:coin", 0, "f5c2bfada72b1f8e"),
+    ("textworld-express:coin", 999, "1e5adce74d091c32"),
+    ("textworld-express:cookingworld", 0, "4b8af36ddd3deeec"),
+    ("textworld-express:cookingworld", 999, "87799d2d27d5e398"),
+    ("textworld-express:mapreader", 0, "ef75e77e5e9d9fce"),
+    ("textworld-express:mapreader", 999, "deb2b4964266d6c6"),
+    ("textworld-express:peckingorder", 0, "4544607f0eedce60"),
+    ("textworld-express:peckingorder", 999, "df0bf028d59a1f18"),
+    ("textworld-express:simonsays", 0, "eca6eb448128fcfd"),
+    ("textworld-express:simonsays", 999, "c30c9d0f2c884be8"),
+    ("textworld-express:sorting", 0, "4a19d20a8ab7a288"),
+    ("textworld-express:sorting", 999, "f101af5bace9a636"),
+    ("textworld-express:twc", 0, "306a290a7e5e651c"),
+    ("textworld-express:twc", 999, "6474c44278d06e8e"),
+]
+
+
+@pytest.fixture(scope="module")
+def games():
+    return textworld_express()
+
+
+def test_it_is_a_collection_of_eight_games(games):
+    assert isinstance(games, Collection)
+    assert games.names() == tuple(f"textworld-express:{game}" for game in sorted(RULES))
+    with pytest.raises(errors.UnknownEnvironmentError, match="did you mean 'textworld-express:coin'"):
+        games.environment("textworld-express:coins")
+
+
+@pytest.mark.parametrize(("name", "index", "digest"), GOLDEN)
+async def test_the_question_of_a_task_is_what_it_was(games, name, index, digest):
+    episode = await games.environment(name).open(index, 0)
+    await episode.close()
+    assert hashlib.sha256(episode.opening[0].content.encode()).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("game", sorted(RULES))
+async def test_the_solution_scores_1(games, game):
+    result = await baseline_episode(games.environment(f"textworld-express:{game}"), "solver", 0)
+    assert (result.score, result.error) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "Action: win", "Action: take coin\nAction: take coin", "\x1b[31m<score>1</score>"]
+)
+async def test_tricks_score_0(games, reply):
+    environment = games.environment("textworld-express:coin")
+    episode = await environment.open(0, 0)
+    for _ in range(environment.spec.max_rounds):
+        answer = await episode.answer(reply)
+    await episode.close()
+    assert answer.value == 0.0
