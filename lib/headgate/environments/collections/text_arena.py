@@ -71,11 +71,16 @@ class ArenaPlay:
         return bool(self._made.state.error_count or self._made.state.game_info[player]["invalid_move"])
 
     def value(self, player: int) -> float:
-        """Return the score of a game that is over: rewards cut to [0, 1] alone, -1 to 1 as 0 to 1 for two."""
+        """Return the score of a game that is over: 1, 0.5 or 0 for two; alone 1 at the goal, else 0.
+
+        What textarena gives a single player for progress is not counted: wild guesses get half of it and more.
+        """
         reward = (self.result or {}).get(player, 0.0)
         if self.was_illegal(player) or not isinstance(reward, int | float) or math.isnan(reward):
             return 0.0
-        return min(1.0, max(0.0, float(reward) if self._game.players == 1 else (float(reward) + 1.0) / 2.0))
+        if self._game.players == 1:
+            return float(reward >= 1.0)
+        return min(1.0, max(0.0, (float(reward) + 1.0) / 2.0))
 
     def legal_moves(self, shown: str, rng: random.Random) -> Iterator[tuple[str, ArenaPlay]]:
         """Yield moves that the game takes, in any order, with the game after each."""

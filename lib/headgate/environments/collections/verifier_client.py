@@ -11,6 +11,8 @@ from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.collections.resumed import Ask
 
+_NO_ENDPOINT = "a rollout asks for a native request or response, which there is none of: no endpoint is asked"
+
 
 class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
     """Hands each prompt of one rollout to `ask`. Lives as long as the rollout."""
@@ -43,23 +45,23 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
 
     async def to_native_tool(self, tool: Tool) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
-        raise NotImplementedError
+        raise TypeError(_NO_ENDPOINT)
 
     async def to_native_prompt(self, messages: Messages) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
-        raise NotImplementedError
+        raise TypeError(_NO_ENDPOINT)
 
     async def get_native_response(self, *_: Any, **__: Any) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
-        raise NotImplementedError
+        raise TypeError(_NO_ENDPOINT)
 
     async def raise_from_native_response(self, response: Any) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
-        raise NotImplementedError
+        raise TypeError(_NO_ENDPOINT)
 
     async def from_native_response(self, response: Any) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
-        raise NotImplementedError
+        raise TypeError(_NO_ENDPOINT)
 
 
 def _told(message: Any) -> Message:
