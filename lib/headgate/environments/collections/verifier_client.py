@@ -45,10 +45,12 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
 
     async def to_native_tool(self, tool: Tool) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
+        del tool
         raise TypeError(_NO_ENDPOINT)
 
     async def to_native_prompt(self, messages: Messages) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
+        del messages
         raise TypeError(_NO_ENDPOINT)
 
     async def get_native_response(self, *_: Any, **__: Any) -> NoReturn:
@@ -57,10 +59,12 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
 
     async def raise_from_native_response(self, response: Any) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
+        del response
         raise TypeError(_NO_ENDPOINT)
 
     async def from_native_response(self, response: Any) -> NoReturn:
         """Never called: `get_response` asks no endpoint."""
+        del response
         raise TypeError(_NO_ENDPOINT)
 
 
