@@ -177,7 +177,8 @@ def _covariances(
     np.add.at(slopes, (cluster, one), residual)
     np.add.at(slopes, (cluster, other), -residual)
     correction = groups / (groups - 1) if groups > 1 else 1.0
-    return bread, correction * bread @ (slopes.T @ slopes) @ bread
+    clustered = correction * bread @ (slopes.T @ slopes) @ bread
+    return np.asarray(bread, dtype=np.float64), np.asarray(clustered, dtype=np.float64)
 
 
 def _components(one: NDArray[np.int64], other: NDArray[np.int64], models: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.campaign.judged.figures import JudgedFigures, agreement, note, read_note
+from headgate.campaign.judged.figures import JudgedFigures, agreement, note, noted_values, read_note
 from headgate.environments import Judgement
 
 
@@ -41,3 +41,22 @@ def test_failures_are_counted_apart_and_stand_in_no_mean() -> None:
     assert (pair.samples, pair.scored, pair.mean_score, pair.successes) == (4, 2, 0.5, 1)
     assert (pair.judgements, pair.agreement) == (2, 0.5)
     assert (pair.judge_errors, pair.errors) == (1, 1)
+
+
+def test_single_judgements_are_read_back_and_a_range_alone_gives_none() -> None:
+    said = note([Judgement(value, "") for value in (0.25, 1.0, 0.5)], 3, "0.7 (0.1, 0.2): no")
+    assert noted_values(said) == (0.25, 1.0, 0.5)
+    assert noted_values("2 of 3 judgements agree to 0.90 (0.70 to 0.80): x") == (0.7, 0.8)
+    assert noted_values("3 of 3 judgements agree to 0.90 (0.70 to 0.80): x") == ()
+    assert noted_values("the answer is empty") == ()
+
+
+def test_agreement_is_told_by_environment() -> None:
+    figures = JudgedFigures()
+    for values in ((0.0, 0.0), (1.0, 1.0), (0.5, 1.0)):
+        why = note([Judgement(value, "") for value in values], 2, "x")
+        figures.count("a@main", "e", 0.5, None, why, success=False)
+    ((environment, made),) = figures.agreements()
+    assert (environment, made.answers, made.judgements) == ("e", 3, 6)
+    assert made.alpha is not None
+    assert 0.5 < made.alpha < 1.0

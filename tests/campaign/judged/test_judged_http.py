@@ -137,3 +137,19 @@ def test_a_judge_s_options_are_json_and_its_key_is_a_secret() -> None:
     assert "sk-very-secret-1" not in repr(judge)
     with pytest.raises(ValueError, match="judge_options must be a JSON object"):
         Settings(judge_options="{temperature: 0}")
+
+
+async def test_a_rubric_judges_environments_that_score_themselves_apart_from_their_own_samples(
+    places, baselines, tmp_path
+) -> None:
+    (tmp_path / "rubric.yaml").write_text("name: one\ncriteria: ['says \"1\"', {text: 'says \"zebra\"', points: 3}]\n")
+    rubric = {"environments": ["affine:sat"], "rubric": str(tmp_path / "rubric.yaml")}
+    result = await judged(places, baselines, 3, judgements=2, **rubric)
+    assert (result.samples, result.scored) == (6, 6)
+    assert {pair.environment.rpartition("-")[0] for pair in result.progress.pairs} == {"affine:sat/rubric/one"}
+    assert all(pair.mean_score is not None and pair.mean_score <= 0.25 for pair in result.progress.pairs)
+    ((environment, agreement),) = result.agreements
+    assert environment.startswith("affine:sat/rubric/one-")
+    assert (agreement.answers, agreement.judgements, agreement.spread) == (6, 12, 0.0)
+    again = await judged(places, baselines, 3, judgements=2, **rubric)
+    assert (again.samples, again.agreements) == (0, result.agreements)
