@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidSettingError
-from headgate.environments import registry_with, served_environments
+from headgate.environments import registry_of
 from headgate.models import BASELINES, serve
 from headgate.sampling import BASELINE_ROSTER, BaselineRoster, RosterSource, roster_source
 
@@ -23,7 +23,7 @@ async def models_at_hand(settings: Settings) -> AsyncIterator[RosterSource]:
     if settings.roster != BASELINE_ROSTER:
         yield roster_source(settings.roster)
         return
-    found = registry_with(served_environments(settings))
+    found = registry_of(settings)
     async with serve(find_environment=found.environment) as endpoint:
         yield BaselineRoster(endpoint.base_url)
 

@@ -12,7 +12,7 @@ from headgate.config import Settings
 from headgate.core import ChatReply, Message, SystemClock, sample_task
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import Event
-from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_with, served_environments
+from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
 from headgate.models import ChatClient, ClientSettings
 
 OnReply = Callable[[Sequence[Message], ChatReply], None]
@@ -55,7 +55,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
         InvalidSettingError: if there is no such model or task.
         HeadgateError: if the environment cannot be used, or the roster cannot be read.
     """
-    known = registry_with(served_environments(settings)).environment(environment)
+    known = registry_of(settings).environment(environment)
     spec = known.spec
     if not 0 <= index < spec.data_length:
         raise InvalidSettingError(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import httpx
 
-from headgate.campaign import roster_of, sample_store
+from headgate.campaign import models_at_hand, roster_of, sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
-from headgate.environments import Sandbox, registry_with, served_environments
+from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
 from headgate.storage import Journal
 
 
@@ -30,7 +30,7 @@ class Finding:
 
 
 def doctor(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
-    """Check Python, settings, roster, endpoints, store, journal, sandbox, environments and the Prefect API.
+    """Check Python, roster, endpoints, store, journal, sandbox, Java, environments and the Prefect API.
 
     Exit status 3 when something that a campaign needs is not there.
     """
@@ -51,6 +51,7 @@ async def _examined(settings: Settings) -> list[Finding]:
         ("sample store", _store),
         ("journal", _journal),
         ("sandbox", _sandbox),
+        ("Java", _java),
         ("environments", _environments),
         ("Prefect API", _prefect),
     ]
@@ -73,8 +74,8 @@ async def _roster(settings: Settings) -> str:
 
 async def _endpoints(settings: Settings) -> str:
     """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
-    urls = sorted({model.base_url for model in (await roster_of(settings).load()).models})
-    async with httpx.AsyncClient(timeout=5.0) as client:
+    async with models_at_hand(settings) as source, httpx.AsyncClient(timeout=5.0) as client:
+        urls = sorted({model.base_url for model in (await source.load()).models})
         for url in urls:
             try:
                 await client.get(f"{url.rstrip('/')}/models")
@@ -105,16 +106,22 @@ async def _sandbox(_: Settings) -> str:
 
 
 async def _environments(settings: Settings) -> str:
-    served = served_environments(settings)
-    entries = registry_with(served).available()
-    broken = [f"{e.name}: {e.problem}" for e in entries if e.problem]
-    if broken:
-        raise HeadgateError(
-            "; ".join(broken), next_step="Install the extra that it names, or leave the environment out."
-        )
+    served, registry = served_environments(settings), registry_of(settings)
+    chosen = await asyncio.to_thread(selected, settings.environments, registry)
     for one in served:
         await one.check()
-    return f"{len(entries)} installed" + (f", {len(served)} of them at servers that answer" if served else "")
+    parts = [f"{len(chosen.environments)} can be sampled"]
+    parts += [f"{len(served)} of them at servers that answer"] if served else []
+    parts += [f"left out: {name} ({problem})" for name, problem in chosen.left_out.items()]
+    parts += [f"collections: {', '.join(c.prefix for c in registry.collections() if c.problem is None) or 'none'}"]
+    return "; ".join(parts)
+
+
+async def _java(_: Settings) -> str:
+    try:
+        return str(await asyncio.to_thread(java_runtime))
+    except HeadgateError as error:
+        return f"none: {error.message}. Only agentgym:sciworld and textworld-express need it. {error.next_step}"
 
 
 async def _prefect(_: Settings) -> str:

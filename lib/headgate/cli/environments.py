@@ -16,7 +16,7 @@ from headgate.cli.environment_trial import try_
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError
-from headgate.environments import Available, AvailableCollection, registry_with, served_environments
+from headgate.environments import Available, AvailableCollection, registry_of
 
 _COLUMNS: Final = (
     "environment",
@@ -61,7 +61,7 @@ def list_(
     environments are sampled only where they are named, by a pattern such as `reasoning-gym:*` as well.
     """
     settings = (choices or Choices()).load().settings
-    registry = registry_with(served_environments(settings))
+    registry = registry_of(settings)
     entries = registry.available_in(collection) if collection else registry.available()
     collections = () if collection else registry.collections()
     costs = asyncio.run(_costs(settings))

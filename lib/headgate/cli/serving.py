@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from headgate.cli.choices import Choices
 from headgate.cli.output import console
-from headgate.environments import registry_with, served_environments
+from headgate.environments import registry_of
 from headgate.models import FaultPlan, run_baselines, run_local_model
 
 
@@ -27,7 +27,7 @@ def serve_baselines(
     baseline-judge is a rule that looks for words, for `headgate judge`. Environments of AgentGym servers are known when
     the setting `agentgym_servers` is.
     """
-    found = registry_with(served_environments(Choices().load().settings))
+    found = registry_of(Choices().load().settings)
     run_baselines(host, port, FaultPlan.parse(faults), find_environment=found.environment, announce=_say)
     return 0
 

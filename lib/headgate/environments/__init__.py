@@ -6,6 +6,7 @@ from headgate.environments.collection import COLLECTION_GROUP, Collection
 from headgate.environments.configured import registry_of
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
+from headgate.environments.java import JavaRuntime, java_runtime
 from headgate.environments.judge_question import REMINDER, is_echo, judge_question
 from headgate.environments.judge_reply import mean_verdict, read_judgement
 from headgate.environments.judged import judged_score, read_reply
@@ -53,6 +54,7 @@ __all__ = [
     "EpisodeResult",
     "ForJudge",
     "HostedEnvironment",
+    "JavaRuntime",
     "JudgedEnvironment",
     "Judgement",
     "Limits",
@@ -71,6 +73,7 @@ __all__ = [
     "environment",
     "environments",
     "is_echo",
+    "java_runtime",
     "judge_question",
     "judged_score",
     "matching",
