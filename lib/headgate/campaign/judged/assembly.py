@@ -22,7 +22,7 @@ from headgate.campaign.observing import is_observed, observe, report_health
 from headgate.campaign.plan import ChatSource
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
-from headgate.core import Model, Secret, SystemClock, new_run_id
+from headgate.core import Model, ModelBudget, Secret, SystemClock, new_run_id
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import MonitorStarted
 from headgate.environments import JudgedEnvironment
@@ -68,6 +68,7 @@ def judge_of(settings: Settings) -> Model:
         api_key=Secret(settings.judge_key.get_secret_value()),
         max_parallel=settings.judge_parallel,
         options=tuple(sorted(settings.judge_options.items())),
+        budget=ModelBudget(daily_tokens=settings.judge_daily_tokens),
     )
 
 
