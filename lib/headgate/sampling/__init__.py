@@ -1,5 +1,6 @@
 """Sampling: rates, roster, samplers and history turn time into demand."""
 
+from headgate.sampling import budgets
 from headgate.sampling.batches import FairBatches
 from headgate.sampling.cadence import GOLDEN, Cadence, first_offset_s, interval_s
 from headgate.sampling.capacity import CapacityCheck, CapacityLimit, capacity_check
@@ -49,6 +50,7 @@ __all__ = [
     "TaskProvider",
     "TaskProviderError",
     "TimerHeap",
+    "budgets",
     "capacity_check",
     "first_offset_s",
     "interval_s",
