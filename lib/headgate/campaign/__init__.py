@@ -1,6 +1,6 @@
 """A campaign: one run of sampling that joins demand, queue, workers, journal and store."""
 
-from headgate.campaign import budgets, judged
+from headgate.campaign import arena, budgets, judged
 from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sample_store, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.capacity import capacity_plan
@@ -35,6 +35,7 @@ __all__ = [
     "ScoreTally",
     "TaskProgress",
     "Trial",
+    "arena",
     "budgets",
     "capacity_plan",
     "drain_queue",
