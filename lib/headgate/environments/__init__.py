@@ -1,5 +1,6 @@
 """Environments: where tasks come from and how answers are scored; the registry, the episode loop and our own ones."""
 
+from headgate.environments import pairwise, rubric
 from headgate.environments.agentgym import served_environments
 from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle_processes
 from headgate.environments.collection import COLLECTION_GROUP, Collection
@@ -79,10 +80,12 @@ __all__ = [
     "matching",
     "mean_verdict",
     "measure",
+    "pairwise",
     "read_judgement",
     "read_reply",
     "registry_of",
     "registry_with",
+    "rubric",
     "selected",
     "served_environments",
 ]
