@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from inspect_ai.event import ErrorEvent, Event, ScoreEvent
 from inspect_ai.log import (
     EvalError,
     EvalLog,
@@ -102,7 +103,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window) -> EvalLog:
         "task_display_name": window.environment,  # else inspect_ai shows what follows a slash only
         "dataset": {"name": window.environment, "samples": len(ids), "sample_ids": ids, "shuffled": False},
         "model": model,
-        "config": {"epochs": max(epochs), "epochs_reducer": ["mean"]},
+        "config": {"epochs": _epochs_of_all(epochs, len(ids)), "epochs_reducer": ["mean"]},
         "scorers": [{"name": SCORER, "metrics": _AS_INSPECT_COMPUTES}],
         "metadata": {"exported_by": OWN, "campaigns": sorted({s.campaign for s in samples})},
     })  # fmt: skip
@@ -124,9 +125,7 @@ def sample_of(sample: Sample, epoch: int) -> EvalSample:
     messages = [_message(word, f"{sample.task_id}-{place}") for place, word in enumerate(words)]
     answers = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     usage = _usage(sample.prompt_tokens, sample.completion_tokens)
-    score = Score(value=sample.score, explanation=sample.why or sample.error) if sample.score is not None else None
-    failed = not sample.is_scored
-    said = f"{sample.error_kind}: {sample.error or ''}"
+    score, error = _score(sample, answers[-1].text if answers else None), _error(sample)
     return EvalSample(
         id=sample.index,
         epoch=epoch,
@@ -147,8 +146,37 @@ def sample_of(sample: Sample, epoch: int) -> EvalSample:
         total_time=sample.latency_s,
         working_time=max(0.0, sample.latency_s - sample.request_wait_s),
         uuid=_digest("sample", sample.task_id),
-        error=EvalError(message=said, traceback=said, traceback_ansi=said) if failed else None,
+        events=_events(sample, score, error),
+        error=error,
     )
+
+
+def _score(sample: Sample, answer: str | None) -> Score | None:
+    if sample.score is None:
+        return None
+    return Score(value=sample.score, answer=answer, explanation=sample.why or sample.error)
+
+
+def _error(sample: Sample) -> EvalError | None:
+    if sample.is_scored:
+        return None
+    said = f"{sample.error_kind}: {sample.error or ''}"
+    return EvalError(message=said, traceback=said, traceback_ansi=said)
+
+
+def _events(sample: Sample, score: Score | None, error: EvalError | None) -> list[Event]:
+    """Return how the sample ended, which is all that is known of its course: a viewer calls none at all a loss."""
+    known: dict[str, Any] = {
+        "timestamp": datetime.fromtimestamp(sample.finished_at, UTC),
+        "working_start": sample.latency_s,
+        "uuid": _digest("end", sample.task_id),
+    }
+    events: list[Event] = []
+    if score is not None:
+        events.append(ScoreEvent(score=score, scorer=SCORER, **known))
+    if error is not None:
+        events.append(ErrorEvent(error=error, **known))
+    return events
 
 
 def _metadata(sample: Sample, words: Sequence[Words]) -> dict[str, Any]:
@@ -175,6 +203,11 @@ def _epochs(ordered: Sequence[Sample]) -> Iterator[int]:
     """Yield which time it is that an index was sampled, from 1, for samples in the order of their index."""
     for _, same in itertools.groupby(ordered, key=lambda sample: sample.index):
         yield from range(1, len(list(same)) + 1)
+
+
+def _epochs_of_all(epochs: Sequence[int], ids: int) -> int | None:
+    """Return how often every index was sampled; None where that differs, since a viewer multiplies by it."""
+    return max(epochs) if max(epochs) * ids == len(epochs) else None
 
 
 def _add_interval(log: EvalLog, samples: Sequence[Sample]) -> None:
