@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headgate.admission import CallWatch, Correlation
-from headgate.campaign.budgets import ConversationBudget
+from headgate.campaign.budgets import conversation_budget
 from headgate.campaign.request_side import RequestSide
 from headgate.core import Chat, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
 from headgate.core.errors import AdmissionDeniedError
@@ -84,7 +84,7 @@ class _Conversation:
         stage = "" if task.stage.startswith("sample") else f".{task.stage}"
         self._request = f"{trace_id or task.task_id}{stage}"
         self._number = 0
-        self._budget = ConversationBudget(requests.budgets, model, task.task_id, task.environment)
+        self._budget = conversation_budget(requests.budgets, model, task.task_id, task.environment)
 
     async def answer(self, messages: Sequence[Message]) -> ChatReply:
         """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt.
@@ -92,7 +92,7 @@ class _Conversation:
         Raises:
             ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
         """
-        asked = self._budget.before(messages)
+        asked = self._model if self._budget is None else self._budget.before(messages)
         self._number += 1
         request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)
@@ -104,7 +104,8 @@ class _Conversation:
         try:
             reply = await self._requests.executor.call(item, attempt, watch)
         except BaseException as error:
-            self._budget.failed(watch.attempts)
+            if self._budget is not None:
+                self._budget.failed(watch.attempts)
             if isinstance(error, ChatError):
                 error.attempts, error.wait_s = watch.attempts, watch.wait_s
             if isinstance(error, AdmissionDeniedError):
@@ -119,7 +120,8 @@ class _Conversation:
             watch.wait_s,
             watch.attempts,
         )
-        self._budget.after(messages, whole)
+        if self._budget is not None:
+            self._budget.after(messages, whole)
         return whole
 
     async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:

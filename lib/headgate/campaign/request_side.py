@@ -128,6 +128,7 @@ class RequestSide:
         key = self._keys.pop(alias, None)
         if key is not None:
             del self._models[alias]
+            self.budgets.dismiss(alias)
             self._leaving.setdefault(alias, set()).add(key.account)
 
     def settle(self, alias: str) -> None:

@@ -21,22 +21,28 @@ class Spending(NamedTuple):
 
     def plus(self, other: Spending) -> Spending:
         """Return the sum."""
-        return Spending(self.tokens + other.tokens, self.requests + other.requests, self.cost_micro + other.cost_micro)
+        tokens, requests, cost = self
+        more_tokens, more_requests, more_cost = other
+        return Spending(tokens + more_tokens, requests + more_requests, cost + more_cost)
 
     def less(self, other: Spending) -> Spending:
         """Return what is left after `other`, never below 0."""
+        tokens, requests, cost = self
+        less_tokens, less_requests, less_cost = other
         return Spending(
-            max(0, self.tokens - other.tokens),
-            max(0, self.requests - other.requests),
-            max(0, self.cost_micro - other.cost_micro),
+            tokens - less_tokens if tokens > less_tokens else 0,
+            requests - less_requests if requests > less_requests else 0,
+            cost - less_cost if cost > less_cost else 0,
         )
 
     def at_least(self, other: Spending) -> Spending:
         """Return the larger of both in each respect."""
+        tokens, requests, cost = self
+        least_tokens, least_requests, least_cost = other
         return Spending(
-            max(self.tokens, other.tokens),
-            max(self.requests, other.requests),
-            max(self.cost_micro, other.cost_micro),
+            tokens if tokens > least_tokens else least_tokens,
+            requests if requests > least_requests else least_requests,
+            cost if cost > least_cost else least_cost,
         )
 
 
@@ -66,6 +72,12 @@ class ModelBudget:
     daily_cost: float | None = None
     price_in: float = 0.0
     price_out: float = 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a day's spending is of interest: something of it is limited, or has a price."""
+        limits = (self.daily_tokens, self.daily_requests, self.daily_cost)
+        return bool(self.price_in or self.price_out) or any(limit is not None for limit in limits)
 
     def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1) -> Spending:
         """Return what so many tokens amount to: a price per million tokens is millionths per token."""

@@ -53,13 +53,18 @@ class Retries:
 
     def put_off(self, task: Task, retry: Retry, now: float) -> float | None:
         """Put a task off that has failed for now; return the seconds, or None if that was its last run."""
-        since = self._failing_since.setdefault(task.task_id, now)
-        if task.attempt >= self.rules.max_attempts or now - since >= self.rules.for_s:
+        if not retry.is_failure:
+            self._failing_since.pop(task.task_id, None)
+        elif self._is_last(task, now):
             return None
         wait_s = self.rules.wait_for(retry, task.attempt)
         again = replace(task, attempt=task.attempt + 1)
         heapq.heappush(self._waiting, (now + wait_s, next(self._order), again))
         return wait_s
+
+    def _is_last(self, task: Task, now: float) -> bool:
+        since = self._failing_since.setdefault(task.task_id, now)
+        return task.attempt >= self.rules.max_attempts or now - since >= self.rules.for_s
 
     def ended(self, task_id: TaskId) -> None:
         """Forget a task that has ended for good."""

@@ -14,12 +14,14 @@ class RetryLaterError(Exception):
     Attributes:
         reason: why, in a few words.
         wait_s: seconds after which it may be tried again; None leaves it to the run's rules.
+        is_failure: False where nothing went wrong, and it waits for as long as it takes: for a new day's budget, say.
     """
 
-    def __init__(self, reason: str, wait_s: float | None = None) -> None:
+    def __init__(self, reason: str, wait_s: float | None = None, *, is_failure: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
         self.wait_s = wait_s
+        self.is_failure = is_failure
 
 
 class TaskFailedError(HeadgateError):
@@ -31,10 +33,11 @@ class TaskFailedError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Run the task again, `wait_s` seconds from now (None: by the rules)."""
+    """Run the task again, `wait_s` seconds from now (None: by the rules); how often is bounded for failures alone."""
 
     reason: str
     wait_s: float | None
+    is_failure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def verdict_of(error: Exception) -> Verdict:
     `KeyError`) is a mistake in the code that runs the sample, and would hit the next one as well.
     """
     if isinstance(error, RetryLaterError):
-        return Retry(error.reason, error.wait_s)
+        return Retry(error.reason, error.wait_s, error.is_failure)
     if isinstance(error, HeadgateError | ChatError):
         return Failure(str(error))
     return Defect(error)

@@ -114,3 +114,14 @@ def test_what_was_spent_before_a_restart_is_counted() -> None:
     budget.restore([(50_000.0, Spending(600, 2)), (100.0, Spending(300, 1))], 60_000.0)
     assert budget.used(60_000.0) == Spending(900, 3)
     assert budget.used(120.0 + DAY_S) == Spending(600, 2)
+
+
+def test_what_was_spent_before_leaves_in_its_own_time_even_if_the_budget_was_asked_first() -> None:
+    budget = DailyBudget(DailyLimits(tokens=1_000))
+    assert budget.lacks(Spending(1, 1), 60_000.0) is None
+    budget.settle("a", Spending(50, 1), 60_000.0)
+    budget.restore([(50_000.0, Spending(600, 2)), (50_010.0, Spending(20, 1)), (60_000.0, Spending(7, 1))], 60_000.0)
+    budget.validate()
+    assert budget.used(60_000.0) == Spending(677, 5)
+    assert budget.used(50_060.0 + DAY_S) == Spending(57, 2)
+    assert budget.used(60_060.0 + DAY_S) == NO_SPENDING

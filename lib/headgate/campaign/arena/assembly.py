@@ -27,7 +27,7 @@ from headgate.campaign.assembly import roster_of, sample_store
 from headgate.campaign.judged.assembly import OnProgress, judge_of, run_cells
 from headgate.campaign.judged.by_rubric import rubric_for
 from headgate.campaign.judged.progress import JudgedResult
-from headgate.config import Settings
+from headgate.config import BudgetSettings, Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError
 from headgate.environments import Environment, environment, environments
@@ -161,10 +161,16 @@ def arena_store(settings: Settings) -> SampleStore:
 
 
 def _settings_of(settings: Settings, stage: str) -> Settings:
-    """Return the settings of the comparisons' run: a journal per judge and rubric, or one would finish the other's."""
+    """Return the settings of the comparisons' run: a journal per judge and rubric, or one would finish the other's.
+
+    Budgets of samples and models are left out: the answers are there, and cost nothing again. The judge has its own.
+    """
     digest = hashlib.blake2b(stage.encode(), digest_size=6).hexdigest()
     folder = settings.journal / ARENA_FOLDER / digest
-    return settings.model_copy(update={"journal": folder, "judgements": ORDERS * settings.judgements})
+    unlimited = {
+        name: field.get_default(call_default_factory=True) for name, field in BudgetSettings.model_fields.items()
+    }
+    return settings.model_copy(update={"journal": folder, "judgements": ORDERS * settings.judgements} | unlimited)
 
 
 async def _rows(store: SampleStore, campaign: str, stage: str) -> pl.DataFrame:

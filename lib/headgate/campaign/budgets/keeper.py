@@ -4,73 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Final
 
+from headgate.campaign.budgets.account import Account, BudgetStop
 from headgate.campaign.budgets.past import PastSpending
+from headgate.campaign.budgets.telling import too_large, used_up
 from headgate.config import Settings, budget_of
 from headgate.core import NO_SPENDING, Clock, Model, ModelBudget, Spending
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
 from headgate.core.status import BudgetStatus
-from headgate.sampling.budgets import DailyBudget, DailyLimits, Exhausted, Habits, SampleLimits
+from headgate.sampling.budgets import Exhausted, SampleLimits
 
 RESUME_SHARE: Final = 0.02
 """A model goes on when this much of its day's budget is free again: otherwise it would stop again at once."""
 
 _LEAST_WAIT_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetStop:
-    """Why nothing of a model is started.
-
-    Attributes:
-        limit: the setting that is used up.
-        reason: a sentence about it.
-        until: when it goes on, in seconds since the epoch; None while only episodes in progress keep it from that.
-        since: when it stopped.
-    """
-
-    limit: str
-    reason: str
-    until: float | None
-    since: float
-
-
-class Account:
-    """What is kept of one model. Owned by `Budgets`.
-
-    Attributes:
-        budget: what it may spend, and its prices.
-        daily: its budget of 24 h; it may be without limits.
-        habits: what its requests and samples usually take.
-        request: what its larger requests need: an episode that began with less room would only be put off.
-        stop: why nothing of it is started; None while it may go on.
-        is_told: whether an event told of the stop.
-    """
-
-    __slots__ = ("alias", "budget", "daily", "habits", "is_told", "request", "stop", "timer")
-
-    def __init__(self, alias: str, budget: ModelBudget) -> None:
-        self.alias = alias
-        self.budget = budget
-        self.daily = DailyBudget(DailyLimits.of(budget))
-        self.habits = Habits()
-        self.request = Spending(1, 1, 0)
-        self.is_told = False
-        self.stop: BudgetStop | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def expected(self) -> Spending:
-        """What its next sample probably takes, as far as a whole day allows it; at least one of its larger requests."""
-        return self.daily.limits.capped((self.habits.sample or NO_SPENDING).at_least(self.request))
-
-    def granted(self, needed: Spending) -> None:
-        """Note a request that fits: after a large one, smaller ones let what is expected sink slowly."""
-        sunk = (old - (old - new) // 16 for old, new in zip(self.request, needed, strict=True))
-        self.request = Spending(*sunk).at_least(needed)
 
 
 class Budgets:
@@ -127,10 +76,18 @@ class Budgets:
         if account is None:
             account = self._accounts[model.key] = Account(model.key, budget)
             self._take_over(account)
-        account.budget = budget
-        account.daily.limits = DailyLimits.of(budget)
+        account.take(budget)
+        account.is_asked = True
         if account.stop is not None or account.daily.limits.any:
             self._look(account)
+
+    def dismiss(self, alias: str) -> None:
+        """Tell nothing more of a model that has left the roster; what it spent is remembered, should it come back."""
+        account = self._accounts.get(alias)
+        if account is not None:
+            account.is_asked = account.is_told = False
+            account.stop = None
+            account.silence()
 
     def _take_over(self, account: Account) -> None:
         past = self._past.pop(account.alias, ())
@@ -166,7 +123,7 @@ class Budgets:
     def begin(self, task_id: str, alias: str) -> None:
         """Hold what a sample of the model usually takes, and stop the model if there is no room for another one."""
         account = self._accounts.get(alias)
-        if account is None:
+        if account is None or not account.is_counted:
             return
         self._spending[task_id] = (account, NO_SPENDING)
         if account.daily.limits.any:
@@ -201,12 +158,12 @@ class Budgets:
             return None
         if exhausted.until is None:
             self._hopeless.add(task_id)
-            return BudgetStop(exhausted.limit, _hopeless(account.alias, exhausted), None, now)
+            return BudgetStop(exhausted.limit, too_large(account.alias, exhausted), None, now)
         account.request = account.request.at_least(needed)
         if account.stop is None:
             self._stop(account, exhausted, now)
         self._look(account)
-        return account.stop or BudgetStop(exhausted.limit, _told(account.alias, exhausted), None, now)
+        return account.stop or BudgetStop(exhausted.limit, used_up(account.alias, exhausted), None, now)
 
     def settle(self, task_id: str, account: Account, spent: Spending) -> None:
         """Count what a request took."""
@@ -255,9 +212,7 @@ class Budgets:
     def close(self) -> None:
         """Let nothing more happen."""
         for account in self._accounts.values():
-            if account.timer is not None:
-                account.timer.cancel()
-                account.timer = None
+            account.silence()
 
     def _look(self, account: Account) -> None:
         """Stop a model that has no room for another sample, or let one go on that has room for some."""
@@ -277,16 +232,17 @@ class Budgets:
 
     def _stop(self, account: Account, exhausted: Exhausted, now: float) -> None:
         until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
-        account.stop = BudgetStop(exhausted.limit, _told(account.alias, exhausted), until, now)
+        account.stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, now)
 
     def _wait(self, account: Account, exhausted: Exhausted, now: float) -> None:
         stop = account.stop
         if stop is None:
             return
+        account.silence()
         until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
-        account.stop = stop = replace(stop, until=until, reason=_told(account.alias, exhausted))
-        if account.timer is not None:
-            account.timer.cancel()
+        account.stop = stop = replace(stop, until=until, reason=used_up(account.alias, exhausted))
+        if not account.is_asked:
+            return
         # While only episodes in progress are in the way, their ends let it go on.
         wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
         account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
@@ -304,9 +260,7 @@ class Budgets:
 
     def _go_on(self, account: Account, now: float) -> None:
         stop, account.stop = account.stop, None
-        if account.timer is not None:
-            account.timer.cancel()
-            account.timer = None
+        account.silence()
         if stop is not None and account.is_told:
             account.is_told = False
             self._emit(DailyBudgetFreed(account.alias, stop.limit, now - stop.since))
@@ -321,25 +275,3 @@ def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
         daily_requests=settings.daily_requests if budget.daily_requests is None else budget.daily_requests,
         daily_cost=settings.daily_cost if budget.daily_cost is None else budget.daily_cost,
     )
-
-
-_UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "of cost"}
-
-
-def _told(alias: str, exhausted: Exhausted) -> str:
-    used = f"{alias} has used {_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]} of 24 h"
-    if exhausted.until is None:
-        return used
-    at = datetime.fromtimestamp(exhausted.until, UTC)
-    return f"{used}, goes on at {at:%H:%M} UTC"
-
-
-def _hopeless(alias: str, exhausted: Exhausted) -> str:
-    return (
-        f"a request of {alias} needs about {_shown(exhausted.needed)} {_UNITS[exhausted.limit]}, more than "
-        f"{exhausted.limit}={_shown(exhausted.allowed)} allows in any 24 h; raise {exhausted.limit}"
-    )
-
-
-def _shown(amount: float) -> str:
-    return f"{amount:,.0f}".replace(",", " ") if amount == int(amount) else f"{amount:.4g}"

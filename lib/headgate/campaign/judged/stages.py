@@ -147,7 +147,9 @@ class Stages:
             self.unjudged += 1
             return
         was_waiting = task.task_id in self.idle_tasks and result.error_kind is ErrorKind.PROVIDER_TIMEOUT
-        if result.error_kind is ErrorKind.RATE_LIMITED or was_waiting or self._may_wait(result.error_kind, task):
+        if self._may_wait(result.error_kind, task):
+            raise RetryLaterError(result.error or "", is_failure=False)
+        if result.error_kind is ErrorKind.RATE_LIMITED or was_waiting:
             raise RetryLaterError(result.error or "its provider admits nothing now", self._cooldown_s(row.model.key))
         self._record(row, result)
         if result.score is None:
@@ -179,7 +181,9 @@ class Stages:
                 reply = await chat(question)
             except ChatError as error:
                 row.problems[number] = str(error)
-                if error.kind is ErrorKind.RATE_LIMITED or self._may_wait(error.kind, task):
+                if self._may_wait(error.kind, task):
+                    raise RetryLaterError(str(error), is_failure=False) from error
+                if error.kind is ErrorKind.RATE_LIMITED:
                     raise RetryLaterError(str(error), self._cooldown_s(self._plan.judge.key)) from error
                 return False
             if self._read(row, number, reply.text, reply.prompt_tokens, reply.completion_tokens):

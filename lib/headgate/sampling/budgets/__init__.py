@@ -1,7 +1,7 @@
 """Budgets: what a sample may spend, and what a model may spend per day, decided before a request is sent."""
 
 from headgate.sampling.budgets.daily_budget import DailyBudget, DailyLimits, Exhausted
-from headgate.sampling.budgets.habits import Habits, prompt_chars
+from headgate.sampling.budgets.habits import Habits, prompt_chars, reply_chars
 from headgate.sampling.budgets.sample_budget import COMPLETION_FLOOR, Allowed, SampleBudget, SampleLimits, Spent
 from headgate.sampling.budgets.window import SpendingWindow
 
@@ -17,4 +17,5 @@ __all__ = [
     "SpendingWindow",
     "Spent",
     "prompt_chars",
+    "reply_chars",
 ]

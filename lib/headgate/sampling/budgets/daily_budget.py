@@ -101,10 +101,9 @@ class DailyBudget:
         self._held = NO_SPENDING
 
     def restore(self, spent: Iterable[tuple[float, Spending]], now: float) -> None:
-        """Take over what was spent before, as (time, spending) pairs; to be called before anything else."""
-        for at, amount in sorted(spent):
-            if at <= now:
-                self._window.add(amount, at)
+        """Take over what was spent before `now`, as (time, spending) pairs."""
+        self._window.total(now)
+        self._window.restore(spent)
 
     def hold(self, key: str, needed: Spending, now: float) -> Exhausted | None:
         """Have at least `needed` held for `key`; return why that does not fit, and change nothing then."""
@@ -135,6 +134,11 @@ class DailyBudget:
             return False
         self._held = self._held.less(before)
         return True
+
+    def release_all(self) -> None:
+        """Drop everything that is held."""
+        self._holds.clear()
+        self._held = NO_SPENDING
 
     def used(self, now: float) -> Spending:
         """Return what was spent in the last 24 h, without what is held."""

@@ -10,8 +10,8 @@ from headgate.core import Message, Spending
 _CHARS_PER_TOKEN: Final = 4.0
 """Of English text in the vocabularies in use; what an endpoint reports replaces it."""
 
-_MESSAGE_TOKENS: Final = 4
-"""What the frame of one message (its role and marks) takes besides its text."""
+_FRAME_CHARS: Final = 16
+"""What the frame of one message (its role and marks, about 4 tokens) takes besides its text."""
 
 _COMPLETION_TOKENS: Final = 512.0
 """Assumed of a reply before there was any, where the request sets no `max_tokens`."""
@@ -22,7 +22,15 @@ _WEIGHT: Final = 0.05
 
 def prompt_chars(messages: Iterable[Message]) -> int:
     """Return the size of messages in characters, with what their frames take."""
-    return sum(len(message.content) + _MESSAGE_TOKENS * 4 for message in messages)
+    chars = 0
+    for message in messages:
+        chars += len(message.content) + _FRAME_CHARS
+    return chars
+
+
+def reply_chars(text: str) -> int:
+    """Return the size of a reply as a message of the next prompt."""
+    return len(text) + _FRAME_CHARS
 
 
 class Habits:

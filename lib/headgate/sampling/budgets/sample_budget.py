@@ -71,7 +71,8 @@ class SampleBudget:
         late = self.late()
         if late is not None:
             return late
-        limits, left = self.limits, None
+        limits = self.limits
+        left: int | None = None
         if limits.tokens is not None:
             left = limits.tokens - self.prompt_tokens - self.completion_tokens - prompt_tokens
             if left < COMPLETION_FLOOR:
@@ -103,6 +104,8 @@ class SampleBudget:
         return self._spent("sample_time_s", f"{self.time_s:.3g} of {limit_s:g} s")
 
     def _spent(self, limit: str, used: str, needs: str = "") -> Spent:
+        if not self.replies:
+            return Spent(limit, f"the sample's budget {limit} has no room for its first request: {used} used{needs}")
         after = f"after {self.replies} {'reply' if self.replies == 1 else 'replies'}"
         return Spent(limit, f"the sample's budget {limit} is used up: {used} {after}{needs}")
 

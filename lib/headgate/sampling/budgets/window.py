@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
@@ -26,13 +26,22 @@ class SpendingWindow:
         self._total = NO_SPENDING
         self._now = 0.0
 
+    def restore(self, spent: Iterable[tuple[float, Spending]]) -> None:
+        """Count what was spent before, each in the minute of its own time, whenever this window was asked last."""
+        minutes = dict(self._minutes)
+        for at, amount in spent:
+            minute = int(at // BUCKET_S)
+            if at <= self._now and _leaves_at(minute) > self._now:
+                minutes[minute] = minutes.get(minute, NO_SPENDING).plus(amount)
+                self._total = self._total.plus(amount)
+        self._minutes = deque(sorted(minutes.items()))
+
     def add(self, spent: Spending, now: float) -> None:
         """Count what was spent at `now`."""
         self._forget(now)
         minute = int(self._now // BUCKET_S)
         if self._minutes and self._minutes[-1][0] == minute:
-            spent_before = self._minutes.pop()[1]
-            self._minutes.append((minute, spent_before.plus(spent)))
+            self._minutes[-1] = (minute, self._minutes[-1][1].plus(spent))
         else:
             self._minutes.append((minute, spent))
         self._total = self._total.plus(spent)
@@ -54,7 +63,8 @@ class SpendingWindow:
         return None
 
     def _forget(self, now: float) -> None:
-        self._now = max(self._now, now)
+        if now > self._now:
+            self._now = now
         while self._minutes and _leaves_at(self._minutes[0][0]) <= self._now:
             self._total = self._total.less(self._minutes.popleft()[1])
 
