@@ -83,7 +83,9 @@ async def test_a_sample_has_its_opening_as_input_and_its_last_answer_as_output(
     assert [m.role for m in found.messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert (found.output.model, found.output.completion) == ("org/a@main", "4")
     assert found.scores is not None
-    assert (found.scores["headgate"].value, found.scores["headgate"].explanation) == (1.0, "because")
+    score = found.scores["headgate"]
+    assert (score.value, score.answer, score.explanation) == (1.0, "4", "because")
+    assert [event.event for event in found.events] == ["score"]
     assert (found.total_time, found.started_at) == (2.5, "2026-01-01T00:00:00.500000+00:00")
     shown = {key: found.metadata[key] for key in ("campaign", "seed", "stage", "trace_id", "task_id")}
     assert shown == {
@@ -96,6 +98,7 @@ async def test_what_failed_is_an_error_without_a_score(store: SampleStore, tmp_p
     (bad,) = [s for s in log.samples or () if s.error]
     assert bad.error is not None
     assert (bad.scores, bad.error.message) == (None, "provider_failure: HTTP 503")
+    assert [event.event for event in bad.events] == ["error"]
     assert log.results is not None
     assert (log.results.total_samples, log.results.completed_samples) == (11, 10)
 

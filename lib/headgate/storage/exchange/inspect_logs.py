@@ -103,7 +103,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window) -> EvalLog:
         "task_display_name": window.environment,  # else inspect_ai shows what follows a slash only
         "dataset": {"name": window.environment, "samples": len(ids), "sample_ids": ids, "shuffled": False},
         "model": model,
-        "config": {"epochs": _epochs_of_all(epochs, len(ids)), "epochs_reducer": ["mean"]},
+        "config": {"epochs": max(epochs), "epochs_reducer": ["mean"]},  # readers look for so many
         "scorers": [{"name": SCORER, "metrics": _AS_INSPECT_COMPUTES}],
         "metadata": {"exported_by": OWN, "campaigns": sorted({s.campaign for s in samples})},
     })  # fmt: skip
@@ -203,11 +203,6 @@ def _epochs(ordered: Sequence[Sample]) -> Iterator[int]:
     """Yield which time it is that an index was sampled, from 1, for samples in the order of their index."""
     for _, same in itertools.groupby(ordered, key=lambda sample: sample.index):
         yield from range(1, len(list(same)) + 1)
-
-
-def _epochs_of_all(epochs: Sequence[int], ids: int) -> int | None:
-    """Return how often every index was sampled; None where that differs, since a viewer multiplies by it."""
-    return max(epochs) if max(epochs) * ids == len(epochs) else None
 
 
 def _add_interval(log: EvalLog, samples: Sequence[Sample]) -> None:
