@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from typing import Final
 
 _FENCE: Final = re.compile(r"```[ \t]*(\w*)")
-_ACTION_LINE: Final = re.compile(r"\W*action\W*:(.*)", re.IGNORECASE | re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z0-9]")
+_ENDS: Final = "\\n\\r\\v\\f\\x1c\\x1d\\x1e\\x85\\u2028\\u2029"
+"""Where `str.splitlines` ends a line."""
+_ACTION_LINE: Final = re.compile(rf"[{_ENDS}][^\w{_ENDS}]*action[^\w{_ENDS}]*:([^{_ENDS}]*)", re.IGNORECASE)
+_NEXT_LINE: Final = re.compile(rf"(?:\r\n|[{_ENDS}])([^{_ENDS}]*)")
 
 
 def without_thinking(reply: str) -> str:
@@ -42,12 +45,11 @@ def last_python_fence(reply: str) -> str | None:
 
 def named_actions(reply: str) -> Iterator[str]:
     """Yield what stands after each `Action:` at the beginning of a line, on that line or the next with a word."""
-    lines = reply.splitlines()
-    for number, line in enumerate(lines):
-        found = _ACTION_LINE.match(line)
-        if found is not None:
-            following = next(filter(str.strip, lines[number + 1 : number + 3]), "")
-            yield found[1] if _WORD.search(found[1]) else following
+    if "action" not in _small(reply):  # a hundred times as fast as the expression, and so for most long replies
+        return
+    text = f"\n{reply}"
+    for found in _ACTION_LINE.finditer(text):
+        yield found[1] if _WORD.search(found[1]) else _following(text, found.end())
 
 
 def normalised_output(text: str) -> str:
@@ -64,6 +66,25 @@ def _outside(text: str, opening: str, closing: str) -> Iterator[str]:
         yield text[position:start]
         position = end + len(closing)
     yield text[position:]
+
+
+def _following(text: str, line_end: int) -> str:
+    """Return the first of the two lines behind `line_end` that is not blank, else nothing."""
+    for _ in range(2):
+        line = _NEXT_LINE.match(text, line_end)
+        if line is None:
+            break
+        if line[1].strip():
+            return line[1]
+        line_end = line.end()
+    return ""
+
+
+def _small(text: str) -> str:
+    """Return `text` in small letters, each where it was, with an i for those that patterns take for one."""
+    if not text.isascii():
+        text = text.replace("\u0130", "i").replace("\u0131", "i")  # the lower case of the first has two characters
+    return text.lower()
 
 
 def _last_match(matches: Iterator[re.Match[str]]) -> re.Match[str] | None:
