@@ -40,9 +40,9 @@ class Spending(NamedTuple):
         tokens, requests, cost = self
         least_tokens, least_requests, least_cost = other
         return Spending(
-            tokens if tokens > least_tokens else least_tokens,
-            requests if requests > least_requests else least_requests,
-            cost if cost > least_cost else least_cost,
+            max(least_tokens, tokens),
+            max(least_requests, requests),
+            max(least_cost, cost),
         )
 
 

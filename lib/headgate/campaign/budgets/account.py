@@ -9,7 +9,6 @@ from typing import Final
 from headgate.core import NO_SPENDING, ModelBudget, Spending
 from headgate.sampling.budgets import DailyBudget, DailyLimits, Habits
 
-
 _SINKING: Final = 16
 """What is expected of a request sinks by one part in so many with each request that needs less."""
 

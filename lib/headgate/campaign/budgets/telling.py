@@ -11,6 +11,7 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 
 
 def used_up(alias: str, exhausted: Exhausted) -> str:
+    """Return how much a model has used, and when it goes on, where that is known."""
     used = f"{alias} has used {_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]} of 24 h"
     if exhausted.until is None:
         return used
@@ -19,6 +20,7 @@ def used_up(alias: str, exhausted: Exhausted) -> str:
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
+    """Return that a request is more than any day allows, and what to do."""
     return (
         f"a request of {alias} needs about {_shown(exhausted.needed)} {_UNITS[exhausted.limit]}, more than "
         f"{exhausted.limit}={_shown(exhausted.allowed)} allows in any 24 h; raise {exhausted.limit}"

@@ -63,8 +63,7 @@ class SpendingWindow:
         return None
 
     def _forget(self, now: float) -> None:
-        if now > self._now:
-            self._now = now
+        self._now = max(self._now, now)
         while self._minutes and _leaves_at(self._minutes[0][0]) <= self._now:
             self._total = self._total.less(self._minutes.popleft()[1])
 
