@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from prefect.blocks.core import Block
 from prefect.exceptions import PrefectException
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from blocks.model_endpoint import ModelEndpoint
-from headgate.core import Model, errors
+from headgate.core import Model, ModelBudget, errors
 from headgate.sampling import Roster, RosterSource, roster_source
 
 
@@ -50,6 +50,73 @@ class RosterEntry(BaseModel):
         title="Parallel requests",
         description="Requests in flight at most. Empty: what the endpoint block says.",
     )
+    sample_tokens: int | None = Field(
+        default=None,
+        ge=32,
+        title="Tokens per sample",
+        description="Prompt and completion tokens over all requests of one sample. Empty: what the settings say.",
+    )
+    sample_completion_tokens: int | None = Field(
+        default=None,
+        ge=32,
+        title="Completion tokens per sample",
+        description="Completion tokens over all requests of one sample. Empty: what the settings say.",
+    )
+    sample_time_s: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        title="Seconds per sample",
+        description="Of the answered requests of one sample together. Empty: what the settings say.",
+    )
+    daily_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        title="Tokens per day",
+        description="Prompt and completion tokens of any 24 h. Empty: what the settings say.",
+    )
+    daily_requests: int | None = Field(
+        default=None,
+        ge=1,
+        title="Requests per day",
+        description="Attempts of requests of any 24 h. Empty: what the settings say.",
+    )
+    daily_cost: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        title="Cost per day",
+        description="Of any 24 h, by the prices below. Empty: what the settings say.",
+    )
+    price_in: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, title="Prompt price", description="Per million prompt tokens."
+    )
+    price_out: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, title="Completion price", description="Per million completion tokens."
+    )
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Self:
+        if self.daily_cost is not None and not (self.price_in or self.price_out):
+            raise ValueError(
+                f"daily_cost of {self.name!r} needs prices (got {self.daily_cost:g} and none): set price_in or "
+                "price_out, per million tokens, or leave daily_cost out"
+            )
+        return self
+
+    @property
+    def budget(self) -> ModelBudget:
+        """What the model may spend, and what its tokens cost."""
+        return ModelBudget(
+            sample_tokens=self.sample_tokens,
+            sample_completion_tokens=self.sample_completion_tokens,
+            sample_time_s=self.sample_time_s,
+            daily_tokens=self.daily_tokens,
+            daily_requests=self.daily_requests,
+            daily_cost=self.daily_cost,
+            price_in=self.price_in,
+            price_out=self.price_out,
+        )
 
 
 class ModelRoster(Block):
@@ -122,7 +189,7 @@ class _RosterOfBlock:
             if entry.endpoint and entry.endpoint not in endpoints:
                 endpoints[entry.endpoint] = await _loaded(ModelEndpoint, entry.endpoint)
             endpoint = endpoints[entry.endpoint] if entry.endpoint else self._block.endpoint
-            models.append(replace(_model(entry, endpoint), uid=uid))
+            models.append(replace(_model(entry, endpoint), uid=uid, budget=entry.budget))
         return models
 
 

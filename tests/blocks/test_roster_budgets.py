@@ -1,0 +1,77 @@
+"""Budgets of a roster block: the same as those of a roster file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from blocks import ModelEndpoint, ModelRoster, RosterEntry
+from headgate.core import ModelBudget, errors
+from headgate.sampling import FileRoster
+
+URL = "http://127.0.0.1:8001/v1"
+BUDGET = ModelBudget(
+    sample_tokens=8_000,
+    sample_completion_tokens=2_000,
+    sample_time_s=60.0,
+    daily_tokens=1_000_000,
+    daily_requests=5_000,
+    daily_cost=2.5,
+    price_in=0.15,
+    price_out=0.6,
+)
+
+
+async def by_file(folder: Path, **fields: Any) -> ModelBudget:
+    path = folder / "roster.yaml"
+    path.write_text(yaml.safe_dump({"models": [{"name": "alpha", "base_url": URL} | fields]}))
+    return (await FileRoster(path).load()).models[0].budget
+
+
+async def by_block(**fields: Any) -> ModelBudget:
+    entry = RosterEntry(name="alpha", **fields)
+    roster = ModelRoster(endpoint=ModelEndpoint(base_url=URL), models=[entry])
+    return (await roster.source().load()).models[0].budget
+
+
+async def test_a_file_and_a_block_give_the_same_budget(tmp_path: Path) -> None:
+    assert await by_file(tmp_path, **asdict(BUDGET)) == BUDGET
+    assert await by_block(**asdict(BUDGET)) == BUDGET
+
+
+async def test_an_entry_without_budgets_leaves_them_to_the_settings(tmp_path: Path) -> None:
+    assert await by_file(tmp_path) == await by_block() == ModelBudget()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("sample_tokens", 31, "32"),
+        ("sample_completion_tokens", 5, "32"),
+        ("sample_time_s", 0.0, "greater than 0"),
+        ("daily_tokens", 0, "1"),
+        ("daily_requests", -1, "1"),
+        ("price_in", -0.5, "0"),
+    ],
+)
+async def test_a_budget_that_cannot_be_is_refused_with_its_value_and_the_rule(
+    field: str, value: float, rule: str, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.InvalidRosterError, match=rf"{field}.*{rule}") as refused:
+        await by_file(tmp_path, **{field: value})
+    assert str(value) in str(refused.value)
+    assert refused.value.next_step
+    with pytest.raises(ValidationError, match=rf"(?s){field}.*{rule}.*{value}"):
+        RosterEntry(name="alpha", **{field: value})
+
+
+async def test_a_daily_cost_needs_prices(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidRosterError, match=r"daily_cost.*needs price_in and price_out \(got 2.5"):
+        await by_file(tmp_path, daily_cost=2.5)
+    with pytest.raises(ValidationError, match=r"daily_cost of 'alpha' needs prices \(got 2.5 and none\)"):
+        RosterEntry(name="alpha", daily_cost=2.5)
