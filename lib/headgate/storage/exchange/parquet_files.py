@@ -147,7 +147,7 @@ def samples_of_parquet(file: Path) -> Iterator[Sample]:
 
 def _features() -> list[dict[str, object]]:
     """Return the columns as a card states them; a new list each time, or YAML would write references."""
-    columns = [
+    columns: list[dict[str, object]] = [
         {"name": name, "dtype": _HUB_TYPES[str(FRAME_SCHEMA[name])]} for name in COLUMNS if name != "conversation"
     ]
     messages = [{"name": "role", "dtype": "string"}, {"name": "content", "dtype": "string"}]
