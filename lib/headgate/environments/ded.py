@@ -7,9 +7,11 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import Message, errors
+from headgate.environments import one_step_rules
 from headgate.environments.answers import last_python_fence, normalised_output, without_thinking
 from headgate.environments.codeio import (
     DRAWS_PER_PROGRAM,
@@ -95,17 +97,16 @@ class DeductionEnvironment:
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
-        """Reply with a program that prints any example's output, looks the examples up (`greedy`), or is the reference.
+        """Reply with a program that prints any example's output, finds a one-step rule (`greedy`), or is the reference.
 
-        Both cheap ones score 0 by design: no constant passes the hidden cases, and no example is among them.
+        The first scores 0 by design: no constant passes the hidden cases.
         """
         del conversation
         task = await self._tasks.get(index, seed)
         if kind == "solver":
             return _fenced(task.problem.program)
         if kind == "greedy":
-            known = {case.stdin: case.stdout for case in task.examples}
-            return _fenced(f"known = {known!r}\nprint(known.get(input().strip(), {task.examples[0].stdout!r}))\n")
+            return _fenced(_one_step_program(task.examples))
         return _fenced(f"print({rng.choice(task.examples).stdout!r})\n")
 
 
@@ -175,6 +176,15 @@ async def _make(index: int, seed: int) -> Deduction:
             f"row {problem.row} has {len(different)} different results in {DRAWS} draws, at least {EXAMPLES + 2} needed"
         )
     return Deduction(problem, examples, hidden)
+
+
+def _one_step_program(examples: Sequence[Case]) -> str:
+    """Return the program that finds a rule of one step for the examples and follows it."""
+    pairs = f"[{', '.join(f'[{case.stdin}, {case.stdout}]' for case in examples)}]"
+    return (
+        f"{Path(one_step_rules.__file__).read_text(encoding='utf-8')}\n\nimport json\n\n"
+        f"print(json.dumps(fitting_rule(json.loads({pairs!r}))(json.loads(input()))))\n"
+    )
 
 
 def _fenced(program: str) -> str:
