@@ -6,17 +6,28 @@ import difflib
 import importlib.metadata
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import errors
-from headgate.environments.apart import HOSTS, ApartLimits, HostedEnvironment, Source, hosted_environment, members_of
+from headgate.environments.apart import (
+    HOSTS,
+    ApartLimits,
+    HostedEnvironment,
+    Source,
+    hosted_environment,
+    members_of,
+    specs_of,
+)
 from headgate.environments.collection import COLLECTION_GROUP
 from headgate.environments.loading import GROUP, judges_in_process, loaded_collection, loaded_environment, missing_extra
 from headgate.environments.protocol import Environment, EnvironmentSpec
 
 EntryPoints = Iterable[importlib.metadata.EntryPoint]
+_ASKED_AT_ONCE: Final = 25
+"""Specs in one call to a collection's process, which has a deadline: making an environment may take a second."""
+
 Registered = dict[str, list[importlib.metadata.EntryPoint]]
 
 
@@ -113,6 +124,25 @@ class Registry:
             source = self._source(prefix)
         return members_of(HOSTS.of(source, self._limits))
 
+    def available_in(self, prefix: str) -> tuple[Available, ...]:
+        """Return the members of a collection, as `members` does, each with its spec or its problem.
+
+        Raises:
+            HeadgateError: as `members` does.
+        """
+        names = self.members(prefix)
+        batches = (names[start : start + _ASKED_AT_ONCE] for start in range(0, len(names), _ASKED_AT_ONCE))
+        return tuple(entry for batch in batches for entry in self._availabilities(prefix, batch))
+
+    def _availabilities(self, prefix: str, names: Sequence[str]) -> tuple[Available, ...]:
+        with self._lock:
+            source = self._source(prefix)
+        try:
+            specs = specs_of(names, HOSTS.of(source, self._limits))
+        except errors.EnvironmentFailedError:  # one of them ended the process, or is slow: each for itself
+            return tuple(self._availability(name) for name in names)
+        return tuple(_available(name, spec) for name, spec in zip(names, specs, strict=True))
+
     def _availability(self, name: str) -> Available:
         try:
             return Available(name, self.environment(name).spec, None)
@@ -204,6 +234,12 @@ def _installed() -> EntryPoints:
 
 def _installed_collections() -> EntryPoints:
     return importlib.metadata.entry_points(group=COLLECTION_GROUP)
+
+
+def _available(name: str, found: EnvironmentSpec | errors.HeadgateError) -> Available:
+    if isinstance(found, errors.HeadgateError):
+        return Available(name, None, str(found))
+    return Available(name, None, str(judges_in_process(name))) if found.needs_judge else Available(name, found, None)
 
 
 def _by_name(points: EntryPoints) -> Registered:

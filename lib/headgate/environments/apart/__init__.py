@@ -1,6 +1,6 @@
 """Environments that run apart: in child processes, so that one that blocks, leaks or crashes harms nobody else."""
 
-from headgate.environments.apart.hosted import HostedEnvironment, hosted_environment, members_of
+from headgate.environments.apart.hosted import HostedEnvironment, hosted_environment, members_of, specs_of
 from headgate.environments.apart.hosts import HOSTS, end_idle_processes
 from headgate.environments.apart.limits import ApartLimits, Source
 
@@ -12,4 +12,5 @@ __all__ = [
     "end_idle_processes",
     "hosted_environment",
     "members_of",
+    "specs_of",
 ]

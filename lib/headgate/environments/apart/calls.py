@@ -20,6 +20,7 @@ class Call:
         number: of the call, unlike any other of its process.
         sent_at: monotonic time.
         begun_at: when the process said that it had begun; None before.
+        given_up_at: when it took too long and was cancelled; None before.
         future: what the caller waits for; cancelled when it waits no longer, although the process is still at it.
     """
 
@@ -28,6 +29,7 @@ class Call:
     number: int
     sent_at: float
     begun_at: float | None = None
+    given_up_at: float | None = None
     future: Future[Frame] = field(default_factory=Future)
 
 
@@ -70,11 +72,17 @@ class Calls:
         with self._lock:
             begun = [call for call in self._open.values() if call.begun_at is not None]
             for call in begun:
-                if now - (call.begun_at or now) > limit_s:
+                if call.given_up_at is None and now - (call.begun_at or now) > limit_s:
                     return call
             if begun:
                 return None
             return next((c for c in self._open.values() if now - max(c.sent_at, heard_at) > limit_s), None)
+
+    def unheeded(self, now: float, after_s: float) -> Call | None:
+        """Return a call that was given up and is still under way `after_s` later."""
+        with self._lock:
+            given_up = (call for call in self._open.values() if call.given_up_at is not None)
+            return next((call for call in given_up if now - (call.given_up_at or now) > after_s), None)
 
     def is_stalled(self, now: float, after_s: float) -> bool:
         """Return whether a call has been waiting to be begun for `after_s`."""

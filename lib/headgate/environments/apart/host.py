@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.apart.calls import Call
 from headgate.environments.apart.keeper import keeper
 from headgate.environments.apart.limits import ApartLimits, Source
 from headgate.environments.apart.process import Child
@@ -56,14 +57,14 @@ class Host:
             child.load += 1
             return child
 
-    def any_child(self) -> Child:
-        """Return a child for a question that belongs to no episode.
+    def ask(self, do: str, environment: str, **arguments: Any) -> Call:
+        """Ask a child something that belongs to no episode.
 
         Raises:
             EnvironmentFailedError: as `seat` does.
         """
-        with self._lock:
-            return self._chosen(wants_own=False)
+        with self._lock:  # a child that is asked is not idle: nobody ends it between the choice and the question
+            return self._chosen(wants_own=False).call(do, environment, **arguments)
 
     def leave(self, child: Child, *, is_well: bool) -> None:
         """Give a seat back. An episode played to its end shows that the package works: deaths are forgotten."""
@@ -72,8 +73,7 @@ class Host:
             self._bury()
             if is_well and not child.is_gone:
                 self._deaths, self._not_before = 0, 0.0
-            if child.is_retiring and child.load == 0:
-                self._end(child)
+            self._retire()
 
     def end_idle(self) -> tuple[Child, ...]:
         """End the children in which no episode is open, and return them."""
@@ -89,11 +89,16 @@ class Host:
             self._bury()
             return tuple(self._children)
 
+    def abandon(self) -> None:
+        """Forget the children: they are another process's, of which this one is a fork."""
+        self._lock, children = threading.RLock(), self._children
+        self._children, self._deaths, self._not_before = [], 0, 0.0
+        for child in children:
+            child.abandon()
+
     def _chosen(self, *, wants_own: bool) -> Child:
         self._bury()
-        for child in self._children:
-            if child.is_retiring and child.load == 0:
-                self._end(child)
+        self._retire()
         open_ones = sorted(
             (child for child in self._children if not child.is_retiring), key=lambda c: (c.is_stalled(), c.load)
         )
@@ -132,6 +137,10 @@ class Host:
             if self._deaths > 1:
                 pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._deaths - 2, 16))
                 self._not_before = self._monotonic() + pause_s
+
+    def _retire(self) -> None:
+        for child in [child for child in self._children if child.is_retiring and child.load == 0 and not child.is_busy]:
+            self._end(child)
 
     def _end(self, child: Child) -> None:
         self._children.remove(child)

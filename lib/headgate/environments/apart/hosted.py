@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 
 from headgate.core import Message
-from headgate.core.errors import EnvironmentFailedError
+from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
+from headgate.environments.apart.failures import failure_of
 from headgate.environments.apart.host import Host
 from headgate.environments.apart.process import Child
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
@@ -20,7 +21,20 @@ def members_of(host: Host) -> tuple[str, ...]:
     Raises:
         HeadgateError: whatever the collection raises, or an `EnvironmentFailedError` when its process fails.
     """
-    return tuple(str(name) for name in host.any_child().call("names", "").future.result()["names"])
+    return tuple(str(name) for name in host.ask("names", "").future.result()["names"])
+
+
+def specs_of(names: Sequence[str], host: Host) -> tuple[EnvironmentSpec | HeadgateError, ...]:
+    """Return the specs of a collection's environments, or why there is none, in the order of `names`; waits for it.
+
+    Raises:
+        HeadgateError: if its process fails.
+    """
+    frame = host.ask("specs", "", names=list(names)).future.result()
+    return tuple(
+        failure_of(one, f"environment {name!r}", "making it") if "raised" in one else frames.spec_of(one)
+        for name, one in zip(names, frame["specs"], strict=True)
+    )
 
 
 def hosted_environment(name: str, host: Host) -> HostedEnvironment:
@@ -29,7 +43,10 @@ def hosted_environment(name: str, host: Host) -> HostedEnvironment:
     Raises:
         HeadgateError: whatever making it raises, or an `EnvironmentFailedError` when its process fails.
     """
-    return HostedEnvironment(frames.spec_of(host.any_child().call("spec", name).future.result()), host)
+    (found,) = specs_of((name,), host)
+    if isinstance(found, HeadgateError):
+        raise found
+    return HostedEnvironment(found, host)
 
 
 class HostedEnvironment:
@@ -69,7 +86,7 @@ class HostedEnvironment:
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
     ) -> str:
         """Return what a baseline agent replies; it draws from a generator of its own, begun with a draw of `rng`."""
-        call = self._host.any_child().call(
+        call = self._host.ask(
             "baseline",
             self._spec.name,
             kind=kind,
@@ -118,5 +135,8 @@ class HostedEpisode:
             if not self._child.is_gone:
                 call = self._child.call("close", self._name, episode=self._number)
                 await asyncio.wrap_future(call.future)
+        except EnvironmentFailedError:
+            if not self._child.is_gone:
+                raise
         finally:
             self._host.leave(self._child, is_well=self._is_well)

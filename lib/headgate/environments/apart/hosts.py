@@ -48,10 +48,11 @@ class Hosts:
             child.end()
         _see_off(children, _EXIT_S)
 
-    def forget(self) -> None:
-        """Know nothing of the hosts: they are another process's, of which this one is a fork."""
+    def abandon(self) -> None:
+        """Let go of all processes: they are another process's, of which this one is a fork."""
         self._lock = threading.Lock()
-        self._hosts = {}
+        for host in self._hosts.values():
+            host.abandon()
 
 
 def end_idle_processes() -> None:
@@ -72,4 +73,4 @@ HOSTS: Final = Hosts()
 """The hosts of this process."""
 
 atexit.register(HOSTS.end_all)
-os.register_at_fork(after_in_child=HOSTS.forget)
+os.register_at_fork(after_in_child=HOSTS.abandon)

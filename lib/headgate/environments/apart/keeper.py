@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
@@ -12,6 +13,8 @@ from typing import Final
 
 from headgate.environments.apart.limits import ApartLimits, Source
 from headgate.environments.apart.process import Child
+
+_log = logging.getLogger("headgate.environments")
 
 _BUSY_TICK_S: Final = 0.1
 """Between two looks while something is asked: a program that allocates without end takes half a GiB meanwhile."""
@@ -46,7 +49,7 @@ class Keeper:
         def begin() -> None:
             try:
                 child = Child(source, limits)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - raised to whoever waits; this thread goes on
                 started.set_exception(error)
                 return
             self._children.add(child)
@@ -59,7 +62,7 @@ class Keeper:
         """Let a child close its episodes and end; it is killed when that takes long."""
         until = time.monotonic() + _GRACE_S
         child.end()
-        self._ask(lambda: self._ending.update({child: until}))
+        self._ask(lambda: self._ending.update({child: until} if child in self._children else {}))
 
     def _ask(self, task: Callable[[], None]) -> None:
         self._tasks.put(task)
@@ -85,10 +88,13 @@ class Keeper:
             if child.wait(0):
                 self._children.discard(child)
                 self._ending.pop(child, None)
-            else:
+                continue
+            try:
                 child.examine(now)
-                if now > self._ending.get(child, now):
-                    child.kill()
+            except Exception:  # noqa: BLE001 - one that cannot be looked at is told of; the others are looked at
+                _log.exception("the process %d of %s could not be looked at", child.process_id, child.source.label)
+            if now > self._ending.get(child, now):
+                child.kill()
 
 
 class _Current:

@@ -13,8 +13,11 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 
-_WATCH: Final = 'read -r _; kill -9 -- "-$0"'
-"""Waits for the end of a pipe that only the parent can write to, then ends the process group, itself included."""
+_WATCH: Final = 'read -r _; kill -9 "-$0"'
+"""Waits for the end of a pipe that only the parent can write to, then ends the process group, itself included.
+
+Without `--`, which dash takes for a number.
+"""
 
 
 def tie_to_parent(parent: int) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.apart import frames
@@ -28,6 +28,9 @@ _START_S: Final = 60.0
 
 _STALLED_S: Final = 1.0
 """A process that leaves a call waiting for so long gets no new episode while another can take it."""
+
+_HEED_S: Final = 1.0
+"""For a call that took too long to be cancelled: one that only waits is, without harm to its neighbours."""
 
 
 class Child:
@@ -50,25 +53,19 @@ class Child:
         self._heard_at = time.monotonic() + max(0.0, _START_S - limits.call_s)
         self._reason = ""
         self._is_gone = threading.Event()
-        self._lock = threading.Lock()  # protects `_reason`, and that no signal goes to a group that was reaped
-        self._printed = Printed()
-        ours, theirs = socket.socketpair()
-        self._connection = ours
-        self._outbox = Outbox(ours)
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, and an entry point of an installed package
-                [
-                    *(sys.executable, "-P", "-m", "headgate.environments.apart"),
-                    *(str(theirs.fileno()), str(os.getpid()), source.kind, source.name, source.value),
-                ],
-                stdin=subprocess.PIPE,  # its other end is the sign of life that the process group watches
-                stdout=self._printed.descriptor,
-                stderr=self._printed.descriptor,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-            )
-        threading.Thread(target=self._read, name=f"headgate-apart-{self._process.pid}", daemon=True).start()
+        # Protects `_reason`, that no signal goes to a group that was reaped, and that no closed file is written to.
+        self._lock = threading.Lock()
+        with contextlib.ExitStack() as unless_started:
+            self._printed = Printed()
+            unless_started.callback(self._printed.close)
+            self._connection, theirs = socket.socketpair()
+            unless_started.callback(self._connection.close)
+            self._outbox = Outbox(self._connection)
+            with theirs:
+                self._process = _started(source, theirs.fileno(), self._printed.descriptor)
+            unless_started.callback(self._process.kill)
+            threading.Thread(target=self._read, name=f"headgate-apart-{self._process.pid}", daemon=True).start()
+            unless_started.pop_all()
 
     @property
     def process_id(self) -> int:
@@ -104,7 +101,8 @@ class Child:
         call = Call(do, environment, next(self._numbers), time.monotonic())
         data = frames.packed({"do": do, "call": call.number, "environment": environment, **arguments})
         self._calls.add(call)
-        call.future.add_done_callback(lambda future: self._cancelled(call.number) if future.cancelled() else None)
+        if do != "close":  # which is finished although nobody waits for it any more
+            call.future.add_done_callback(lambda future: self._cancel(call.number) if future.cancelled() else None)
         self._outbox.send(data)
         if self._is_gone.is_set():  # it went after the caller chose it; the reader may have settled its calls before
             self._settle_all()
@@ -120,9 +118,18 @@ class Child:
         """End the process and all that it started, at once."""
         with self._lock:
             self._reason = self._reason or reason
-            if not self._is_gone.is_set():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._kill_all()
+
+    def abandon(self) -> None:
+        """Let go of everything: this process is a fork of the one that the child belongs to."""
+        self._lock, self._calls, self._is_gone = threading.Lock(), Calls(), threading.Event()
+        self._outbox = Outbox(self._connection)
+        self._reason = "it belongs to the process that this one is a fork of"
+        self._is_gone.set()
+        self._process.returncode = 0  # never to be waited for here
+        with contextlib.suppress(OSError):
+            os.close(self._connection.detach())  # `close` would leave it open: the reader's stream was copied, too
+        self._let_go()
 
     def wait(self, timeout_s: float) -> bool:
         """Return whether it has ended within `timeout_s`."""
@@ -130,16 +137,32 @@ class Child:
 
     def examine(self, now: float) -> None:
         """End the process when a call takes too long or it holds too much; called by the keeper with every tick."""
-        if self._is_gone.is_set():
-            return
-        self._printed.trim()
+        with self._lock:
+            if self._is_gone.is_set():
+                return
+            with contextlib.suppress(OSError):  # a full disk: the next tick tries again
+                self._printed.trim()
+            if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._kill_all()  # what it left behind may hold the socket, so that its end is not seen
+                return
+        self._hurry(now)
+        self._weigh(resident_mib(self._process.pid))
+
+    def _hurry(self, now: float) -> None:
+        """Give up a call that takes too long, and end the process when it does not heed that."""
+        unheeded = self._calls.unheeded(now, _HEED_S)
+        if unheeded is not None:
+            self.kill(self._lateness(unheeded))
         late = self._calls.late(now, self._limits.call_s, self._heard_at)
-        if late is not None:
+        if late is None:
+            return
+        if late.begun_at is None:
             self.kill(self._lateness(late))
-        elif os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            self._kill_rest()
-        else:
-            self._weigh(resident_mib(self._process.pid))
+            return
+        late.given_up_at = now
+        label = f"environment {late.environment!r}" if late.environment else self.source.label
+        settle(late.future, EnvironmentFailedError(f"{label} failed: {self._lateness(late)}"))
+        self._cancel(late.number)
 
     def _weigh(self, held_mib: float) -> None:
         limit = self._limits.memory_mib
@@ -155,19 +178,19 @@ class Child:
             return f"it did not answer within {limit}"
         return f"{call.do} of environment {call.environment!r} took longer than {limit}"
 
-    def _kill_rest(self) -> None:
-        """End what a dead process has left behind; it may hold the socket, so that its end is not seen."""
-        with self._lock:
-            if not self._is_gone.is_set():
+    def _kill_all(self) -> None:
+        """End the process and its group, under the lock: once it is reaped, others may have its number."""
+        if not self._is_gone.is_set():
+            for end in (os.killpg, os.kill):  # it may have left its group
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+                    end(self._process.pid, signal.SIGKILL)
 
     def _read(self) -> None:
         """Give out answers until the process is gone, then say so to everybody who waits."""
         try:
             with self._connection.makefile("rb") as stream:
-                while header := stream.read(frames.HEADER.size):
-                    self._take(frames.unpacked(stream.read(frames.length(header))))
+                while (body := _next_body(stream)) is not None:
+                    self._take(frames.unpacked(body))
         except OSError:
             pass  # it is gone, with something of ours unread
         except Exception as error:  # noqa: BLE001 - whatever is no frame: an environment wrote into the socket
@@ -189,13 +212,13 @@ class Child:
         if not settle(call.future, outcome) and "opening" in frame:
             self.call("close", call.environment, episode=number)  # opened although nobody waits for it any more
 
-    def _cancelled(self, number: int) -> None:
+    def _cancel(self, number: int) -> None:
         self._outbox.send(frames.packed({"do": "cancel", "call": number}))
 
     def _bury(self) -> None:
         """Reap the process, and tell everybody who waits for it what happened."""
-        self._kill_rest()
         with self._lock:
+            self._kill_all()
             status = self._process.wait()
             self._reason = (self._reason or _ending(status)) + self._printed.quoted()
             self._is_gone.set()
@@ -204,6 +227,9 @@ class Child:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._outbox.close()
         self._connection.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._printed.close()
@@ -216,6 +242,32 @@ class Child:
         """Return the error for whoever needs the process that is gone."""
         whose = f"environment {environment!r}" if environment else self.source.label
         return EnvironmentFailedError(f"the process of {whose} ended in {do}: {self._reason}")
+
+
+def _started(source: Source, descriptor: int, printed: int) -> subprocess.Popen[bytes]:
+    """Return a process that serves `source` on the socket `descriptor` and prints into the file `printed`."""
+    return subprocess.Popen(  # noqa: S603 - our own module, and an entry point of an installed package
+        [
+            *(sys.executable, "-P", "-m", "headgate.environments.apart"),
+            *(str(descriptor), str(os.getpid()), source.kind, source.name, source.value),
+        ],
+        stdin=subprocess.PIPE,  # its other end is the sign of life that the process group watches
+        stdout=printed,
+        stderr=printed,
+        pass_fds=(descriptor,),
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+    )
+
+
+def _next_body(stream: BinaryIO) -> bytes | None:
+    """Return the next frame as it came, None at the end: also in the middle of a frame, where a process died."""
+    header = stream.read(frames.HEADER.size)
+    if len(header) < frames.HEADER.size:
+        return None
+    length = frames.length(header)
+    body = stream.read(length)
+    return body if len(body) == length else None
 
 
 def _ending(status: int) -> str:

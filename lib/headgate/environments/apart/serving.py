@@ -68,7 +68,7 @@ class _Server:
             return
         task = asyncio.get_running_loop().create_task(self._answered(call, frame))
         self._calls[call] = task
-        task.add_done_callback(lambda _: self._calls.pop(call))
+        task.add_done_callback(lambda task: self._ended(call, task))
 
     async def close(self) -> None:
         """Close every episode that is open; what they raise is nobody's concern any more."""
@@ -76,12 +76,17 @@ class _Server:
             with contextlib.suppress(Exception):
                 await episode.close()
 
+    def _ended(self, call: int, task: asyncio.Task[None]) -> None:
+        del self._calls[call]
+        if task.cancelled():  # before its first step: a call and its cancelling may arrive together
+            self._say(_cancelled(call))
+
     async def _answered(self, call: int, frame: Frame) -> None:
         self._say(frames.packed({"call": call, "begun": True}))
         try:
             reply = frames.packed({"call": call, **await self._done(frame)})
         except asyncio.CancelledError:
-            reply = frames.packed({"call": call, "raised": "CancelledError", "message": "it cancelled itself"})
+            reply = _cancelled(call)
         except BaseException as error:  # noqa: BLE001 - also SystemExit: an environment may not end the others' process
             reply = frames.packed({"call": call, **failure_frame(error)})
         self._say(reply)
@@ -99,8 +104,8 @@ class _Server:
                 return self._close(frame)
             case "baseline":
                 return self._baseline(frame)
-            case "spec":
-                return self._spec(frame)
+            case "specs":
+                return self._specs(frame)
         return self._names()
 
     async def _open(self, frame: Frame) -> Frame:
@@ -132,8 +137,16 @@ class _Server:
             raise TypeError(f"its baseline said {reply!r:.80}, not text")
         return {"reply": reply}
 
-    async def _spec(self, frame: Frame) -> Frame:
-        return frames.spec_frame(self._environment(frame["environment"]).spec)
+    async def _specs(self, frame: Frame) -> Frame:
+        return {"specs": [self._spec(name) for name in frame["names"]]}
+
+    def _spec(self, name: str) -> Frame:
+        try:
+            found = frames.spec_frame(self._environment(name).spec)
+            frames.packed(found)  # a field of a foreign type is the problem of this one alone
+        except Exception as error:  # noqa: BLE001 - whatever one raises is told as its problem, beside the others
+            return failure_frame(error)
+        return found
 
     async def _names(self) -> Frame:
         return {"names": list(self._members().names())}
@@ -156,3 +169,7 @@ class _Server:
         if self._collection is None:
             self._collection = collection_at(self._source.name, self._source.value)
         return self._collection
+
+
+def _cancelled(call: int) -> bytes:
+    return frames.packed({"call": call, "raised": "CancelledError", "message": "it cancelled itself"})
