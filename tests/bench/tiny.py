@@ -28,7 +28,7 @@ TINY = {
     "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=1", "rival_cpu_s=0.02"),
     "day": ("models=1", "compared_s=3600"),
     "elastic": ("scale=0.01", "steady_s=60", "backlog=50", "rivals=seed,clairvoyant", "frontiers=clairvoyant"),
-    "environments": ("names=affine:sat", "episodes=5"),
+    "environments": ("names=affine:sat", "episodes=5", "turns=50"),
     "scale": (
         "models=4", "environments=3", "samples=300", "workers=16", "demand_per_s=2000", "bare_episodes=64",
         "reading_s=0.05", "sink_batch_size=100",
@@ -70,7 +70,7 @@ EASY = {
         "bar_steady=100",
         "bar_backlog=100",
     ),
-    "environments": ("bar_sigmas=100",),
+    "environments": ("bar_sigmas=100", "bar_turn_ms=1000"),
     "scale": ("bar_us=1e9", "bar_request_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),
     "idle": ("bar_cpu_us=1e9",),
     "jobqueue": (

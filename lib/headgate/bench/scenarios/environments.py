@@ -9,6 +9,7 @@ from typing import Any
 
 from headgate.bench.bars import at_least, at_most
 from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
+from headgate.bench.turn_cost import turn_costs
 from headgate.core.errors import InvalidInputError
 from headgate.environments import BaselineScore, Measurement, available, environment, measure
 
@@ -22,12 +23,16 @@ class EnvironmentParameters:
         episodes: per environment and baseline.
         budget_s: after which no further environment is begun.
         bar_solver: the solver's success rate less the rate that its environment states, at least.
+        turns: of the echo, for what the harness costs; in process, apart, and directly.
+        bar_turn_ms: processor time that the harness adds to a turn at most.
         bar_sigmas: distance of the random baseline's score from the stated chance level at most, in standard errors.
     """
 
     names: tuple[str, ...] = ()
     episodes: int = 20
     budget_s: float = 40.0
+    turns: int = 2_000
+    bar_turn_ms: float = 2.0
     bar_solver: float = 0.0
     bar_sigmas: float = 4.0
 
@@ -38,6 +43,7 @@ def measure_environments(parameters: EnvironmentParameters, bench: Bench) -> Out
     names = [one.name for one in found if one.spec is not None]
     if not names:
         raise InvalidInputError("no environment can be measured", next_step="`headgate environments` lists them.")
+    turn = asyncio.run(turn_costs(parameters.turns))
     measured = asyncio.run(_measured(names, parameters, bench))
     solver = {one.name: _baseline(one, "solver").success_rate for one in measured}
     chance = {one.name: _baseline(one, "random").mean_score for one in measured}
@@ -63,6 +69,14 @@ def measure_environments(parameters: EnvironmentParameters, bench: Bench) -> Out
                 parameters.bar_sigmas,
                 "σ",
                 chance,
+            ),
+            at_most(
+                "environments.turn",
+                "processor time that the harness adds to a turn, the environment in process or apart, higher of both",
+                max(turn.in_process, turn.apart) - turn.direct,
+                parameters.bar_turn_ms,
+                "ms",
+                asdict(turn),
             ),
             at_most("environments.errors", "episodes that ended without a score", errors, 0, "episodes", costs),
         ],

@@ -9,7 +9,7 @@ from headgate.environments.protocol import Continue, Environment, ForJudge
 
 
 async def points_of_task(environment: Environment, index: int, seed: int, replies: Sequence[str]) -> tuple[str, ...]:
-    """Return the points that counted in task `index` when `replies` were given; none where its judge is asked otherwise.
+    """Return the points that count in task `index` for `replies`; none where its judge is asked another way.
 
     The environment is asked what it would ask a judge about these replies. None is found where it scores them itself.
     """

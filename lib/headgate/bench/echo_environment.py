@@ -1,0 +1,67 @@
+"""An environment that does next to nothing, so that what it costs to play it is the harness's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from headgate.core import Message
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score
+
+ROUNDS = 50
+"""Turns of one episode, as many as a long game has."""
+
+
+class EchoEpisode:
+    """Says what it is told, until its rounds are over."""
+
+    opening = (Message("user", "Say something."),)
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Return the reply, in the last round a score."""
+        self._rounds += 1
+        if self._rounds >= ROUNDS:
+            return Score(1.0, success=True, why="over")
+        return Continue((Message("user", reply),))
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+
+class Echo:
+    """Implements `Environment`; runs apart where it is registered to."""
+
+    def __init__(self, *, runs_apart: bool) -> None:
+        self._spec = EnvironmentSpec(
+            name="bench:echo",
+            summary="Echo",
+            daily_rate=1.0,
+            data_length=1_000,
+            max_rounds=ROUNDS,
+            runs_apart=runs_apart,
+        )
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What is known of it without running it."""
+        return self._spec
+
+    async def open(self, index: int, seed: int) -> EchoEpisode:
+        """Begin to echo."""
+        del index, seed
+        return EchoEpisode()
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with a word."""
+        del index, seed, conversation, rng
+        return kind
+
+
+def echo_apart() -> Echo:
+    """Return the echo that runs in a process of its own."""
+    return Echo(runs_apart=True)
