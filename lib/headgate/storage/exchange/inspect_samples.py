@@ -32,7 +32,7 @@ from headgate.storage.visibility import Problem
 _NOT_NEEDED: Final = {"store", "events", "timelines", "events_data"}
 """Fields of a sample that are most of a log and nothing of a sample of ours."""
 
-_NO_LOG: Final = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, NotImplementedError, RuntimeError)
+_NO_LOG: Final = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
 _CUT_OFF: Final = (zipfile.BadZipFile, zlib.error, struct.error)
 
 _WORDS_FOR_SCORES: Final = frozenset({"c", "i", "p", "n", "yes", "no", "true", "false"})
