@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,7 @@ def test_versions_are_read_in_both_forms(bare, version, number):
     ("version", "status", "problem"),
     [("1.7.0_80", 0, "java is Java 7"), ("17.0.1", 1, "ends with status 1"), ("new", 0, "ends with status 0")],
 )
-def test_a_java_that_cannot_be_used_is_named_and_the_next_one_taken(
-    bare, monkeypatch, version, status, problem
-):
+def test_a_java_that_cannot_be_used_is_named_and_the_next_one_taken(bare, monkeypatch, version, status, problem):
     put_java(bare, version, status)
     with pytest.raises(errors.EnvironmentFailedError, match=problem):
         java_runtime()
@@ -88,22 +87,89 @@ def test_a_java_home_that_holds_nothing_is_named(bare, monkeypatch):
 
 
 _OWNER = """
-import sys, importlib.util, pathlib
+import sys
+from headgate.environments.collections.textworld_game import jar_of_game
 from headgate.environments.java_process import JavaProcess
-jar = pathlib.Path(importlib.util.find_spec("textworld_express").origin).with_name("textworld-express.jar")
-print(JavaProcess(jar).pid, flush=True)
+machine = JavaProcess(jar_of_game(), reads=("cooking_world.json",))
+print(machine.pid, machine.folder, flush=True)
 sys.stdin.read()
 """
 
 
+@pytest.fixture(scope="module")
+def make_machine():
+    """Starts virtual machines, which end with the module."""
+    pytest.importorskip("textworld_express", reason="the extra textworld-express is not installed")
+    process = pytest.importorskip("headgate.environments.java_process")
+    game = pytest.importorskip("headgate.environments.collections.textworld_game")
+    started = []
+
+    def make(**options):
+        started.append(process.JavaProcess(game.jar_of_game(), **options))
+        return started[-1]
+
+    yield make
+    for machine in started:
+        machine.kill()
+
+
+@pytest.fixture(scope="module")
+def machine(make_machine):
+    return make_machine(reads=("cooking_world.json",))
+
+
+def write_file(jvm):
+    jvm.java.io.FileWriter("left_by_the_game.tsv").close()
+
+
+def test_a_machine_runs_in_a_temporary_folder_of_its_own_with_what_its_game_reads(machine):
+    machine.call(write_file)
+    assert {path.name for path in machine.folder.iterdir()} == {"cooking_world.json", "left_by_the_game.tsv"}
+    assert machine.folder.parent == Path(tempfile.gettempdir())
+
+
+def test_an_exception_of_the_game_is_told_and_its_machine_serves_that_episode_alone(machine):
+    with pytest.raises(errors.EnvironmentFailedError, match=r"the game raised java\.lang\.NumberFormatException"):
+        machine.call(lambda jvm: jvm.java.lang.Integer.parseInt("seven"))
+    assert machine.call(lambda jvm: jvm.java.lang.Integer.parseInt("7")) == 7
+    assert not machine.can_be_lent
+
+
+def test_a_machine_that_is_killed_leaves_no_folder_and_answers_no_more(machine):
+    machine.kill()
+    machine.kill()
+    assert not machine.folder.exists()
+    with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended before its time"):
+        machine.call(lambda jvm: jvm.java.lang.Integer.parseInt("7"))
+
+
+def test_a_machine_that_does_not_answer_in_time_is_killed(make_machine):
+    slow = make_machine(call_timeout_s=3.0)
+    with pytest.raises(errors.EnvironmentFailedError, match="of the game did not answer within 3 s"):
+        slow.call(lambda jvm: jvm.java.lang.Thread.currentThread().join())
+    assert not slow.can_be_lent
+    assert not slow.folder.exists()
+
+
+def test_a_java_that_says_nothing_useful_is_named_and_leaves_no_folder(bare, monkeypatch, make_machine, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    put_java(bare, "17.0.15")
+    with pytest.raises(errors.EnvironmentFailedError, match="does not start: openjdk version"):
+        make_machine()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are waited for with pidfd, which is Linux")
-def test_no_virtual_machine_is_left_when_its_owner_is_killed():
+def test_neither_a_virtual_machine_nor_its_folder_is_left_when_its_owner_is_killed():
     pytest.importorskip("textworld_express", reason="the extra textworld-express is not installed")
     owner = subprocess.Popen([sys.executable, "-c", _OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with owner:
-        machine = os.pidfd_open(int(owner.stdout.readline()))
+        pid, folder = owner.stdout.readline().decode().split()
+        machine = os.pidfd_open(int(pid))
         owner.send_signal(signal.SIGKILL)
     # The descriptor of a process can be read once the process has ended; without an end, the test's timeout speaks.
     ended, _, _ = select.select([machine], [], [], 30)
     os.close(machine)
     assert ended
+    assert not Path(folder).exists()

@@ -18,12 +18,12 @@ class Playable(Protocol):
     """What a pool holds: something that blocks, and may have to be killed."""
 
     @property
-    def is_alive(self) -> bool:
-        """Whether it can be lent."""
+    def can_be_lent(self) -> bool:
+        """Whether it is alive and fit for another episode."""
         ...
 
     def kill(self) -> None:
-        """End it; a call that is under way in another thread fails."""
+        """End it; a call that is under way in another thread fails. Legal more than once, also once it is dead."""
         ...
 
 
@@ -63,11 +63,10 @@ class Pool(Generic[G]):
 
     def idle_or_new(self) -> G:
         """Return a game for a loan; blocks where one has to be started."""
-        with self._lock:
-            while self._idle:
-                game = self._idle.pop()
-                if game.is_alive:
-                    return game
+        while (game := self._idle_one()) is not None:
+            if game.can_be_lent:
+                return game
+            game.kill()
         return self._start()
 
     def take_back(self, game: G | None) -> None:
@@ -82,6 +81,10 @@ class Pool(Generic[G]):
                     return
             self._free += 1
 
+    def _idle_one(self) -> G | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
 
 class Loan(Generic[G]):
     """The right to one game. Owned by one episode; closed exactly once, whatever its calls are doing."""
@@ -91,13 +94,15 @@ class Loan(Generic[G]):
         self._game: G | None = None
         self._is_calling = False
         self._is_closed = False
+        self._is_cut_off = False
         self._lock = threading.Lock()  # protects all of the above; never held while the game is called
 
     async def call(self, what: Callable[[G], T]) -> T:
         """Return what `what` gives for the game, run in a thread; one call at a time.
 
         Raises:
-            EnvironmentFailedError: if the game fails, or is called again before an earlier, cancelled call has ended.
+            EnvironmentFailedError: if the game fails or cannot be started, the loan is closed, or an earlier, cancelled
+                call has not ended.
         """
         return await asyncio.to_thread(self._called, what)
 
@@ -107,11 +112,13 @@ class Loan(Generic[G]):
             if self._is_closed:
                 return
             self._is_closed = True
-            game = self._game
-            if not self._is_calling:
-                self._pool.take_back(game if game is not None and game.is_alive else None)
-            elif game is not None:
-                game.kill()
+            game, is_calling = self._game, self._is_calling
+            # From here on the game is nobody's, even if its call ends before it is killed.
+            self._is_cut_off = is_calling and game is not None
+        if not is_calling:
+            self._give_back()
+        elif game is not None:
+            game.kill()  # the call fails, and its thread gives back
 
     def _called(self, what: Callable[[G], T]) -> T:
         with self._lock:
@@ -119,16 +126,29 @@ class Loan(Generic[G]):
                 raise errors.EnvironmentFailedError("the game is asked after its episode, or twice at once")
             self._is_calling = True
         try:
-            if self._game is None:
-                self._game = self._pool.idle_or_new()
-            return what(self._game)
+            return what(self._game_to_call())
         finally:
-            self._ended_call()
+            with self._lock:
+                self._is_calling = False
+                is_closed = self._is_closed
+            if is_closed:
+                self._give_back()
 
-    def _ended_call(self) -> None:
+    def _game_to_call(self) -> G:
+        """Return the game of the loan. One that was started for an episode that has ended meanwhile stays untouched."""
+        if self._game is not None:
+            return self._game
+        game = self._pool.idle_or_new()
         with self._lock:
-            self._is_calling = False
+            self._game = game
             if self._is_closed:
-                if self._game is not None:
-                    self._game.kill()
-                self._pool.take_back(None)
+                raise errors.EnvironmentFailedError("the episode ended before its game had started")
+        return game
+
+    def _give_back(self) -> None:
+        """End the loan. Called once, by whoever is last: the one who closes it, or the thread of a cancelled call."""
+        game = self._game
+        if game is not None and (self._is_cut_off or not game.can_be_lent):
+            game.kill()
+            game = None
+        self._pool.take_back(game)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -41,6 +43,10 @@ _OPTIONS: Final = (
 _running: Final[set[JavaProcess]] = set()
 
 
+class GameRaisedError(errors.EnvironmentFailedError):
+    """The game raised an exception. Its machine still answers, but may be lent to nobody else."""
+
+
 class _Client(GatewayClient):  # type: ignore[misc]
     """Sends a command once and raises what fails; py4j's own logs it to the root logger, which that sets up."""
 
@@ -64,11 +70,25 @@ class JavaProcess:
     """One virtual machine and the way to its classes. Used by one caller at a time; its calls block.
 
     It ends when it is killed, when this process ends, and when this process is killed: it reads from a pipe that only
-    this process holds, and leaves at its end. Ctrl-C does not reach it, so that an episode can be closed.
+    this process holds, and leaves at its end. Ctrl-C does not reach it, so that an episode can be closed. It runs in a
+    temporary folder of its own, since games write into the one they run in; the folder goes with it.
     """
 
-    def __init__(self, jar: Path, options: Sequence[str] = ()) -> None:
-        """Start it with `jar` and further options; blocks for seconds.
+    def __init__(
+        self,
+        jar: Path,
+        *,
+        reads: Sequence[str] = (),
+        options: Sequence[str] = (),
+        call_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
+        """Start it; blocks for seconds.
+
+        Args:
+            jar: of the game.
+            reads: names of the files beside the jar that the game looks for in the folder where it runs.
+            options: of the virtual machine, besides our own.
+            call_timeout_s: how long one call may take before the machine is given up.
 
         Raises:
             EnvironmentFailedError: if there is no Java runtime, or it does not start.
@@ -80,30 +100,29 @@ class JavaProcess:
             "-cp",
             os.pathsep.join((find_jar_path(), str(jar))),
         ]
-        self._process = subprocess.Popen(  # noqa: S603 - a runtime that was found, and a jar of an installed package
-            [*java, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=jar.parent,  # where games read the data files that lie beside it
-        )
         self._owner = os.getpid()
+        self._call_timeout_s = call_timeout_s
+        self._has_raised = False
         self._gateway: Any = None
+        self._folder = _folder_with(jar.parent / name for name in reads)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - a runtime that was found, and a jar of an installed package
+                [*java, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self._folder,
+            )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         _running.add(self)
         try:
-            port, token = self._greeting()
+            self._connect(*self._greeting())
         except BaseException:
             self.kill()
             raise
-        parameters = GatewayParameters(
-            port=port,
-            auth_token=token,
-            read_timeout=CALL_TIMEOUT_S,
-            # Otherwise whatever thread collects garbage here calls the machine, which one caller at a time may use.
-            enable_memory_management=False,
-        )
-        self._gateway = _Gateway(gateway_parameters=parameters)
 
     @property
     def pid(self) -> int:
@@ -111,25 +130,30 @@ class JavaProcess:
         return self._process.pid
 
     @property
-    def is_alive(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
+    def folder(self) -> Path:
+        """Where it runs."""
+        return self._folder
+
+    @property
+    def can_be_lent(self) -> bool:
+        """Whether it has not ended, and no call raised: what it left half done could reach another episode."""
+        return self._process.poll() is None and not self._has_raised
 
     def call(self, what: Callable[[Any], T]) -> T:
         """Return what `what` makes of the machine's classes (py4j's `jvm`); blocks.
 
         Raises:
-            EnvironmentFailedError: if it does not answer in time, has ended, or the game raises. It is killed then.
+            GameRaisedError: if the game raises; it can be called further.
+            EnvironmentFailedError: if it does not answer in time, or has ended. It is killed then.
         """
         try:
             return what(self._gateway.jvm)
         except Py4JJavaError as error:
-            raised = _raised_by_game(error)
-            self.kill()
-            raise errors.EnvironmentFailedError(f"the game raised {raised}") from error
+            self._has_raised = True
+            raise GameRaisedError(f"the game raised {_raised_by_game(error)}") from error
         except (Py4JError, OSError) as error:
-            problem = "ended before its time" if self._has_ended() else f"did not answer within {CALL_TIMEOUT_S:g} s"
             self.kill()
+            problem = _problem_of(error, self._call_timeout_s)
             raise errors.EnvironmentFailedError(f"the Java process of the game {problem}") from error
 
     def texts(self, what: Callable[[Any], Any]) -> tuple[str, ...]:
@@ -145,9 +169,10 @@ class JavaProcess:
 
     def kill(self) -> None:
         """End it at once; a call that is under way in another thread fails. Legal more than once."""
-        if self not in _running:
+        try:
+            _running.remove(self)  # one of several threads at once
+        except KeyError:
             return
-        _running.discard(self)
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -155,14 +180,23 @@ class JavaProcess:
                 pipe.close()
         if self._gateway is not None:
             self._gateway.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _has_ended(self) -> bool:
-        """Return whether it has ended or is about to: its connections break a moment before it can be waited for."""
-        try:
-            self._process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+    def _connect(self, port: int, token: str) -> None:
+        parameters = GatewayParameters(
+            port=port,
+            auth_token=token,
+            read_timeout=self._call_timeout_s,
+            # Otherwise whatever thread collects garbage here calls the machine, which one caller at a time may use.
+            enable_memory_management=False,
+        )
+        self._gateway = _Gateway(gateway_parameters=parameters)
+        self.call(self._leave_nothing)
+
+    def _leave_nothing(self, jvm: Any) -> None:
+        """Have the machine remove the folder when it leaves because its owner was killed, and cannot do it."""
+        for path in (self._folder, *self._folder.iterdir()):  # it goes through them from the last to the first
+            jvm.java.io.File(str(path)).deleteOnExit()
 
     def _greeting(self) -> tuple[int, str]:
         """Return the port and the token that it says first; what it says before belongs to the runtime, not to us."""
@@ -192,12 +226,32 @@ class JavaProcess:
             self.kill()
 
 
+def _folder_with(files: Iterable[Path]) -> Path:
+    """Return a new temporary folder that holds copies of `files`."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-java-"))
+    try:
+        for file in files:
+            shutil.copyfile(file, folder / file.name)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
 def _raised_by_game(error: Py4JJavaError) -> str:
     """Return the exception with its message; the machine is asked for it, so it must not have been killed."""
     try:
         return str(error).partition("\n: ")[2].partition("\n")[0][:200]
     except (Py4JError, OSError):
         return "an exception"
+
+
+def _problem_of(error: Py4JError | OSError, timeout_s: float) -> str:
+    if isinstance(getattr(error, "cause", error), TimeoutError):
+        return f"did not answer within {timeout_s:g} s"
+    if isinstance(error, Py4JNetworkError | OSError):
+        return "ended before its time"
+    return f"does not know what it is asked: {error!s:.200}"
 
 
 @atexit.register

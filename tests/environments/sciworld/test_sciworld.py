@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import signal
@@ -38,16 +37,6 @@ async def test_every_variation_of_every_experiment_has_one_index():
     assert str(experiment_at(23)) == "boil, variation 1"
 
 
-@pytest.mark.parametrize(
-    ("index", "digest"),
-    [(0, "d1f22a5693e5452d"), (17, "8488e2690520f9e6"), (2000, "0658de4955f63c2c"), (4638, "5dd3dc5c1433b27f")],
-)
-async def test_the_question_of_a_task_is_what_it_was(index, digest):
-    episode = await sciworld().open(index, 0)
-    await episode.close()
-    assert hashlib.sha256(episode.opening[0].content.encode()).hexdigest()[:16] == digest
-
-
 async def test_the_game_answers_actions_in_its_own_words():
     episode = await sciworld().open(BOIL, 0)
     assert await said(episode, "open door to kitchen") == "The door is now open."
@@ -75,12 +64,10 @@ async def test_a_wrong_focus_fails_the_task_for_good_and_scores_0():
 async def test_the_solution_scores_1_and_a_part_of_it_a_part():
     result = await baseline_episode(sciworld(), "solver", LIFE_SPAN)
     assert (result.score, result.success) == (1.0, True)
-    episode = await sciworld().open(FIND_PLANT, 0)
-    conversation = list(episode.opening)
-    reply = await sciworld().baseline("solver", FIND_PLANT, 0, conversation, random.Random(0))
-    await episode.answer(reply)
-    for _ in range(MAX_ROUNDS - 1):
-        answer = await episode.answer("Action: inventory")
+    replies = [message.content for message in result.messages if message.role == "assistant"]
+    episode = await sciworld().open(LIFE_SPAN, 0)
+    for reply in [*replies[:-1], *["Action: inventory"] * MAX_ROUNDS][:MAX_ROUNDS]:
+        answer = await episode.answer(reply)
     await episode.close()
     assert 0.0 < answer.value < 1.0
     assert not answer.success
@@ -102,13 +89,38 @@ TRICKS = {
 }
 
 
-@pytest.mark.parametrize("reply", TRICKS.values(), ids=TRICKS)
-async def test_tricks_score_0(reply):
+async def test_tricks_score_0():
     episode = await sciworld().open(BOIL, 0)
-    for turn in range(MAX_ROUNDS):
-        answer = await episode.answer(reply if turn < 3 else "Action: inventory")
+    replies = [*TRICKS.values(), *["Action: inventory"] * MAX_ROUNDS]
+    for reply in replies[:MAX_ROUNDS]:
+        answer = await episode.answer(reply)
     await episode.close()
     assert answer == Score(0.0, success=False, why="boil, variation 0: 0% done, rounds=40")
+
+
+VERBS = (
+    *("activate", "close", "connect", "deactivate", "disconnect", "dunk", "eat", "flush", "focus on", "go to"),
+    *("inventory", "look around", "look at", "look in", "mix", "move", "open", "pick up", "pour", "put down"),
+    *("read", "reset task", "task", "teleport to", "use", "wait", "wait1", "help", "take", "examine"),
+)
+OBJECTS = (
+    *("", "nothing", "0", "-1", "99999999999999999999", "1e400", "door door door", "inventory", "agent", "air"),
+    *("'", "(((", "…", "\N{SNOWMAN}", 'a "metal pot"', "{}", "[0]", "in in in", "to", "metal pot in", "kitchen"),
+    *("x" * 300, "sink " * 60, "art studio", "hallway", "door to kitchen", "picture to itself", "picture to picture"),
+)
+
+
+async def test_odd_actions_are_answered_in_words_and_void_no_sample():
+    rng = random.Random(7)
+    for index in (BOIL, FIND_PLANT):
+        episode = await sciworld().open(index, 0)
+        for turn in range(MAX_ROUNDS):
+            action = " ".join(rng.choice(part) for part in (VERBS, OBJECTS, ("", "in", "to", "on"), OBJECTS))
+            answer = await episode.answer(f"Action: {action}" if turn % 5 else action)
+            assert isinstance(answer, Score) or answer.messages[0].content.strip()
+            if isinstance(answer, Score):
+                break
+        await episode.close()
 
 
 async def test_the_opening_said_back_and_the_answers_of_another_task_earn_no_more_than_a_walk():
@@ -135,9 +147,14 @@ async def test_baselines_find_their_way_in_the_text(kind):
     assert moves
 
 
-async def test_a_virtual_machine_that_dies_costs_its_sample_and_no_other():
+async def test_an_action_at_which_the_game_raises_does_nothing_but_a_machine_that_dies_costs_the_sample():
     episode = await sciworld().open(BOIL, 0)
-    os.kill(episode._game._game.pid, signal.SIGKILL)
+    game = episode._game._game
+    # No text is known at which the game raises; it does at none at all.
+    assert game.step(None).said == "That cannot be done; nothing came of it."
+    assert (await said(episode, "look around")).startswith("This room is called the hallway.")
+    assert not game.can_be_lent
+    os.kill(game.pid, signal.SIGKILL)
     with pytest.raises(errors.EnvironmentFailedError, match="the Java process of the game ended before its time"):
         await episode.answer("Action: look around")
     await episode.close()

@@ -116,9 +116,10 @@ class SciWorldEnvironment:
         timeout_s=EPISODE_TIMEOUT_S,
         licence="Apache-2.0",
         source="game of the package scienceworld (Apache-2.0); choice of tasks published by WooooDyy/AgentGym",
-        chance_score=0.106,
-        # Solutions of seven tasks in seventy take more than the rounds.
-        solver_rate=0.85,
+        # Of the tasks 0 to 68, three for each experiment: random earns 0.073, greedy 0.310 and the solution 0.985. It
+        # solves 65; the others take more than the rounds.
+        chance_score=0.073,
+        solver_rate=0.9,
     )
 
     def __init__(self) -> None:

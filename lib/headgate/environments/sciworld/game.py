@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import errors
-from headgate.environments.java_process import JavaProcess
+from headgate.environments.java_process import GameRaisedError, JavaProcess
 from headgate.environments.sciworld.tasks import VARIATIONS, Experiment
 
 _SIMPLIFICATIONS: Final = ""
@@ -18,6 +18,11 @@ _SIMPLIFICATIONS: Final = ""
 _EQUAL_HASHES: Final = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 """The game lists things in the order of their identity hashes, which are drawn anew in every virtual machine. With one
 hash for all, its sets keep the order in which things were put in: the same on every machine."""
+
+_OBJECT_TYPES: Final = "object_type_ids.tsv"
+"""Numbers of kinds of objects; the game reads them, and writes them anew when it meets a kind that is not there."""
+
+_CANNOT: Final = "That cannot be done; nothing came of it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,8 @@ class ScienceWorld:
         package = importlib.util.find_spec("scienceworld")
         assert package is not None  # looked for when the environment was made
         assert package.origin is not None
-        self._java = JavaProcess(Path(package.origin).with_name("scienceworld.jar"), _EQUAL_HASHES)
+        jar = Path(package.origin).with_name("scienceworld.jar")
+        self._java = JavaProcess(jar, reads=(_OBJECT_TYPES,), options=_EQUAL_HASHES)
         self._game = self._java.call(lambda jvm: jvm.scienceworld.runtime.pythonapi.PythonInterface())
         # The game draws from Scala's shared generator, which a virtual machine seeds with the time.
         self._random = self._java.call(lambda jvm: getattr(getattr(jvm.scala.util, "Random$"), "MODULE$"))
@@ -57,9 +63,9 @@ class ScienceWorld:
         return self._java.pid
 
     @property
-    def is_alive(self) -> bool:
-        """Whether its virtual machine has not ended."""
-        return self._java.is_alive
+    def can_be_lent(self) -> bool:
+        """Whether its virtual machine has not ended, and nothing that it did raised."""
+        return self._java.can_be_lent
 
     def kill(self) -> None:
         """End its virtual machine."""
@@ -71,19 +77,22 @@ class ScienceWorld:
         return self._java.call(lambda _: f"{self._game.getTaskDescription()}\n\n{self._game.step('look around')}")
 
     def step(self, action: str) -> Outcome:
-        """Take one action; one that the game does not know changes nothing, and it says so."""
-
-        def stepped(_: Any) -> Outcome:
-            said = self._game.step(action)
-            score = float(self._game.getScore())
-            return Outcome(said.strip(), score, score < 0 or score >= 1 or bool(self._game.getCompleted()))
-
-        return self._java.call(stepped)
+        """Take one action; one that the game does not know, or raises at, changes nothing, and the model is told so."""
+        try:
+            said = self._java.call(lambda _: str(self._game.step(action)).strip())
+        except GameRaisedError:
+            # Otherwise a model could void a sample that goes badly.
+            said = _CANNOT
+        return self._java.call(lambda _: self._outcome(said))
 
     def solution(self, experiment: Experiment) -> tuple[str, ...]:
         """Return the actions of ScienceWorld's own solution; takes up to seconds."""
         self._load(experiment, with_solution=True)
         return self._java.texts(lambda _: self._game.getGoldActionSequence())
+
+    def _outcome(self, said: str) -> Outcome:
+        score = float(self._game.getScore())
+        return Outcome(said, score, score < 0 or score >= 1 or bool(self._game.getCompleted()))
 
     def _load(self, experiment: Experiment, *, with_solution: bool) -> None:
         def loaded(_: Any) -> str:
