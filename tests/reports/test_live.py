@@ -35,7 +35,18 @@ def test_the_table_has_a_row_per_pair_with_done_due_lag_rate_score_and_errors():
     assert lines[1].split() == ["model", "environment", "done", "due", "lag", "per", "day", "score", "errors"]
     assert lines[2].split() == ["acme/model-1@main", "affine:sat", "8", "10", "0s", "300", "0.750", "2"]
     assert lines[3].split() == ["agentgym:babyai", "8", "10", "40s", "300", "0.750", "2"]
-    assert len(lines) == 8
+    assert len(lines) == 9
+
+
+def test_models_that_wait_are_named_with_their_reason_and_many_are_counted():
+    waiting = [
+        replace(model(n), is_paused=True, pause_reason=f"it has used {n} of 9 tokens of 24 h") for n in range(1, 9)
+    ]
+    view = status(models=tuple(waiting))
+    lines = shown(live_view(view)).splitlines()[-6:]
+    assert lines[0].strip() == "acme/model-1@main waits: it has used 1 of 9 tokens of 24 h"
+    assert lines[-1].strip() == "3 more models wait"
+    assert status_lines(view)[-6:] == [line.rstrip() for line in lines]
 
 
 def test_too_many_pairs_show_those_furthest_behind_and_sum_up_the_rest():
@@ -59,7 +70,7 @@ def test_before_the_first_score_there_is_a_dash():
 
 def test_plain_lines_hold_every_pair_without_colours():
     lines = status_lines(status())
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert lines[1] == (
         "model=acme/model-1@main environment=affine:sat done=8 due=10 lag_s=0 rate_per_day=300 score=0.750 errors=2"
     )

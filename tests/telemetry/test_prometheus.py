@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.core import events
+from headgate.core.status import BudgetStatus
 from headgate.telemetry import METRICS, EventStream, PrometheusSink, StatusCollector, new_registry, register_losses
 from headgate.telemetry.metrics import SPECS, STATUS_NAMES
 from tests.telemetry.factories import START, FixedClock, request_status, sample, status
@@ -214,7 +217,19 @@ def test_names_follow_the_conventions(name):
     spec = SPECS[name]
     assert name.endswith("_total") == (spec.kind == "counter")
     assert name.endswith("_seconds") or spec.kind != "histogram"
-    known = {"environment", "outcome", "model", "kind", "reason", "direction", "provider", "domain", "sink", "limit"}
+    known = {
+        "environment",
+        "outcome",
+        "model",
+        "kind",
+        "reason",
+        "direction",
+        "provider",
+        "domain",
+        "sink",
+        "limit",
+        "budget",
+    }
     assert set(spec.labels) <= known
     assert spec.help.endswith(".")
 
@@ -227,3 +242,26 @@ def test_the_process_is_measured_too():
 def test_a_negative_cap_is_refused(registry):
     with pytest.raises(ValueError, match=r"model_label_cap must be >= 0 \(got -1\)"):
         PrometheusSink(registry, model_label_cap=-1)
+
+
+def test_budgets_are_gauges_by_model_and_those_above_the_cap_are_added_up(registry):
+    models = tuple(
+        replace(
+            status().models[0],
+            model=f"m{number}@main",
+            budgets=(
+                BudgetStatus("daily_tokens", 100.0 * number, 7.0, 1_000.0),
+                BudgetStatus("daily_cost", 0.5, 0, None),
+            ),
+        )
+        for number in (1, 2, 3)
+    )
+    registry.register(StatusCollector(lambda: replace(status(), models=models), model_label_cap=1))
+    value = registry.get_sample_value
+    one, others = ({"model": name, "budget": "daily_tokens"} for name in ("m1@main", "(other)"))
+    assert [value("headgate_budget_used", labels) for labels in (one, others)] == [100, 500]
+    assert [value("headgate_budget_held", labels) for labels in (one, others)] == [7, 14]
+    assert [value("headgate_budget_limit", labels) for labels in (one, others)] == [1_000, 2_000]
+    cost = {"model": "m1@main", "budget": "daily_cost"}
+    assert value("headgate_budget_used", cost) == 0.5
+    assert value("headgate_budget_limit", cost) is None, "it is counted and not limited"

@@ -10,16 +10,21 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headgate.campaign import capacity_plan, rates_of, roster_of, sample_store, sampled_environments
+from headgate.campaign.budgets import budget_plan
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import StoreError
 from headgate.sampling import CapacityCheck, capacity_check
+from headgate.storage import PairSummary
 from headgate.telemetry import json_safe
 
 ASSUMED_EPISODE_S = 30.0
 """Seed 000 calls tasks under 30 s fast and up to 120 s medium; assumed where the store has no sample to measure."""
+
+_UNKNOWN_ROWS = 12
+"""Budgets that are named although nobody knows what they carry."""
 
 
 def plan(
@@ -35,38 +40,59 @@ def plan(
     Exit status 4 when something is asked for more than it carries.
     """
     settings = (choices or Choices()).load().settings
-    found, models = asyncio.run(_plan(settings, episode_s or ASSUMED_EPISODE_S))
+    found, models, unknown = asyncio.run(_plan(settings, episode_s or ASSUMED_EPISODE_S))
     if as_json:
-        print_json(_document(found) | {"capacity": json_safe(capacity_plan(settings, models))})
+        print_json(
+            _document(found) | {"unknown_budgets": unknown, "capacity": json_safe(capacity_plan(settings, models))}
+        )
     else:
         _print(found)
+        for key in unknown[:_UNKNOWN_ROWS]:
+            console().print(f"daily_tokens {key}: unknown what it carries, no sample of it is stored", highlight=False)
     return 0 if found.fits else 4
 
 
-async def _plan(settings: Settings, assumed_s: float) -> tuple[CapacityCheck, Sequence[Model]]:
+async def _plan(settings: Settings, assumed_s: float) -> tuple[CapacityCheck, Sequence[Model], Sequence[str]]:
     models = (await roster_of(settings).load()).models
     environments = sampled_environments(settings)
-    measured = await _measured_s(settings)
+    pairs = await _stored_pairs(settings)
+    measured = _measured_s(pairs)
+    rates = rates_of(settings, environments)
+    budgets = budget_plan(models, settings, rates, _tokens_per_sample(pairs))
     check = capacity_check(
         models,
-        rates_of(settings, environments),
+        rates,
         workers=settings.num_evaluation_workers,
         boost=settings.low_sample_multiplier,
         episode_s={name: measured.get(name, assumed_s) for name in environments},
         is_measured={name: name in measured for name in environments},
+        further=budgets.limits,
     )
-    return check, models
+    return check, models, budgets.unknown
 
 
-async def _measured_s(settings: Settings) -> dict[str, float]:
-    """Return the mean episode of each environment that the store has samples of."""
+async def _stored_pairs(settings: Settings) -> Sequence[PairSummary]:
+    """Return what the store has of each model and environment; nothing where it cannot be read."""
     try:
-        summary = await sample_store(settings).summary(time.time())
+        return (await sample_store(settings).summary(time.time())).pairs
     except StoreError:
-        return {}
+        return ()
+
+
+def _tokens_per_sample(pairs: Sequence[PairSummary]) -> dict[tuple[str, str], float]:
+    """Return the mean tokens of a sample by model and environment, those without a score included."""
+    return {
+        (pair.model, pair.environment): (pair.prompt_tokens + pair.completion_tokens) / (pair.count + pair.unscored)
+        for pair in pairs
+        if pair.count + pair.unscored
+    }
+
+
+def _measured_s(pairs: Sequence[PairSummary]) -> dict[str, float]:
+    """Return the mean episode of each environment that the store has samples of."""
     seconds: dict[str, float] = {}
     samples: dict[str, int] = {}
-    for pair in summary.pairs:
+    for pair in pairs:
         if pair.mean_latency_s is not None:
             seconds[pair.environment] = seconds.get(pair.environment, 0.0) + pair.mean_latency_s * pair.count
             samples[pair.environment] = samples.get(pair.environment, 0) + pair.count

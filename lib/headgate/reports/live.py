@@ -11,6 +11,9 @@ from rich.text import Text
 from headgate.core import status as campaign_status
 from headgate.telemetry import printable
 
+_PAUSED_ROWS = 5
+"""Models that wait and are named with their reason."""
+
 
 def live_view(status: campaign_status.CampaignStatus, *, max_rows: int = 30) -> Group:
     """Return the header line and the table of models and environments, for `rich.live.Live` or `Console.print`.
@@ -24,6 +27,7 @@ def live_view(status: campaign_status.CampaignStatus, *, max_rows: int = 30) -> 
         done, due = sum(pair.done for pair in status.pairs), sum(pair.due for pair in status.pairs)
         text = f"{left_out:,} more pairs of model and environment are not shown; all together {done:,} of {due:,} done"
         parts.append(Text(text, style="dim"))
+    parts.extend(_paused(status.models))
     return Group(*parts)
 
 
@@ -34,7 +38,17 @@ def status_line(status: campaign_status.CampaignStatus) -> str:
 
 def status_lines(status: campaign_status.CampaignStatus) -> list[str]:
     """Return the figures and one `key=value` line per model and environment, without colours or limits."""
-    return [status_line(status), *(_pair_line(pair) for pair in status.pairs)]
+    pauses = [line.plain for line in _paused(status.models)]
+    return [status_line(status), *(_pair_line(pair) for pair in status.pairs), *pauses]
+
+
+def _paused(models: Sequence[campaign_status.ModelStatus]) -> list[Text]:
+    """Return a line for each of the first models that wait, with the reason; a line for the others together."""
+    paused = [model for model in models if model.is_paused]
+    lines = [Text(printable(f"{model.model} waits: {model.pause_reason}"), "yellow") for model in paused[:_PAUSED_ROWS]]
+    if len(paused) > _PAUSED_ROWS:
+        lines.append(Text(f"{len(paused) - _PAUSED_ROWS:,} more models wait", "yellow"))
+    return lines
 
 
 def _header(status: campaign_status.CampaignStatus) -> Text:

@@ -16,10 +16,11 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "interval combines theirs (MOVER). Models scored in more of the environments come first, since a mean over fewer "
     "is not comparable.",
     "success": "The share of the scored samples that their environment calls a success.",
-    "errors": "Samples with an error of any kind, those of the model itself (bad_answer) included.",
-    "missing score": "A failure of the provider or of the environment, and a cancelled sample, has no score. It is "
-    "never counted as 0; it is left out of means and shown below. An answer that cannot be used (bad_answer) is the "
-    "model's own and scores 0.",
+    "errors": "Samples with an error of any kind, those of the model itself (bad_answer, budget) included.",
+    "missing score": "A failure of the provider, of the environment or of the judge, a cancelled sample, and one that "
+    "no day's budget has room for (daily_budget), has no score. It is never counted as 0; it is left out of means and "
+    "shown below. An answer that cannot be used (bad_answer), and a sample's budget used up (budget), is the model's "
+    "own and scores 0.",
     "provider error": "rate_limited, provider_failure, provider_timeout, auth, bad_request or connection, after every "
     "retry that the policy allows.",
     "if missing were 0, if missing were 1": "The model's mean over all of its samples had every missing score been 0, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.core import DAY_S, Model
@@ -66,6 +66,7 @@ def capacity_check(
     boost: float,
     episode_s: Mapping[str, float],
     is_measured: Mapping[str, bool],
+    further: Iterable[CapacityLimit] = (),
 ) -> CapacityCheck:
     """Return what is demanded per day against what the workers and each endpoint carry.
 
@@ -76,6 +77,7 @@ def capacity_check(
         boost: the multiplier of boosted models.
         episode_s: mean seconds of an episode by environment.
         is_measured: whether that mean was measured.
+        further: limits of another kind, such as budgets.
     """
     per_model = sum(rates.values())
     seconds_per_model = sum(rate * episode_s[e] for e, rate in rates.items())
@@ -90,5 +92,6 @@ def capacity_check(
         parallel[model.base_url] = parallel.get(model.base_url, 0) + model.max_parallel
         wanted[model.base_url] = wanted.get(model.base_url, 0.0) + per_model
     limits.extend(CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * per_slot) for url in parallel if url)
+    limits.extend(further)
     ranked = tuple(sorted(limits, key=lambda limit: -limit.load))
     return CapacityCheck(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s)

@@ -22,6 +22,9 @@ class Metric:
 ENDPOINT_LABELS: Final = ("provider", "model", "domain")
 """What tells one request key from another."""
 
+BUDGET_LABELS: Final = ("model", "budget")
+"""What tells one budget from another."""
+
 _EVENT_METRICS: Final = (
     Metric(
         "headgate_samples_total",
@@ -134,6 +137,15 @@ _STATUS_METRICS: Final = (
         "1 while the circuit breaker of an endpoint is not closed, else 0; a count under (other).",
         ENDPOINT_LABELS,
     ),
+    Metric(
+        "headgate_budget_used",
+        "gauge",
+        "What a model spent of a budget in the last 24 h; budget is daily_tokens, daily_requests or daily_cost. Models "
+        "above the label cap share the label (other), as a sum.",
+        BUDGET_LABELS,
+    ),
+    Metric("headgate_budget_held", "gauge", "What its episodes in progress may still spend, as above.", BUDGET_LABELS),
+    Metric("headgate_budget_limit", "gauge", "What it may spend in any 24 h, as above.", BUDGET_LABELS),
 )
 _LOSS_METRICS: Final = (
     Metric(

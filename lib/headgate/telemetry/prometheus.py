@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from headgate.core import events
 from headgate.core import status as campaign_status
+from headgate.telemetry.budget_gauges import budget_values
 from headgate.telemetry.metrics import EVENT_NAMES, SPECS, STATUS_NAMES
 from headgate.telemetry.request_gauges import request_values
 from headgate.telemetry.stream import Handler, Recorded
@@ -203,9 +204,16 @@ class _WithoutCreated(Collector):
 class StatusCollector(Collector):
     """The gauges of a running campaign, read from its status at each scrape: nothing is counted twice or goes stale."""
 
-    def __init__(self, status: Callable[[], campaign_status.CampaignStatus], *, endpoint_label_cap: int = 100) -> None:
+    def __init__(
+        self,
+        status: Callable[[], campaign_status.CampaignStatus],
+        *,
+        endpoint_label_cap: int = 100,
+        model_label_cap: int = 100,
+    ) -> None:
         self._status = status
         self._endpoint_label_cap = endpoint_label_cap
+        self._model_label_cap = model_label_cap
 
     def describe(self) -> Iterable[Family]:
         """Yield the families without their values, so that registering does not ask for a status."""
@@ -227,6 +235,11 @@ class StatusCollector(Collector):
             family = _family(name)
             for labels, value in series.items():
                 family.add_metric(labels, value)
+            yield family
+        for name, budgets in budget_values(status.models, self._model_label_cap).items():
+            family = _family(name)
+            for labels_of, value in budgets.items():
+                family.add_metric(labels_of, value)
             yield family
 
 

@@ -7,6 +7,7 @@ Two figures of the seed are extrapolations by definition and stay what it calls 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from headgate.core import errors
@@ -222,6 +223,8 @@ def _miner(model: campaign_status.ModelStatus) -> dict[str, Any]:
             "error_count_1h": model.errors_1h,
         }
     )
+    if model.budgets:
+        shown["budgets"] = [asdict(budget) for budget in model.budgets]
     return shown
 
 
