@@ -13,7 +13,7 @@ from headgate.environments import COLLECTION_GROUP, GROUP, ApartLimits, Registry
 from headgate.environments.apart import HOSTS
 
 SINGLES = {"single:apart": "single_apart", "single:judged": "single_judged", "odd:here": "single_here"}
-COLLECTIONS = {"odd": "Behaviours", "dead": "CannotStart"}
+COLLECTIONS = {"odd": "Behaviours", "dead": "CannotStart", "misnamed": "Behaviours"}
 
 
 @pytest.fixture(scope="module")

@@ -171,13 +171,22 @@ class Stubborn(Played):
         return episode
 
 
+class Broken(Played):
+    """Every task goes wrong in another way."""
+
+    WAYS = ("raises", "nan", "waits", "nothing", "exits", "spins")
+
+    async def open(self, index, seed):
+        return PlayedEpisode(BEHAVIOURS[self.WAYS[index % len(self.WAYS)]], index, seed)
+
+
 class Behaviours:
     prefix = "odd"
     summary = "Environments that misbehave, each in its way"
     extra = "odd-extra"
 
     def names(self):
-        return tuple(sorted(f"odd:{name}" for name in BEHAVIOURS))
+        return tuple(sorted(f"odd:{name}" for name in (*BEHAVIOURS, "extra", "judged", "no-spec", "unmade")))
 
     def environment(self, name):
         member = name.partition(":")[2]
@@ -188,8 +197,12 @@ class Behaviours:
         if member == "judged":
             made = Played(name, right)
             made.spec = EnvironmentSpec(name, "judged", 10.0, 100, needs_judge=True)
-            made.judgement = made.verdict = None
+            made.judgement = made.verdict = right
             return made
+        if member == "no-spec":
+            return 7
+        if member == "unmade":
+            raise ValueError("boom")
         if member == "extra":
             raise MissingExtraError("environment 'odd:extra'", "odd-extra")
         if member not in BEHAVIOURS:
@@ -211,6 +224,10 @@ def single_apart():
     return Played("single:apart", lambda _: Score(1.0, success=True, why=str(os.getpid())), runs_apart=True)
 
 
+def single_broken():
+    return Broken("single:broken", right, runs_apart=True)
+
+
 def single_here():
     return Played("odd:here", right)
 
@@ -218,5 +235,5 @@ def single_here():
 def single_judged():
     made = Played("single:judged", right)
     made.spec = EnvironmentSpec("single:judged", "judged", 10.0, 100, needs_judge=True, runs_apart=True)
-    made.judgement = made.verdict = None
+    made.judgement = made.verdict = right
     return made
