@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from headgate.campaign.budgets.keeper import Account, Budgets
+from headgate.campaign.budgets.account import Account
+from headgate.campaign.budgets.keeper import Budgets
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, Spending
 from headgate.sampling.budgets import SampleBudget, SampleLimits, Spent, prompt_chars, reply_chars
 
