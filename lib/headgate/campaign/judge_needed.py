@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headgate.core.errors import InvalidSettingError, JudgeNeededError
-from headgate.environments import Environment, JudgedEnvironment, Registry, Selection, registry_with, selected
+from headgate.environments import Environment, JudgedEnvironment, Registry, registry_with, selected
 
 _log = logging.getLogger("headgate.environments")
 
@@ -26,7 +26,7 @@ def scoring_environments(names: Sequence[str], registry: Registry | None = None)
         EnvironmentFailedError: if one that is named cannot be used, or none that a pattern matches.
         JudgeNeededError: if one that is named needs a judge.
     """
-    found = _told(selected(names, registry or registry_with(())))
+    found = usable_environments(names, registry or registry_with(()))
     refuse_judged({name: one for name, one in found.items() if name in names})
     return {name: one for name, one in found.items() if not one.spec.needs_judge}
 
@@ -38,7 +38,7 @@ def judged_environments(names: Sequence[str], registry: Registry | None = None) 
         UnknownEnvironmentError: if one is not installed, or a pattern matches none.
         InvalidSettingError: if one that is named scores answers itself, or none is left.
     """
-    found = _told(selected(names, registry or registry_with(())))
+    found = usable_environments(names, registry or registry_with(()))
     judged = {name: one for name, one in found.items() if isinstance(one, JudgedEnvironment) and one.spec.needs_judge}
     others = [name for name in names if name in found and name not in judged]
     if others:
@@ -54,8 +54,13 @@ def judged_environments(names: Sequence[str], registry: Registry | None = None) 
     return judged
 
 
-def _told(selection: Selection) -> dict[str, Environment]:
-    """Return what was selected, and say what was not."""
+def usable_environments(names: Sequence[str], registry: Registry) -> dict[str, Environment]:
+    """Return the environments that names and patterns mean, else all in `registry`, whoever scores their answers.
+
+    Raises:
+        HeadgateError: if one that is named cannot be used, or none that a pattern matches.
+    """
+    selection = selected(names, registry)
     for name, error in selection.left_out.items():
         _log.warning("environment %s is left out: %s", name, error)
     return selection.environments

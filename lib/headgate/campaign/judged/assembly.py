@@ -25,7 +25,7 @@ from headgate.config import Settings
 from headgate.core import Model, ModelBudget, Secret, SystemClock, new_run_id
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import MonitorStarted
-from headgate.environments import JudgedEnvironment
+from headgate.environments import JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import RosterSource, TaskProvider
@@ -105,8 +105,9 @@ async def run_judged(
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
     rubric = rubric if rubric is not None else rubric_for(settings)
-    under = rubric_environments(settings.environments, rubric) if rubric is not None else {}
-    environments: Mapping[str, JudgedEnvironment] = under or judged_environments(settings.environments)
+    registry = registry_of(settings)
+    under = rubric_environments(settings.environments, rubric, registry) if rubric is not None else {}
+    environments: Mapping[str, JudgedEnvironment] = under or judged_environments(settings.environments, registry)
     judge = judge if judge is not None else judge_of(settings)
     models = (await (roster if roster is not None else roster_of(settings)).load()).models
     store = store if store is not None else sample_store(settings)
@@ -169,6 +170,7 @@ async def run_cells(
     """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, end_idle_processes)  # of what is judged under a rubric
         stream, run_id = EventStream(clock, [LogSink()]), new_run_id()
         observe(stack, stream, settings, run_id)
         for sink in sinks:

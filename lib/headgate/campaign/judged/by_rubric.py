@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.campaign.judge_needed import judged_environments
+from headgate.campaign.judge_needed import judged_environments, usable_environments
 from headgate.campaign.judged.rows import ROLLOUT
 from headgate.campaign.plan import ChatSource
 from headgate.config import Settings
 from headgate.core import Chat, Model, Task
 from headgate.core.events import Emit
-from headgate.environments import environment
+from headgate.environments import Registry, registry_with
 from headgate.environments.rubric import Rubric, RubricEnvironment, load_rubric
 
 
@@ -25,15 +25,23 @@ def rubric_for(settings: Settings) -> Rubric | None:
     return load_rubric(Path(settings.rubric).expanduser()) if settings.rubric else None
 
 
-def rubric_environments(names: Sequence[str], rubric: Rubric) -> dict[str, RubricEnvironment]:
+def rubric_environments(
+    names: Sequence[str], rubric: Rubric, registry: Registry | None = None
+) -> dict[str, RubricEnvironment]:
     """Return environments under a rubric, by their new name: those named, else all that need a judge anyway.
 
+    Args:
+        names: environments, or patterns such as `textarena:*`.
+        rubric: what answers are judged by.
+        registry: where environments are looked up; what is installed when None.
+
     Raises:
-        UnknownEnvironmentError: if one is not installed.
+        UnknownEnvironmentError: if one is not installed, or a pattern matches none.
         InvalidSettingError: if none is named, and none is installed that needs a judge.
         InvalidNameError: if the names of environment and rubric are too long together.
     """
-    found = {name: environment(name) for name in names} if names else judged_environments(())
+    registry = registry or registry_with(())
+    found = usable_environments(names, registry) if names else judged_environments((), registry)
     made = (RubricEnvironment(each, rubric) for each in found.values())
     return {each.spec.name: each for each in made}
 
