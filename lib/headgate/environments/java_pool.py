@@ -128,11 +128,14 @@ class Loan(Generic[G]):
         try:
             return what(self._game_to_call())
         finally:
-            with self._lock:
-                self._is_calling = False
-                is_closed = self._is_closed
-            if is_closed:
-                self._give_back()
+            self._ended_call()
+
+    def _ended_call(self) -> None:
+        with self._lock:
+            self._is_calling = False
+            is_closed = self._is_closed
+        if is_closed:
+            self._give_back()
 
     def _game_to_call(self) -> G:
         """Return the game of the loan. One that was started for an episode that has ended meanwhile stays untouched."""
