@@ -123,7 +123,7 @@ TRICKS = {
     "json": '{"reward": 1, "terminated": true}',
     "another number": "Action: 99",
     "another script": "Action: ١",
-    "a megabyte": "Action: " + "up " * 330_000,
+    "a hundred kilobytes": "Action: " + "up " * 33_000,
     "the rules": "Actions: up, right, down, left\nReply with one action in this form:\nAction: <action>",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
-from headgate.environments import Continue, Score, converse
+from headgate.environments import Continue, Score, baseline_episode, converse, end_idle_processes, environment
 from headgate.environments.collection import Collection
 from headgate.environments.collections.inspect_tasks import inspect_tasks
 
@@ -31,6 +32,15 @@ def sums():
 def capitals():
     sample = Sample(input="What is the capital of France?", choices=["Rome", "Paris", "Oslo"], target="B")
     return Task(dataset=[sample], solver=multiple_choice(), scorer=choice())
+
+@task
+def shuffled():
+    choices = ["Rome", "Paris", "Oslo", "Bern", "Riga", "Kiel"]
+    samples = [Sample(input=f"{n}: the capital of France?", choices=list(choices), target="B") for n in range(8)]
+    dataset = MemoryDataset(samples)
+    dataset.shuffle()
+    dataset.shuffle_choices()
+    return Task(dataset=dataset, solver=multiple_choice(shuffle=True), scorer=choice())
 
 @task
 def chatting():
@@ -170,6 +180,23 @@ async def test_an_index_is_the_same_task_in_every_version(made):
     assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "6e00a7c270487b78"
 
 
+async def test_draws_without_a_seed_are_the_same_for_everybody(made):
+    said = [(await made("shuffled").open(index, 0)).opening[-1].content for index in (5, 0, 1)]
+    assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "d6398b5d5b4dbe02"
+    again = made("shuffled")
+    assert [(await again.open(index, 0)).opening[-1].content for index in (0, 1, 5)] == [*said[1:], said[0]]
+
+
+async def test_shuffled_choices_are_scored_by_the_letters_that_were_shown(made):
+    shuffled = made("shuffled")
+    for index in range(shuffled.spec.data_length):
+        shown = (await shuffled.open(index, 0)).opening[-1].content
+        letters = {line[0]: line[3:] for line in shown.splitlines() if line[1:3] == ") "}
+        assert len(letters) == 6
+        for letter, city in letters.items():
+            assert (await scored(shuffled, index, f"ANSWER: {letter}")).success == (city == "Paris")
+
+
 async def test_choices_are_rendered_and_scored_by_letter(made):
     capitals = made("capitals")
     episode = await capitals.open(0, 0)
@@ -278,6 +305,24 @@ def test_unknown_tasks_are_refused(path):
     for name in (f"inspect:{path}@summs", "inspect:/nowhere.py@sums", "inspect:nobody/nothing", "inspect:"):
         with pytest.raises(errors.UnknownEnvironmentError):
             COLLECTION.environment(name)
+
+
+@pytest.fixture(scope="module")
+def played_apart(path):
+    """The file named by a path relative to where this process is, played in a child process."""
+    end_idle_processes()  # whatever child there is was started in another folder
+    with contextlib.chdir(path.parent):
+        yield environment(f"inspect:{path.name}@capitals")
+    end_idle_processes()
+
+
+async def test_the_child_process_finds_a_relative_path_where_its_parent_is(played_apart, made):
+    assert (played_apart.spec.name, played_apart.spec.data_length) == ("inspect:tasks.py@capitals", 1)
+    episode = await played_apart.open(0, 0)
+    assert episode.opening == (await made("capitals").open(0, 0)).opening
+    assert await episode.answer("ANSWER: B") == Score(1.0, success=True, why="inspect's scorer gives 'C'")
+    await episode.close()
+    assert (await baseline_episode(played_apart, "solver", 0)).score == 1.0
 
 
 def test_a_missing_package_names_its_extra(monkeypatch):

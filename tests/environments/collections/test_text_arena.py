@@ -73,7 +73,9 @@ def test_who_the_other_player_is_is_said():
     assert of("TicTacToe-v0").spec.summary.endswith("the other player draws from the legal moves")
 
 
-@pytest.mark.parametrize("member", sorted(set(GAMES) - {"Sudoku-v0-hard", "Sudoku-v0-medium", "Sudoku-v0"}))
+@pytest.mark.parametrize(
+    "member", sorted(set(GAMES) - {"Sokoban-v0", "Sudoku-v0-hard", "Sudoku-v0-medium", "Sudoku-v0"})
+)
 async def test_every_game_begins_and_takes_a_legal_move(member):
     episode = await begun(member, 1)
     assert len(episode.opening[0].content) > 100
@@ -173,8 +175,8 @@ async def test_the_last_of_several_moves_counts_and_thoughts_do_not():
 async def test_greedy_plays_better_than_chance():
     means = {}
     for kind in ("random", "greedy"):
-        results = [await baseline_episode(of("TicTacToe-v0"), kind, index) for index in range(16)]
-        means[kind] = sum(result.score for result in results) / 16
+        results = [await baseline_episode(of("TicTacToe-v0"), kind, index) for index in range(8)]
+        means[kind] = sum(result.score for result in results) / 8
     assert means["greedy"] > means["random"]
 
 

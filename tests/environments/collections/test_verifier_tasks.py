@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
-from headgate.environments import Continue, Score, converse
+from headgate.environments import Continue, Score, converse, end_idle_processes, environment
 from headgate.environments.collection import Collection
 from headgate.environments.collections.verifier_tasks import verifier_tasks
 
@@ -91,6 +91,17 @@ def load_environment():
     rows = [{"question": "2 + 2?", "answer": "4"}]
     return vf.ToolEnv(tools=[add], eval_dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[lambda state: 1.0]))
 ''',
+    "vf_shuffled": """
+import random
+import verifiers as vf
+from datasets import Dataset
+
+def load_environment():
+    rows = [{"question": f"Say {n}.", "answer": str(n)} for n in range(20)]
+    random.shuffle(rows)
+    dataset = Dataset.from_list(rows).shuffle()
+    return vf.SingleTurnEnv(eval_dataset=dataset, rubric=vf.Rubric(funcs=[lambda state: 0.5]))
+""",
     "vf_broken": "def load_environment():\n    raise OSError('no data on this machine')\n",
 }
 
@@ -145,6 +156,12 @@ async def test_a_row_is_a_task_and_the_rubric_scores_it():
 async def test_an_index_is_the_same_task_in_every_version():
     said = [(await made("vf_reversing").open(index, 0)).opening[-1].content for index in (0, 1)]
     assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "1d6ce8ffc0093c66"
+
+
+async def test_rows_shuffled_without_a_seed_are_the_same_for_everybody():
+    shuffled = made("vf_shuffled")
+    said = [(await shuffled.open(index, 0)).opening[-1].content for index in range(6)]
+    assert said == ["Say 0.", "Say 12.", "Say 11.", "Say 16.", "Say 19.", "Say 8."]
 
 
 async def test_many_turns_are_resumed_and_the_reward_is_clamped():
@@ -228,6 +245,22 @@ async def test_the_solver_states_the_answer_and_the_others_words_of_the_question
 def test_an_unknown_module_is_refused_with_the_nearest():
     with pytest.raises(errors.UnknownEnvironmentError, match="did you mean 'verifiers:vf_reversing'"):
         made("vf_reversin")
+
+
+@pytest.fixture(scope="module")
+def played_apart(modules):
+    """A module that this process can import, played in a child process."""
+    end_idle_processes()  # whatever child there is does not know the folder of the modules
+    yield environment("verifiers:vf_guessing")
+    end_idle_processes()
+
+
+async def test_a_child_process_plays_what_its_parent_can_import(played_apart):
+    assert (played_apart.spec.data_length, played_apart.spec.max_rounds) == (2, 6)
+    episode = await played_apart.open(0, 0)
+    assert await episode.answer("9") == Continue((Message("user", "lower or equal"),))
+    assert await episode.answer("7") == Score(1.0, success=True, why="the rubric gives 1")
+    await episode.close()
 
 
 def test_a_missing_package_names_its_extra(monkeypatch):

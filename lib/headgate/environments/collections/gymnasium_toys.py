@@ -24,8 +24,8 @@ class Game:
         pass_mark: where a success begins.
         told: the game in its present state, from the unwrapped environment and the observation.
         thumb: what `greedy` plays, over and over.
-        chance: what the random baseline scores; None where nobody measured it.
-        solver_rate: success rate of the solver at least.
+        chance: what the random baseline scores, in `GAMES` over tasks 0 to 399; None where nobody measured it.
+        solver_rate: success rate of the solver, in `GAMES` over tasks 0 to 99.
     """
 
     rules: str
@@ -86,7 +86,7 @@ def _lake(rounds: int, chance: float, solver_rate: float) -> Game:
     )
 
 
-def _cliff(ice: str, solver_rate: float) -> Game:
+def _cliff(ice: str, chance: float, solver_rate: float) -> Game:
     return Game(
         rules="Walk from x to T. Who steps on the cliff C is put back to the start." + ice,
         actions=("up", "right", "down", "left"),
@@ -94,7 +94,7 @@ def _cliff(ice: str, solver_rate: float) -> Game:
         score=_reached,
         told=drawn,
         thumb=("up", "right"),
-        chance=0.0,
+        chance=chance,
         solver_rate=solver_rate,
     )
 
@@ -107,13 +107,13 @@ GAMES: Final[Mapping[str, Game]] = {
         score=lambda total, _: min(1.0, max(0.0, (total + 1) / 2)),
         told=_blackjack,
         thumb=("stick",),
-        chance=0.29,
-        solver_rate=0.38,
+        chance=0.314,
+        solver_rate=0.39,
     ),
-    "CliffWalking-v1": _cliff("", 0.99),
-    "CliffWalkingSlippery-v1": _cliff(" The ground is slippery: one move in three goes as you want.", 0.3),
-    "FrozenLake-v1": _lake(100, 0.01, 0.65),
-    "FrozenLake8x8-v1": _lake(100, 0.0, 0.4),
+    "CliffWalking-v1": _cliff("", 0.005, 1.0),
+    "CliffWalkingSlippery-v1": _cliff(" The ground is slippery: one move in three goes as you want.", 0.0, 0.53),
+    "FrozenLake-v1": _lake(100, 0.015, 0.75),
+    "FrozenLake8x8-v1": _lake(100, 0.0, 0.54),
     "Taxi-v4": Game(
         rules="Drive the taxi to the passenger, pick them up, drive to the destination and drop them off. "
         "| is a wall, : is none.",
@@ -122,8 +122,8 @@ GAMES: Final[Mapping[str, Game]] = {
         score=_reached,
         told=_taxi,
         thumb=("pickup", "north", "dropoff", "west"),
-        chance=0.0,
-        solver_rate=0.99,
+        chance=0.0025,
+        solver_rate=1.0,
     ),
 }
 

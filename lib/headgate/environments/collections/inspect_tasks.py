@@ -80,9 +80,9 @@ class InspectTasks:
             input=sample.input,
             messages=_required("_eval.task.util").sample_messages(sample),
             target=_required("scorer").Target(sample.target),
-            choices=sample.choices,
             metadata=sample.metadata or {},
         )
+        state.choices = _draws().DrawnChoices(sample.choices or [], index)
         states.set_sample_state(state)
         return state
 
@@ -136,7 +136,8 @@ class InspectCollection:
         if not at and _required("_util.registry").registry_lookup("task", member) is None:
             raise unknown(name, self.names())
         try:
-            return loader.load_task_spec(member)[0]
+            with _draws().same_draws():
+                return loader.load_task_spec(member)[0]
         except (LookupError, _required("_util.error").PrerequisiteError) as error:
             raise unknown(name, (), why=str(error)) from error
         except Exception as error:
@@ -197,6 +198,10 @@ def _told(message: Any) -> Message:
 
 def _required(module: str) -> Any:
     return required(f"inspect_ai.{module}", _FEATURE, "inspect")
+
+
+def _draws() -> Any:
+    return required("headgate.environments.collections.inspect_draws", _FEATURE, "inspect")
 
 
 def _cannot_be_made(name: str, error: Exception) -> HeadgateError:

@@ -7,14 +7,15 @@ import copy
 import math
 import random
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.answers import without_thinking
+from headgate.environments.collections.dice import OwnDice
 from headgate.environments.collections.members import member_of, required, unknown
+from headgate.environments.collections.text_arena_chance import CHANCE
 from headgate.environments.collections.text_arena_games import GAMES, ArenaGame
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.single_turn import failed
@@ -26,8 +27,6 @@ TRIED_MOVES: Final = 200
 
 _MOVE: Final = re.compile(r"\[[^\[\]\n]{1,200}\]")
 _HOW_TO_MOVE: Final = "Reply with one move in square brackets; of several, the last one counts."
-_GLOBAL_DICE = threading.Lock()
-"""Protects Python's and numpy's global generators, which the games draw from, while one game has put its own there."""
 
 
 class ArenaPlay:
@@ -35,11 +34,11 @@ class ArenaPlay:
 
     def __init__(self, member: str, game: ArenaGame, index: int) -> None:
         arena = required("textarena", f"environment '{PREFIX}:{member}'", PREFIX)
-        self._dice = _seeded(index)
+        self._dice = OwnDice(index)
         self._game = game
         self._shown: dict[int, str] = {}
         self.result: dict[int, Any] | None = None
-        with self._own_dice():
+        with self._dice.thrown():
             self._made = arena.make(f"{member}-raw")
             self._made.reset(num_players=game.players, seed=index)
             self._look()
@@ -55,7 +54,7 @@ class ArenaPlay:
         Raises:
             Exception: what the game raises.
         """
-        with self._own_dice():
+        with self._dice.thrown():
             is_over, _ = self._made.step(move)
             if is_over:
                 self.result = self._made.close()[0] or {}
@@ -99,20 +98,6 @@ class ArenaPlay:
             message if sender < 0 else f"Player {sender}: {message}" for sender, message, _ in seen if sender != player
         ]
         self._shown[player] = "\n".join([self._shown.get(player, ""), *lines])
-
-    @contextlib.contextmanager
-    def _own_dice(self) -> Iterator[None]:
-        numpy = required("numpy", f"collection {PREFIX!r}", PREFIX)
-        with _GLOBAL_DICE:
-            others = random.getstate(), numpy.random.get_state()
-            random.setstate(self._dice[0])
-            numpy.random.set_state(self._dice[1])
-            try:
-                yield
-            finally:
-                self._dice = random.getstate(), numpy.random.get_state()
-                random.setstate(others[0])
-                numpy.random.set_state(others[1])
 
 
 class ArenaEpisode:
@@ -198,6 +183,7 @@ class ArenaEnvironment:
             reply_chars=100_000,
             licence="MIT",
             source=f"{member} of textarena, the index being the seed",
+            chance_score=CHANCE.get(member),
             solver_rate=0.0,
             tasks_are_drawn=not game.is_fixed,
         )
@@ -276,11 +262,6 @@ class ArenaCollection:
 def text_arena() -> ArenaCollection:
     """Return the collection `textarena`."""
     return ArenaCollection()
-
-
-def _seeded(index: int) -> tuple[Any, Any]:
-    numpy = required("numpy", f"collection {PREFIX!r}", PREFIX)
-    return random.Random(index).getstate(), numpy.random.RandomState(index).get_state()
 
 
 def _outcome(play: ArenaPlay, player: int) -> str:

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.collections.asked import MAX_ROUNDS, REPLY_CHARS, AskedEnvironment
+from headgate.environments.collections.dice import OwnDice
 from headgate.environments.collections.members import member_of, required, unknown
 from headgate.environments.collections.resumed import Ask
 from headgate.environments.protocol import EnvironmentSpec, Score
 
 PREFIX: Final = "verifiers"
 _FEATURE: Final = "collection 'verifiers'"
+_SEED: Final = 0
 _REQUIRES: Final = re.compile(r"verifiers\b(?![-._])", re.IGNORECASE)
 _SERVICES: Final = frozenset({"SandboxEnv", "SandboxMixin", "BrowserEnv", "OpenEnvEnv"})
 """Classes of environments that run in sandboxes of a service."""
@@ -85,8 +87,9 @@ class VerifiersCollection:
         if not module.isidentifier() or importlib.util.find_spec(module) is None:
             raise unknown(name, self.names(), why=f"no module {module!r} is installed")
         try:
-            loaded = utils.load_environment(member)
-            rows = loaded.get_eval_dataset()
+            with OwnDice(_SEED).thrown():  # rows that are shuffled without a seed are the same for everybody
+                loaded = utils.load_environment(member)
+                rows = loaded.get_eval_dataset()
         except Exception as error:
             raise EnvironmentFailedError(
                 f"environment {name!r} cannot be loaded: {type(error).__name__}: {error}",
