@@ -44,7 +44,8 @@ class EnvironmentSettings(BaseModel):
         allow_inf_nan=False,
         validation_alias=own_name("ENVIRONMENT_CALL_S"),
         description="Deadline of one call to an environment that runs apart, the making of the environment included. "
-        "After it the process is ended, and its episodes are environment errors.",
+        "After it the episode is an environment error; the process of a call that cannot be stopped is ended with all "
+        "of its episodes.",
     )
     environment_memory_mib: int = Field(
         2048,
