@@ -112,15 +112,13 @@ OBJECTS = (
 
 async def test_odd_actions_are_answered_in_words_and_void_no_sample():
     rng = random.Random(7)
-    for index in (BOIL, FIND_PLANT):
-        episode = await sciworld().open(index, 0)
-        for turn in range(MAX_ROUNDS):
-            action = " ".join(rng.choice(part) for part in (VERBS, OBJECTS, ("", "in", "to", "on"), OBJECTS))
-            answer = await episode.answer(f"Action: {action}" if turn % 5 else action)
-            assert isinstance(answer, Score) or answer.messages[0].content.strip()
-            if isinstance(answer, Score):
-                break
-        await episode.close()
+    episode = await sciworld().open(FIND_PLANT, 0)
+    for turn in range(MAX_ROUNDS):
+        action = " ".join(rng.choice(part) for part in (VERBS, OBJECTS, ("", "in", "to", "on"), OBJECTS))
+        answer = await episode.answer(f"Action: {action}" if turn % 5 else action)
+        assert isinstance(answer, Score) or answer.messages[0].content.strip()
+    await episode.close()
+    assert isinstance(answer, Score)
 
 
 async def test_the_opening_said_back_and_the_answers_of_another_task_earn_no_more_than_a_walk():
@@ -139,9 +137,8 @@ async def test_the_opening_said_back_and_the_answers_of_another_task_earn_no_mor
     assert answer.value < 0.05
 
 
-@pytest.mark.parametrize("kind", ["random", "greedy"])
-async def test_baselines_find_their_way_in_the_text(kind):
-    result = await baseline_episode(sciworld(), kind, FIND_PLANT)
+async def test_a_baseline_finds_its_way_in_the_text():
+    result = await baseline_episode(sciworld(), "greedy", FIND_PLANT)
     assert result.error is None
     moves = [message.content for message in result.messages if message.content.startswith("You move to the")]
     assert moves
