@@ -6,9 +6,10 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cyclopts import App
 from elastic_reference import elastic_page
 from jobqueue_reference import jobqueue_page
 from placement_reference import placement_page
@@ -25,6 +26,8 @@ GROUPS = {
     "task_admission": "Task admission",
     "judge_model": "Judge",
     "agentgym_servers": "AgentGym servers",
+    "environment_processes": "Environments that run apart",
+    "sample_tokens": "Budgets",
     "events_file": "Telemetry",
     "campaign": "What is sampled, and where it goes",
     "daily_rate_per_env": "Rates",
@@ -135,8 +138,11 @@ def _facts(spec: EnvironmentSpec) -> list[str]:
 
 def cli_page() -> str:
     """Return one section per command, as its help has it; the options that many commands share stand once."""
-    text = build_app().generate_docs(output_format="markdown", recursive=True, flatten_commands=True, heading_level=2)
+    app = build_app()
+    text = app.generate_docs(output_format="markdown", recursive=True, flatten_commands=True, heading_level=2)
     commands = re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("## headgate run") :])
+    for name in _usable_alone(app):
+        commands = commands.replace(f"headgate {name} COMMAND", f"headgate {name} [COMMAND]")
     sections = [part for part in re.split(r"\n(?=## )", commands) if not part.startswith("## headgate --")]
     shared = [line for line in sections[0].splitlines() if _SHARED_OPTION.match(line)]
     lines = [
@@ -153,6 +159,13 @@ def cli_page() -> str:
         *shared,
     ]
     return "\n".join([*lines, "", *(_without(shared, section) for section in sections)]).rstrip() + "\n"
+
+
+def _usable_alone(app: App) -> Iterator[str]:
+    """Yield the commands that have commands of their own and do something without one."""
+    for name in app:
+        if not name.startswith("-") and app[name].default_command and any(not one.startswith("-") for one in app[name]):
+            yield name
 
 
 _SHARED_OPTION = re.compile(r"\* `--(config|roster|environments|store|journal|campaign|workers|set)\b")

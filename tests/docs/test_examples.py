@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from headgate.core import ChatReply, Message
-from headgate.environments import Environment, converse
+from headgate.environments import Continue, Environment, converse
+from headgate.environments.tools import tool_call
 from tests.docs.pages import blocks
 
 
@@ -47,6 +49,38 @@ async def test_the_environment_of_the_how_to_scores_a_guess_with_0(sums: Environ
 async def test_the_environment_of_the_how_to_poses_equal_tasks_for_equal_numbers(sums: Environment) -> None:
     first, second = await sums.open(3, 77), await sums.open(3, 77)
     assert first.opening == second.opening
+
+
+@pytest.fixture
+def boxes() -> Environment:
+    return _example("docs/how-to/tools.md", "class Boxes")["Boxes"]()
+
+
+async def test_the_environment_with_a_tool_is_solved_by_who_calls_it_and_not_by_who_guesses(boxes: Environment) -> None:
+    assert isinstance(boxes, Environment)
+    means = {
+        kind: fmean([await _score_of(boxes, kind, index) or 0.0 for index in range(40)])
+        for kind in ("random", "greedy", "solver")
+    }
+    assert means["solver"] == 1.0
+    assert means["random"] < 0.5
+    assert means["greedy"] < 0.8
+
+
+async def test_the_tool_of_the_how_to_tells_the_model_its_mistakes(boxes: Environment) -> None:
+    episode = await boxes.open(0, 7)
+    misspelt = await episode.answer(tool_call("weigh", left="A", rigth="B"))
+    unknown = await episode.answer(tool_call("weigh", left="A", right="Z"))
+    assert isinstance(misspelt, Continue)
+    assert isinstance(unknown, Continue)
+    assert "The arguments of weigh are wrong" in misspelt.messages[0].content
+    assert "There is no box 'Z'" in unknown.messages[0].content
+
+
+async def test_the_program_of_the_how_to_reads_what_it_is_given() -> None:
+    tools = _example("docs/how-to/tools.md", "import Toolbox, python_tool")["tools"]
+    told = await tools.answered(tool_call("python", code="import sys\nprint(sum(map(int, sys.stdin)))"))
+    assert told == "<tool_response>\n12\n\n</tool_response>"
 
 
 def test_the_first_lines_of_python_work(
