@@ -42,7 +42,7 @@ def same_draws() -> Iterator[None]:
     def seeded(dataset: MemoryDataset, seed: int | None = None) -> None:
         shuffle_choices(dataset, _SEED if seed is None else seed)
 
-    MemoryDataset.shuffle_choices = seeded  # type: ignore[method-assign]
+    MemoryDataset.shuffle_choices = seeded  # type: ignore[method-assign, assignment]
     try:
         with OwnDice(_SEED).thrown():
             yield
