@@ -33,11 +33,6 @@ def unspeakable(_reply):
     raise SilentError
 
 
-def spins(_reply):
-    while True:
-        pass
-
-
 def blocks(_reply):
     time.sleep(1_000_000)
 
@@ -71,11 +66,6 @@ def prints(_reply):
     return right(_reply)
 
 
-def closes_all(_reply):
-    os.closerange(3, 1_000)
-    time.sleep(1_000_000)
-
-
 def starts_another(_reply):
     subprocess.Popen(["sleep", "1000000"])
     return right(_reply)
@@ -99,7 +89,6 @@ BEHAVIOURS = {
     "right": right,
     "raises": raises,
     "unspeakable": unspeakable,
-    "spins": spins,
     "blocks": blocks,
     "leaks": leaks,
     "exits": exits,
@@ -107,7 +96,6 @@ BEHAVIOURS = {
     "segfaults": segfaults,
     "floods": floods,
     "prints": prints,
-    "closes-all": closes_all,
     "starts-another": starts_another,
     "reads-stdin": reads_stdin,
     "nan": lambda _: Score(math.nan, success=False, why="nan"),
@@ -174,7 +162,7 @@ class Stubborn(Played):
 class Broken(Played):
     """Every task goes wrong in another way."""
 
-    WAYS = ("raises", "nan", "waits", "nothing", "exits", "spins")
+    WAYS = ("raises", "nan", "waits", "nothing", "exits", "blocks")
 
     async def open(self, index, seed):
         return PlayedEpisode(BEHAVIOURS[self.WAYS[index % len(self.WAYS)]], index, seed)
