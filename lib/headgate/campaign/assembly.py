@@ -94,7 +94,7 @@ async def run_campaign(
         store: likewise.
         duration_s: length of the window; None until stopped.
         instances: run this fixed matrix of models × environments × instances instead of sampling by rates, leaving
-            out what the store has already.
+            out what the store has already; the setting when None.
         stop: set to stop and drain.
         on_status: called every `status_every_s` while it runs, and once at the end.
         status_every_s: see `on_status`.
@@ -102,6 +102,7 @@ async def run_campaign(
         slots: bounds the requests of several processes together; they are given back when the campaign has ended.
     """
     clock = SystemClock()
+    instances = settings.instances if instances is None else instances
     store = store if store is not None else sample_store(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, end_idle_processes)

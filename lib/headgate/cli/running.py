@@ -105,7 +105,6 @@ async def _run(settings: Settings, duration: float | None, limits: str, *, is_li
                 settings,
                 roster=roster,
                 duration_s=duration,
-                instances=settings.instances,
                 stop=stop,
                 on_status=_showing(live) if live is not None else None,
                 slots=slots,
