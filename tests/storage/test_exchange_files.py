@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ async def test_no_format_holds_a_key(tmp_path: Path, form: Any) -> None:
     await store.put_batch("one", [sample(1, conversation=talk, why=known), failed(2, error=shaped, conversation=talk)])
     await export_samples(store, out, form, now=START)
     for file in [out] if out.is_file() else [p for p in out.rglob("*") if p.is_file()]:
-        text = _text(file)
+        text = await asyncio.to_thread(_text, file)
         assert known not in text
         assert shaped not in text
         assert "my key is" in text or file.name == "README.md"

@@ -1,7 +1,11 @@
-"""Logs of inspect_ai: ours open in its own readers, and its own become samples."""
+"""Logs of inspect_ai: ours open in its own readers, and its own become samples.
+
+Its blocking functions are called in threads: within a running loop it would change `asyncio.run` of the whole process.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +44,7 @@ async def store(tmp_path: Path) -> SampleStore:
 
 async def test_there_is_one_log_per_model_and_environment(store: SampleStore, tmp_path: Path) -> None:
     assert await export_samples(store, tmp_path / "logs", "inspect", now=START) == 12
-    found = evals_df(str(tmp_path / "logs"))
+    found = await asyncio.to_thread(evals_df, str(tmp_path / "logs"))
     assert sorted(zip(found["task_display_name"], found["model"], found["status"], strict=True)) == [
         ("affine:sat", "org/a@main", "success"),
         ("x/y", "org/b@r", "success"),
@@ -50,7 +54,7 @@ async def test_there_is_one_log_per_model_and_environment(store: SampleStore, tm
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # inspect_ai, of pandas
 async def test_every_sample_is_a_row_of_inspect_s_data_frame(store: SampleStore, tmp_path: Path) -> None:
     await export_samples(store, tmp_path / "logs", "inspect", now=START, chosen=Chosen(models=frozenset({"org/a"})))
-    found = samples_df(str(tmp_path / "logs"), quiet=True).sort_values(["id", "epoch"])
+    found = (await asyncio.to_thread(samples_df, str(tmp_path / "logs"), quiet=True)).sort_values(["id", "epoch"])
     assert list(zip(found["id"].astype(int), found["epoch"], strict=True)) == [
         (0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1), (5, 1), (5, 2), (6, 1),
     ]  # fmt: skip
@@ -61,7 +65,7 @@ async def test_every_sample_is_a_row_of_inspect_s_data_frame(store: SampleStore,
 
 async def _log(store: SampleStore, output: Path) -> EvalLog:
     await export_samples(store, output, "inspect", now=START, chosen=Chosen(environments=frozenset({"affine:sat"})))
-    return read_eval_log(str(output))
+    return await asyncio.to_thread(read_eval_log, str(output))
 
 
 @pytest.mark.parametrize("name", ["one.eval", "one.json"])
@@ -127,7 +131,8 @@ async def test_many_samples_make_a_log_for_each_span_of_days(tmp_path: Path) -> 
     rows = [sample(n, at=START + 86_400.0 * (n // 4) + n) for n in range(12)]
     await store.put_batch("one", rows)
     await export_samples(store, tmp_path / "logs", "inspect", now=START, rows_at_once=5)
-    assert sorted(evals_df(str(tmp_path / "logs"))["total_samples"]) == [4, 4, 4]
+    found = await asyncio.to_thread(evals_df, str(tmp_path / "logs"))
+    assert sorted(found["total_samples"]) == [4, 4, 4]
     assert (await import_samples(target, tmp_path / "logs", "inspect")).rows == 12
 
 
@@ -157,7 +162,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> EvalLog:
 @pytest.mark.parametrize("suffix", ["eval", "json"])
 async def test_a_scored_sample_of_a_log_becomes_a_sample(tmp_path: Path, foreign: EvalLog, suffix: str) -> None:
     store, file = open_store(str(tmp_path / "a")), tmp_path / f"log.{suffix}"
-    write_eval_log(read_eval_log(foreign.location), str(file))
+    await asyncio.to_thread(lambda: write_eval_log(read_eval_log(foreign.location), str(file)))
     assert (await import_samples(store, file, "inspect", campaign="old")).rows == 8
     found = await _stored(store)
     assert [(s.index, s.score, s.success, s.error_kind) for s in found] == [
@@ -192,10 +197,10 @@ async def test_a_log_that_is_imported_again_stays_single(tmp_path: Path, foreign
 
 
 async def test_a_part_of_a_log_has_the_tasks_and_indices_of_the_whole(tmp_path: Path, foreign: EvalLog) -> None:
-    store, part = open_store(str(tmp_path / "a")), read_eval_log(foreign.location)
+    store, part = open_store(str(tmp_path / "a")), await asyncio.to_thread(read_eval_log, foreign.location)
     kept: list[EvalSample] = [s for s in part.samples or () if s.id == "number"]
     part.samples = kept
-    write_eval_log(part, str(tmp_path / "part.eval"))
+    await asyncio.to_thread(write_eval_log, part, str(tmp_path / "part.eval"))
     assert (await import_samples(store, tmp_path / "part.eval", "inspect")).rows == 2
     assert (await import_samples(store, Path(foreign.location), "inspect")).rows == 6
     assert [s.index for s in await _stored(store)] == [0, 0, 1, 1, 2, 2, 3, 3]

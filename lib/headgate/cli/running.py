@@ -91,7 +91,10 @@ def run(
 async def _scores(settings: Settings) -> Table:
     """Return the mean scores of a matrix: all of it, also what an earlier run has done."""
     found = await sample_store(settings).scan(columns=["campaign", "model", "environment", "score"])
-    return score_table(found.frame.filter(pl.col("campaign") == settings.campaign), settings.environments)
+    mine = found.frame.filter(pl.col("campaign") == settings.campaign)
+    sampled = mine["environment"].unique().to_list()
+    patterns = any(name not in sampled for name in settings.environments)
+    return score_table(mine, () if patterns else settings.environments)
 
 
 async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> CampaignResult:

@@ -1,6 +1,6 @@
 """Environments: where tasks come from and how answers are scored; the registry, the episode loop and our own ones."""
 
-from headgate.environments import pairwise, rubric
+from headgate.environments import pairwise, rubric, tools
 from headgate.environments.agentgym import served_environments
 from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle_processes
 from headgate.environments.collection import COLLECTION_GROUP, Collection
@@ -88,4 +88,5 @@ __all__ = [
     "rubric",
     "selected",
     "served_environments",
+    "tools",
 ]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from headgate.admission import SlotSource
 from headgate.campaign.assembly import run_campaign
-from headgate.campaign.judge_needed import judged_environments
+from headgate.campaign.judge_needed import judged_environments, usable_environments
 from headgate.campaign.judged.assembly import run_judged
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidRosterError
-from headgate.environments import environment
+from headgate.environments import registry_of
 from headgate.sampling import Roster, RosterSource
 from headgate.storage import SampleStore
 
@@ -47,8 +47,8 @@ async def answered(
         HeadgateError: if something that was given cannot be used.
     """
     chosen = _Chosen(_named((await roster.load()).models, models))
-    names = settings.environments or tuple(judged_environments(()))
-    known = {name: environment(name) for name in names}
+    registry = registry_of(settings)
+    known = usable_environments(settings.environments or tuple(judged_environments((), registry)), registry)
     judged = tuple(name for name, one in known.items() if one.spec.needs_judge)
     others = tuple(name for name in known if name not in judged)
     # Samples without their conversation cannot be compared; a rubric is for the comparison.
