@@ -11,7 +11,6 @@ import pytest
 from headgate.core import errors
 from headgate.environments import GROUP, EnvironmentSpec, Registry, available, environment, environments, registry_with
 
-
 SEED_RATES = {"agentgym:alfworld": 80.0, "agentgym:babyai": 120.0, "agentgym:sciworld": 80.0}
 
 

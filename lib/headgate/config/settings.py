@@ -65,8 +65,8 @@ class Settings(
     roster: str = Field(
         "",
         validation_alias=own_name("ROSTER"),
-        description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the agents that environments "
-        "bring along. Empty: the models of OPENAI_BASE_URL.",
+        description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the agents that "
+        "environments bring along. Empty: the models of OPENAI_BASE_URL.",
     )
     environments: tuple[str, ...] = Field(
         (),
@@ -77,7 +77,8 @@ class Settings(
         None,
         ge=1,
         validation_alias=own_name("INSTANCES"),
-        description="Run this many tasks per model and environment once, instead of sampling by rates. Empty: by rates.",
+        description="Run this many tasks per model and environment once, instead of sampling by rates. "
+        "Empty: by rates.",
     )
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,
