@@ -53,7 +53,19 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         (Chosen(successes=True, models=frozenset({"org/a"})), 3),
         (Chosen(campaign="none"), 0),
     ],
-    ids=str,
+    ids=[
+        "all",
+        "name",
+        "key and name",
+        "environment",
+        "campaign",
+        "since",
+        "until",
+        "score",
+        "success",
+        "both",
+        "none",
+    ],
 )
 async def test_only_what_is_chosen_is_exported(store: SampleStore, tmp_path: Path, chosen: Chosen, rows: int) -> None:
     assert await export_samples(store, tmp_path / "file", now=START, chosen=chosen) == rows
