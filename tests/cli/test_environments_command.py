@@ -98,3 +98,9 @@ def test_two_files_of_settings_are_refused(headgate: Command) -> None:
     said = headgate("run", "--campaign", "a.yaml", "--config", "b.yaml")
     assert said.status == 2
     assert "--campaign a.yaml and --config b.yaml are two files of settings" in said.err
+
+
+def test_what_left_samples_without_a_score_is_told_at_the_end(headgate: Command, roster: Path) -> None:
+    chosen = ("-e", "affine:sat", "--instances", "1", "--set", "request_attempts=1")
+    said = headgate("run", "--roster", str(roster), *chosen)
+    assert "2 without a score: connection, such as" in said.out

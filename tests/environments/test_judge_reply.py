@@ -88,3 +88,10 @@ def test_judgements_make_their_mean_with_the_reason_of_the_one_next_to_it() -> N
     score = mean_verdict([Judgement(0.2, "low"), Judgement(0.7, "middle"), Judgement(0.9, "high")], pass_mark=0.6)
     assert (score.value, score.success, score.why) == (0.6, True, "middle")
     assert not mean_verdict([Judgement(0.5, "")], pass_mark=0.6).success
+
+
+@pytest.mark.parametrize(
+    "reply", ['{"score": ' + "9" * 400 + "}", '{"score": ' + "[" * 2_000 + "}", '{"score": -' + "9" * 400 + "}"]
+)
+def test_numbers_and_nesting_without_end_are_no_verdict(reply: str) -> None:
+    assert read_judgement(reply) is None

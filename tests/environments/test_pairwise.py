@@ -104,3 +104,8 @@ async def test_an_environment_s_own_points_are_those_that_it_gives_its_judge() -
 
 def test_an_ordinary_conversation_is_no_question_about_two_answers() -> None:
     assert read_pair([Message("user", "hello")]) is None
+
+
+@pytest.mark.parametrize("reply", ["{" + "[" * 3_000 + "}", '{"better": ' + "[" * 3_000 + "}"])
+def test_nesting_without_end_is_no_preference(reply: str) -> None:
+    assert read_preference(reply) is None

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate import orchestration, reports
+from headgate.campaign import models_at_hand
 from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.cli.choices import Choices
 from headgate.cli.judging import progress_bar, showing
@@ -84,9 +85,10 @@ async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_liv
     stop = asyncio.Event()
     stop_on_signals(stop)
     bar = progress_bar() if is_live else None
-    with bar if bar is not None else nullcontext():
-        on_progress = showing(bar) if bar is not None else None
-        return await run_arena(settings, request, stop=stop, on_progress=on_progress, slots=slots)
+    async with models_at_hand(settings) as roster:
+        with bar if bar is not None else nullcontext():
+            on_progress = showing(bar) if bar is not None else None
+            return await run_arena(settings, request, roster=roster, stop=stop, on_progress=on_progress, slots=slots)
 
 
 def told(result: ArenaResult) -> str:

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from headgate import orchestration
+from headgate.campaign import models_at_hand
 from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
@@ -103,14 +104,16 @@ async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool
     stop = asyncio.Event()
     stop_on_signals(stop)
     bar = progress_bar() if is_live else None
-    with bar if bar is not None else nullcontext():
-        return await run_judged(
-            settings,
-            instances=instances,
-            stop=stop,
-            on_progress=showing(bar) if bar is not None else None,
-            slots=slots,
-        )
+    async with models_at_hand(settings) as roster:
+        with bar if bar is not None else nullcontext():
+            return await run_judged(
+                settings,
+                roster=roster,
+                instances=instances,
+                stop=stop,
+                on_progress=showing(bar) if bar is not None else None,
+                slots=slots,
+            )
 
 
 def progress_bar() -> Progress:

@@ -24,6 +24,8 @@ from headgate.core.status import CampaignStatus
 from headgate.reports import live_view, score_table, status_lines
 from headgate.telemetry import setup_logging, status_document
 
+_MATRIX_COLUMNS: Final = ["campaign", "model", "environment", "score", "error_kind", "error"]
+
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
 
@@ -84,17 +86,33 @@ def run(
         f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
     )
     if loaded.settings.instances is not None:
-        console().print(asyncio.run(_scores(loaded.settings)))
+        samples = asyncio.run(_matrix(loaded.settings))
+        console().print(_scores(samples, loaded.settings))
+        for line in _unscored(samples):
+            console().print(line, markup=False, highlight=False)
     return status
 
 
-async def _scores(settings: Settings) -> Table:
-    """Return the mean scores of a matrix: all of it, also what an earlier run has done."""
-    found = await sample_store(settings).scan(columns=["campaign", "model", "environment", "score"])
-    mine = found.frame.filter(pl.col("campaign") == settings.campaign)
-    sampled = mine["environment"].unique().to_list()
+async def _matrix(settings: Settings) -> pl.DataFrame:
+    """Return the samples of a matrix: all of it, also what an earlier run has taken."""
+    found = await sample_store(settings).scan(columns=_MATRIX_COLUMNS)
+    return found.frame.filter(pl.col("campaign") == settings.campaign)
+
+
+def _scores(samples: pl.DataFrame, settings: Settings) -> Table:
+    sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    return score_table(mine, () if patterns else settings.environments)
+    return score_table(samples, () if patterns else settings.environments)
+
+
+def _unscored(samples: pl.DataFrame) -> list[str]:
+    """Return a line for each kind of error that left samples without a score, with one of its messages."""
+    kinds = (
+        samples.filter(pl.col("score").is_null())
+        .group_by("error_kind", maintain_order=True)
+        .agg(pl.len().alias("samples"), pl.col("error").first())
+    )
+    return [f"{count} without a score: {kind}, such as {error}" for kind, count, error in kinds.iter_rows()]
 
 
 async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> CampaignResult:

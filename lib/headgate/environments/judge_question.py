@@ -28,7 +28,7 @@ REMINDER: Final = (
 _RUBRIC: Final = "Rubric, all points count the same:"
 _WEIGHED: Final = "Rubric, each point counts as much as it says:"
 _BELOW: Final = "The answer to grade:"
-_POINT: Final = re.compile(r"^\d+\. (?:\(worth ([\d.e+]+)\) )?(.+)$", re.MULTILINE)
+_POINT: Final = re.compile(r"^\d+\. (?:\(worth (\d+(?:\.\d+)?(?:e[+-]?\d+)?)\) )?(.+)$", re.MULTILINE)
 _FENCE: Final = re.compile(r"^ANSWER [0-9a-f]{16}$", re.MULTILINE)
 _BLANKS: Final = re.compile(r"\s+")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from statistics import fmean
@@ -62,14 +61,14 @@ def mean_verdict(judgements: Sequence[Judgement], *, pass_mark: float) -> Score:
 def _of_object(text: str) -> Judgement | None:
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     named = {str(name).strip().casefold(): value for name, value in fields.items()}
     grade = next((named[name] for name in _NAMES if name in named), None)
     if isinstance(grade, bool) or not isinstance(grade, int | float | str):
         return None
     match = _ALONE.fullmatch(grade) if isinstance(grade, str) else None
-    value = _in_range(float(grade)) if not isinstance(grade, str) else match and _valued(match[1], match[2])
+    value = _in_range(grade) if not isinstance(grade, str) else match and _valued(match[1], match[2])
     if value is None:
         return None
     reason = next((named[name] for name in _REASONS if isinstance(named.get(name), str)), "")
@@ -83,7 +82,8 @@ def _valued(number: str, out_of: str | None) -> float | None:
 
 
 def _in_range(value: float) -> float | None:
-    return value if math.isfinite(value) and 0.0 <= value <= 1.0 else None
+    # Compared before it is converted: a whole number of 400 digits is no float.
+    return float(value) if 0 <= value <= 1 else None
 
 
 def _line(text: str) -> str:

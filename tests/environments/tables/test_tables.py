@@ -79,3 +79,10 @@ async def test_tasks_are_the_same_everywhere():
 
 
 GOLDEN = ["947645c079074655", "ec0763340d7bcf91", "96d889cb216fe828"]
+
+
+async def test_a_program_may_print_the_tags_of_an_answer():
+    episode = await opened(0)
+    told = await episode.answer(tool_call("python", code="print('<answer>', 6 * 7, '</answer>')"))
+    assert isinstance(told, Continue)
+    assert "<answer> 42 </answer>" in told.messages[0].content

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
@@ -73,12 +75,15 @@ class HostedEnvironment:
                 f"environment {name!r} has the tasks 0 to {length - 1} (got {index})",
                 next_step="Ask for one of them; campaigns take an index modulo data_length.",
             )
-        child = self._host.seat()
+        child, call = self._host.seat(), None
         try:
             call = child.call("open", name, index=index, seed=seed)
             frame = await asyncio.wrap_future(call.future)
             return HostedEpisode(name, call.number, frames.heard(frame["opening"]), child, self._host)
         except BaseException:
+            # Cancelled after its answer had come, and before it was heard here: the episode is open, and nobody's.
+            if call is not None and _has_succeeded(call.future) and not child.is_gone:
+                child.call("close", name, episode=call.number)
             self._host.leave(child, is_well=False)
             raise
 
@@ -96,6 +101,10 @@ class HostedEnvironment:
             draw=rng.getrandbits(64),
         )
         return str((await asyncio.wrap_future(call.future))["reply"])
+
+
+def _has_succeeded(future: Future[dict[str, Any]]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 class HostedEpisode:

@@ -17,6 +17,7 @@ from headgate.environments.protocol import EnvironmentSpec, Score
 PREFIX: Final = "inspect"
 _FEATURE: Final = "collection 'inspect'"
 _ROLES: Final = ("system", "user", "assistant")
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class _RoundsOverError(Exception):
@@ -87,7 +88,10 @@ class InspectTasks:
         return state
 
     async def _scored(self, state: Any) -> Score:
-        given = await self._task.scorer[0](state, state.target)
+        try:
+            given = await self._task.scorer[0](state, state.target)
+        except _UNREADABLE as error:  # or a model could void its sample by a reply that the scorer cannot parse
+            return Score(0.0, success=False, why=f"the scorer cannot read the reply: {type(error).__name__}")
         value = None if given is None else given.value
         if isinstance(value, list | dict) or value is None:
             raise EnvironmentFailedError(f"the scorer of {self._name!r} gives {value!r:.80}, not one value")

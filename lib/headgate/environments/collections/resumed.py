@@ -115,7 +115,7 @@ def _problem_of(reply: str, said: Sequence[Message]) -> str:
     if not text:
         return "the reply is empty"
     question = next((message.content for message in reversed(said) if message.role == "user"), "")
-    everything = "\n".join(message.content for message in said)
+    everything = "\n".join(message.content for message in said if message.role != "assistant")
     if len(text) >= 0.8 * len(question.strip()) and text in everything:
         return "the reply repeats the question"
     return ""

@@ -31,7 +31,6 @@ CHANCE: Final[Mapping[str, float]] = {
     "PigDice-v0": 0.5,
     "PigDice-v0-50": 0.35,
     "PigDice-v0-short": 0.4,
-    "QuantumTicTacToe-v0": 0.35,
     "Secretary-v0": 0.2,
     "Secretary-v0-long": 0.1,
     "SimpleTak-v0": 0.55,

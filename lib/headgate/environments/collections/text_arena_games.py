@@ -76,7 +76,6 @@ def _entries() -> Iterator[tuple[str, ArenaGame]]:
         (_variants("KuhnPoker", "-short", "-medium", "-long"), listed),
         (_variants("Nim", "-medium", "-large"), _of("[{} {}]", range(8), range(1, 10))),
         (_variants("PigDice", "-short", "-50"), listed),
-        (_variants("QuantumTicTacToe"), _of("[{},{}]", range(9), range(9))),
         (_variants("SimpleTak", "-medium", "-large"), listed),
         (_variants("TicTacToe"), listed),
         (_variants("WildTicTacToe"), listed),
@@ -91,6 +90,6 @@ GAMES: Final[Mapping[str, ArenaGame]] = dict(_entries())
 
 Left out: games of words (their lists are downloaded), of talk before a judge (a key is needed), of three and more
 players, 2048 (its small goals are reached by chance, the others not in 100 replies), and games of two whose moves are
-not told in a form that our own player can read; Minesweeper, which forgives the first mine; Othello, in which a player
-without a move has none to pass with.
+not told in a form that our own player can read; Minesweeper, which forgives the first mine; Othello and
+QuantumTicTacToe, in which a player may be left without a move.
 """

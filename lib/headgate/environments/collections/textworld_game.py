@@ -27,7 +27,11 @@ class TextWorld:
             EnvironmentFailedError: if it does not start.
         """
         self._java = JavaProcess(jar_of_game(), reads=_READS)
-        self._game = self._java.call(lambda jvm: jvm.textworldexpress.runtime.PythonInterface())
+        try:
+            self._game = self._java.call(lambda jvm: jvm.textworldexpress.runtime.PythonInterface())
+        except BaseException:
+            self.kill()
+            raise
         self._last = View("", (), 0.0, is_over=False)
 
     @property

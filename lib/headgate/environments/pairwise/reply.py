@@ -37,7 +37,7 @@ def read_preference(reply: str) -> Judgement | None:
 def _of_object(text: str) -> Judgement | None:
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     named = {str(name).strip().casefold(): value for name, value in fields.items()}
     better = next((named[name] for name in _NAMES if name in named), None)

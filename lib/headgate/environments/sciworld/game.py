@@ -48,12 +48,12 @@ class ScienceWorld:
         assert package.origin is not None
         jar = Path(package.origin).with_name("scienceworld.jar")
         self._java = JavaProcess(jar, reads=(_OBJECT_TYPES,), options=_EQUAL_HASHES)
-        self._game = self._java.call(lambda jvm: jvm.scienceworld.runtime.pythonapi.PythonInterface())
-        # The game draws from Scala's shared generator, which a virtual machine seeds with the time.
-        self._random = self._java.call(lambda jvm: getattr(getattr(jvm.scala.util, "Random$"), "MODULE$"))
         try:
+            self._game = self._java.call(lambda jvm: jvm.scienceworld.runtime.pythonapi.PythonInterface())
+            # The game draws from Scala's shared generator, which a virtual machine seeds with the time.
+            self._random = self._java.call(lambda jvm: getattr(getattr(jvm.scala.util, "Random$"), "MODULE$"))
             self._require_known_tasks()
-        except errors.EnvironmentFailedError:
+        except BaseException:
             self.kill()
             raise
 

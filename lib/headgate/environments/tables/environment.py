@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,8 @@ MAX_ROUNDS: Final = 8
 SHOWN_ROWS: Final = 5
 ANSWER_CHARS: Final = 100
 """A longer answer is no number and no name."""
+
+_CALL: Final = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 
 _TOLERANCE: Final = 0.005
 
@@ -69,7 +72,8 @@ class TableEpisode:
     async def answer(self, reply: str) -> Continue | Score:
         """Score the answer in `reply`, or run the call in it; an answer ends the episode whatever else is there."""
         self._rounds += 1
-        said = last_tagged(without_thinking(reply), "answer")
+        # A program may print the tags: what is in a call is no answer.
+        said = last_tagged(_CALL.sub("", without_thinking(reply)), "answer")
         if said is not None:
             return _scored(said.strip(), self._task.question.answer)
         if self._rounds >= MAX_ROUNDS:
