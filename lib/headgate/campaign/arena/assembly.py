@@ -143,14 +143,14 @@ async def run_arena(
             kept.close()
         if store is None:
             samples.close()
-    asked = set(pairings)
+    named = set(pairings)
     wanted = {(p.environment, p.index, p.first, p.second) for p in pairings}
     found = [c for c in comparisons_of(after) if (c.environment, c.index, c.first, c.second) in wanted]
     return ArenaResult(
         judge=judge.request_name,
         comparisons=tuple(found),
         possible=len(pairings),
-        unjudged=sum(pairing in asked for pairing in _failed(after)),
+        unjudged=sum(pairing in named for pairing in _failed(after)),
         run=run,
         warnings=tuple(_warnings(judge, answers)),
     )
