@@ -152,6 +152,12 @@ def made(path):
     return lambda task: COLLECTION.environment(f"inspect:{path}@{task}")
 
 
+async def opening_of(environment, index):
+    episode = await environment.open(index, 0)
+    await episode.close()
+    return episode.opening
+
+
 async def scored(environment, index, *replies):
     episode = await environment.open(index, 0)
     for reply in replies:
@@ -176,21 +182,21 @@ async def test_the_solver_writes_the_opening_and_the_scorer_judges(made):
 
 
 async def test_an_index_is_the_same_task_in_every_version(made):
-    said = [(await made("sums").open(index, 0)).opening[-1].content for index in (0, 5)]
+    said = [(await opening_of(made("sums"), index))[-1].content for index in (0, 5)]
     assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "6e00a7c270487b78"
 
 
 async def test_draws_without_a_seed_are_the_same_for_everybody(made):
-    said = [(await made("shuffled").open(index, 0)).opening[-1].content for index in (5, 0, 1)]
+    said = [(await opening_of(made("shuffled"), index))[-1].content for index in (5, 0, 1)]
     assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "d6398b5d5b4dbe02"
     again = made("shuffled")
-    assert [(await again.open(index, 0)).opening[-1].content for index in (0, 1, 5)] == [*said[1:], said[0]]
+    assert [(await opening_of(again, index))[-1].content for index in (0, 1, 5)] == [*said[1:], said[0]]
 
 
 async def test_shuffled_choices_are_scored_by_the_letters_that_were_shown(made):
     shuffled = made("shuffled")
     for index in range(shuffled.spec.data_length):
-        shown = (await shuffled.open(index, 0)).opening[-1].content
+        shown = (await opening_of(shuffled, index))[-1].content
         letters = {line[0]: line[3:] for line in shown.splitlines() if line[1:3] == ") "}
         assert len(letters) == 6
         for letter, city in letters.items():
@@ -272,7 +278,7 @@ async def test_tricks_score_0(made, reply):
 
 async def test_the_question_said_back_scores_0_even_if_it_holds_the_target(made, tmp_path):
     values = made("values")
-    assert (await scored(values, 0, (await values.open(0, 0)).opening[-1].content)).value == 0.0
+    assert (await scored(values, 0, (await opening_of(values, 0))[-1].content)).value == 0.0
 
 
 async def test_a_reply_of_a_megabyte_is_not_read(made):
@@ -286,7 +292,7 @@ async def test_a_reply_of_a_megabyte_is_not_read(made):
 async def test_the_solver_states_the_target(made):
     for task in ("sums", "capitals", "chatting"):
         environment = made(task)
-        opening = (await environment.open(0, 0)).opening
+        opening = await opening_of(environment, 0)
         replies = {
             kind: await environment.baseline(kind, 0, 0, opening, random.Random(0))
             for kind in ("random", "greedy", "solver")
@@ -319,7 +325,7 @@ def played_apart(path):
 async def test_the_child_process_finds_a_relative_path_where_its_parent_is(played_apart, made):
     assert (played_apart.spec.name, played_apart.spec.data_length) == ("inspect:tasks.py@capitals", 1)
     episode = await played_apart.open(0, 0)
-    assert episode.opening == (await made("capitals").open(0, 0)).opening
+    assert episode.opening == (await opening_of(made("capitals"), 0))
     assert await episode.answer("ANSWER: B") == Score(1.0, success=True, why="inspect's scorer gives 'C'")
     await episode.close()
     assert (await baseline_episode(played_apart, "solver", 0)).score == 1.0

@@ -129,6 +129,12 @@ def made(module):
     return COLLECTION.environment(f"verifiers:{module}")
 
 
+async def opening_of(environment, index):
+    episode = await environment.open(index, 0)
+    await episode.close()
+    return episode.opening
+
+
 async def scored(environment, index, *replies):
     episode = await environment.open(index, 0)
     for reply in replies:
@@ -154,13 +160,13 @@ async def test_a_row_is_a_task_and_the_rubric_scores_it():
 
 
 async def test_an_index_is_the_same_task_in_every_version():
-    said = [(await made("vf_reversing").open(index, 0)).opening[-1].content for index in (0, 1)]
+    said = [(await opening_of(made("vf_reversing"), index))[-1].content for index in (0, 1)]
     assert hashlib.sha256("\0".join(said).encode()).hexdigest()[:16] == "1d6ce8ffc0093c66"
 
 
 async def test_rows_shuffled_without_a_seed_are_the_same_for_everybody():
     shuffled = made("vf_shuffled")
-    said = [(await shuffled.open(index, 0)).opening[-1].content for index in range(6)]
+    said = [(await opening_of(shuffled, index))[-1].content for index in range(6)]
     assert said == ["Say 0.", "Say 12.", "Say 11.", "Say 16.", "Say 19.", "Say 8."]
 
 
@@ -179,6 +185,8 @@ async def test_episodes_are_played_beside_each_other():
     first, second = await guessing.open(0, 0), await guessing.open(1, 0)
     assert (await first.answer("9")).messages[0].content == "lower or equal"
     assert (await second.answer("9")).messages[0].content == "higher"
+    await first.close()
+    await second.close()
 
 
 async def test_one_without_a_bound_ends_after_the_last_round():
@@ -234,7 +242,7 @@ async def test_a_reply_of_a_megabyte_is_not_read():
 
 async def test_the_solver_states_the_answer_and_the_others_words_of_the_question():
     reversing = made("vf_reversing")
-    opening = (await reversing.open(0, 0)).opening
+    opening = await opening_of(reversing, 0)
     values = {}
     for kind in ("random", "greedy", "solver"):
         reply = await reversing.baseline(kind, 0, 0, opening, random.Random(0))
