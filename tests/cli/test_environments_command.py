@@ -103,4 +103,18 @@ def test_two_files_of_settings_are_refused(headgate: Command) -> None:
 def test_what_left_samples_without_a_score_is_told_at_the_end(headgate: Command, roster: Path) -> None:
     chosen = ("-e", "affine:sat", "--instances", "1", "--set", "request_attempts=1")
     said = headgate("run", "--roster", str(roster), *chosen)
+    assert said.status == 4
     assert "2 without a score: connection, such as" in said.out
+
+
+def test_a_misspelt_baseline_agent_needs_no_roster_to_be_told(headgate: Command) -> None:
+    said = headgate("environments", "try", "affine:sat", "--model", "baseline-solvr")
+    assert said.status == 2
+    assert "there is no model 'baseline-solvr'; did you mean 'baseline-solver'?" in said.err
+
+
+def test_a_judge_reads_the_baseline_agents_without_another_endpoint(headgate: Command, endpoint: str) -> None:
+    judge = ("--judge-url", endpoint, "--judge-model", "baseline-judge")
+    said = headgate("judge", "--roster", "baselines", "-e", "headgate:explain", "--instances", "1", *judge)
+    assert said.status == 0
+    assert "3 samples, 3 scored" in said.out

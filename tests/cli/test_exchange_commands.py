@@ -151,3 +151,10 @@ def test_a_file_that_is_not_there_or_no_sample_is_refused(headgate: Command) -> 
     found = headgate("import", "wrong.jsonl")
     assert found.status == 2
     assert "line 1 of wrong.jsonl is no sample" in found.err
+
+
+def test_the_suffix_says_which_format_is_meant(headgate: Command, stored: Path, tmp_path: Path) -> None:
+    assert headgate("export", "all.parquet", "--store", str(stored)).status == 0
+    assert (tmp_path / "all.parquet").read_bytes().startswith(b"PAR1")
+    said = headgate("import", "all.parquet", "--store", str(tmp_path / "copy"))
+    assert (said.status, said.out.strip()) == (0, "11 samples from all.parquet")

@@ -76,9 +76,10 @@ def test_the_documentation_lists_the_same_deployments() -> None:
 
 @pytest.mark.timeout(400)
 async def test_one_command_deploys_everything_without_a_question(prefect: object) -> None:
-    command = [sys.executable, "-m", "prefect", "deploy", "--all"]
+    everything = [sys.executable, "-m", "prefect", "deploy", "--all"]
+    one_again = [sys.executable, "-m", "prefect", "deploy", "--name", "affine-sat"]
     given = {"cwd": ROOT, "env": prefect.environ(), "stdin": subprocess.DEVNULL}  # type: ignore[attr-defined]
-    for _ in range(2):
+    for command in (everything, one_again):
         done = subprocess.run(command, **given, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
     async with get_client() as client:

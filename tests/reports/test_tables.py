@@ -104,8 +104,9 @@ def test_missing_scores_are_told_by_cause_and_bound_the_mean():
     assert (line["mean"], line["mean_if_zero"], line["mean_if_one"]) == (0.75, 0.3, pytest.approx(0.9))
 
 
-def test_every_error_kind_is_the_providers_the_environments_the_models_or_a_cancellation():
-    others = {ErrorKind.BAD_ANSWER, ErrorKind.ENVIRONMENT, ErrorKind.JUDGE, ErrorKind.CANCELLED}
+def test_every_error_kind_is_the_providers_the_environments_the_models_a_budgets_or_a_cancellation():
+    budgets = {ErrorKind.BUDGET, ErrorKind.DAILY_BUDGET}
+    others = {ErrorKind.BAD_ANSWER, ErrorKind.ENVIRONMENT, ErrorKind.JUDGE, ErrorKind.CANCELLED} | budgets
     assert set(PROVIDER_ERRORS) | others == set(ErrorKind)
     assert not set(PROVIDER_ERRORS) & others
 

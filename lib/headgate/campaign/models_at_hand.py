@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -36,6 +37,12 @@ async def model_at_hand(settings: Settings, name: str) -> AsyncIterator[Model]:
         InvalidRosterError: if the roster cannot be read.
         InvalidSettingError: if it has no such model, or more than one.
     """
+    near = difflib.get_close_matches(name, BASELINES, n=1, cutoff=0.8)
+    if name not in BASELINES and near and not settings.roster:
+        raise InvalidSettingError(
+            f"there is no model {name!r}; did you mean {near[0]!r}?",
+            next_step=f"Name one of {', '.join(BASELINES)}, or give --roster with a model of this name.",
+        )
     if name in BASELINES:
         settings = settings.model_copy(update={"roster": BASELINE_ROSTER})
     async with models_at_hand(settings) as source:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,7 +15,7 @@ from headgate.campaign import models_at_hand
 from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.cli.choices import Choices
 from headgate.cli.judging import progress_bar, showing
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, console, print_json, print_rows, write_page
 from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -72,7 +71,7 @@ def arena(
     result = asyncio.run(_run(loaded.settings, request, limits, is_live=is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
     if html is not None:
-        _write(html, reports.arena_page(board, title=title, period=told(result)))
+        write_page(html, reports.arena_page(board, title=title, period=told(result)))
     if as_json:
         print_json(arena_run_document(result) | reports.arena_document(board))
     else:
@@ -94,7 +93,7 @@ async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_liv
 def told(result: ArenaResult) -> str:
     """Return what the arena holds and what this run added, in one sentence."""
     taken = result.run.scored if result.run is not None else 0
-    failed = f", {result.unjudged:,} without a verdict" if result.unjudged else ""
+    failed = f", {result.unjudged:,} without a verdict ({result.why_unjudged})" if result.unjudged else ""
     return (
         f"{len(result.comparisons):,} of {result.possible:,} possible comparisons by {result.judge}, "
         f"{taken:,} of them new{failed}"
@@ -109,31 +108,17 @@ def arena_run_document(result: ArenaResult) -> dict[str, Any]:
         "new": result.run.scored if result.run is not None else 0,
         "unjudged": result.unjudged,
         "stopped_by": result.run.stopped_by if result.run is not None else "nothing was left to ask",
+        "why_unjudged": result.why_unjudged,
         "stopped_early": result.run is not None and result.run.stopped_early,
     }
 
 
 def _show(board: reports.ArenaBoard, result: ArenaResult, html: Path | None) -> None:
-    _table(f"{len(board.models)} models, rated by {result.judge}", reports.rating_rows(board))
-    _table("win share of the row against the column", reports.share_rows(board))
-    _table("judge", reports.judge_rows(board))
+    print_rows(f"{len(board.models)} models, rated by {result.judge}", reports.rating_rows(board), names=_TEXT)
+    print_rows("win share of the row against the column", reports.share_rows(board), names=_TEXT)
+    print_rows("judge", reports.judge_rows(board), names=_TEXT)
     for warning in board.warnings:
         console(stderr=True).print(f"mind: {warning}", highlight=False, markup=False)
     console().print(told(result), highlight=False, markup=False)
     if html is not None:
         console().print(str(html.resolve()), highlight=False, markup=False)
-
-
-def _table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    if rows:
-        columns = list(rows[0])
-        right = [place for place, name in enumerate(columns) if name not in _TEXT]
-        print_table(title, columns, [list(row.values()) for row in rows], right=right)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"page {path} cannot be written: {error.strerror}") from None

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -16,8 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
-from headgate.cli.output import AsJson, console, print_json, print_table
-from headgate.core.errors import InvalidInputError
+from headgate.cli.output import AsJson, console, print_json, print_table, write_page
 from headgate.reports import build_report
 from headgate.storage import (
     Chosen,
@@ -79,11 +78,7 @@ def report(
     found = asyncio.run(_store(choices).scan(since=since))
     _warn_of(found.problems)
     made = build_report(found.frame, title=title, with_png=False)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(made.html, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"report {output} cannot be written: {error.strerror}") from None
+    write_page(output, made.html)
     if as_json:
         print_json({"path": str(output.resolve()), "samples": found.frame.height})
     else:
@@ -95,7 +90,9 @@ def export(
     output: Path,
     choices: Choices | None = None,
     *,
-    form: Annotated[ExportFormat, Parameter(name="--format", help="Format of the file or folder.")] = "jsonl",
+    form: Annotated[
+        ExportFormat | None, Parameter(name="--format", help="Format of the file or folder. Default: by its suffix.")
+    ] = None,
     models: Annotated[
         str, Parameter(help="Only these models, comma separated: keys, or names for all revisions.")
     ] = "",
@@ -125,7 +122,9 @@ def export(
         successes=successes,
     )
     with _progress("exported", is_shown=not as_json) as show:
-        written = asyncio.run(export_samples(_store(given), output, form, now=now, chosen=chosen, on_progress=show))
+        written = asyncio.run(
+            export_samples(_store(given), output, form or _form_of(output), now=now, chosen=chosen, on_progress=show)
+        )
     if as_json:
         print_json({"path": str(output), "rows": written})
     else:
@@ -133,11 +132,23 @@ def export(
     return 0
 
 
+def _form_of(path: Path) -> Literal["inspect", "jsonl", "parquet"]:
+    """Return the format that a suffix stands for; JSON lines where it stands for none."""
+    match path.suffix:
+        case ".parquet":
+            return "parquet"
+        case ".eval":
+            return "inspect"
+    return "jsonl"
+
+
 def import_(
     source: Path,
     choices: Choices | None = None,
     *,
-    form: Annotated[ImportFormat, Parameter(name="--format", help="Format of the file or files.")] = "jsonl",
+    form: Annotated[
+        ImportFormat | None, Parameter(name="--format", help="Format of the file or files. Default: by the suffix.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Store samples from a file or folder that `headgate export` or another tool wrote; what is there stays single.
@@ -147,7 +158,9 @@ def import_(
     settings = (choices or Choices()).load().settings
     with _progress("read", is_shown=not as_json) as show:
         imported = asyncio.run(
-            import_samples(sample_store(settings), source, form, campaign=settings.campaign, on_progress=show)
+            import_samples(
+                sample_store(settings), source, form or _form_of(source), campaign=settings.campaign, on_progress=show
+            )
         )
     if as_json:
         print_json({

@@ -105,7 +105,7 @@ def _row(entry: Available, cost: MeanCost | None) -> Sequence[object]:
         return (entry.name, *[None] * (len(_COLUMNS) - 2), entry.problem)
     tokens, seconds = (cost.tokens, cost.seconds) if cost else (None, None)
     figures = (spec.daily_rate, spec.data_length, spec.max_rounds, spec.chance_score, tokens, seconds)
-    return (entry.name, *figures, spec.licence, spec.summary)
+    return (entry.name, *figures, spec.licence or None, spec.summary)
 
 
 def _document(entry: Available, cost: MeanCost | None) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ def _document(entry: Available, cost: MeanCost | None) -> Mapping[str, Any]:
         "max_rounds": spec.max_rounds if spec else None,
         "chance_score": spec.chance_score if spec else None,
         "needs_judge": spec.needs_judge if spec else None,
-        "licence": spec.licence if spec else None,
+        "licence": (spec.licence or None) if spec else None,
         "source": spec.source if spec else None,
         "summary": spec.summary if spec else None,
         "samples": cost.samples if cost else 0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,8 +13,7 @@ from headgate import reports
 from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
-from headgate.cli.output import AsJson, console, print_json, print_table
-from headgate.core.errors import InvalidInputError
+from headgate.cli.output import AsJson, console, print_json, print_rows, write_page
 
 _PROBLEMS: Final = 10
 """Sentences about what could not be told that are printed at most."""
@@ -57,7 +55,7 @@ def leaderboard(
         console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
     board = reports.build_leaderboard(found.frame, against=against, ks=tuple(dict.fromkeys(k)))
     if html is not None:
-        _write(html, reports.leaderboard_page(board, title=title, period=f"since {since}" if since else ""))
+        write_page(html, reports.leaderboard_page(board, title=title, period=f"since {since}" if since else ""))
     if as_json:
         print_json(reports.leaderboard_document(board) | ({"page": str(html.resolve())} if html else {}))
     else:
@@ -68,9 +66,11 @@ def leaderboard(
 def _show(board: reports.Leaderboard, html: Path | None) -> None:
     if not board.standings:
         console().print("There are no scored samples to compare.")
-    _table(f"{len(board.standings)} models, means with intervals by task", reports.standing_rows(board))
-    _table(f"differences from {board.against} on the same tasks", reports.versus_rows(board))
-    _table("by environment", reports.cell_rows(board))
+    print_rows(
+        f"{len(board.standings)} models, means with intervals by task", reports.standing_rows(board), names=_TEXT
+    )
+    print_rows(f"differences from {board.against} on the same tasks", reports.versus_rows(board), names=_TEXT)
+    print_rows("by environment", reports.cell_rows(board), names=_TEXT)
     problems = board.problems()
     for problem in problems[:_PROBLEMS]:
         console(stderr=True).print(f"not told: {problem}", highlight=False, markup=False)
@@ -78,18 +78,3 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
         console(stderr=True).print(f"not told: {len(problems) - _PROBLEMS} more of the kind; `--json` has them all")
     if html is not None:
         console().print(str(html.resolve()), highlight=False, markup=False)
-
-
-def _table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    if rows:
-        columns = list(rows[0])
-        right = [place for place, name in enumerate(columns) if name not in _TEXT]
-        print_table(title, columns, [list(row.values()) for row in rows], right=right)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"page {path} cannot be written: {error.strerror}") from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import safe_text
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
@@ -30,6 +31,27 @@ def print_table(
 ) -> None:
     """Print a table; columns whose positions are in `right` are right-aligned."""
     console().print(drawn_table(title, columns, rows, right=right))
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, str]], *, names: frozenset[str]) -> None:
+    """Print rows that map column names to cells, nothing without rows; columns not in `names` are right-aligned."""
+    if rows:
+        columns = list(rows[0])
+        right = [place for place, name in enumerate(columns) if name not in names]
+        print_table(title, columns, [list(row.values()) for row in rows], right=right)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page to a file, whose folder is made.
+
+    Raises:
+        InvalidInputError: if it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def drawn_table(

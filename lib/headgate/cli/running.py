@@ -29,6 +29,9 @@ _MATRIX_COLUMNS: Final = ["campaign", "model", "environment", "score", "error_ki
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
 
+NOT_SCORED: Final = 4
+"""Exit status of a matrix none of whose samples has a score."""
+
 Limits = Annotated[
     str,
     Parameter(
@@ -61,7 +64,8 @@ def run(
     Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
     the episodes in progress back at once; their tasks run again next time.
 
-    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`).
+    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`), or none of a matrix has a
+    score.
     """
     loaded = (choices or Choices()).load(
         enable_monitoring=enable_monitoring,
@@ -87,6 +91,8 @@ def run(
     )
     if loaded.settings.instances is not None:
         samples = asyncio.run(_matrix(loaded.settings))
+        if samples.height and samples["score"].null_count() == samples.height:
+            status = NOT_SCORED
         console().print(_scores(samples, loaded.settings))
         for line in _unscored(samples):
             console().print(line, markup=False, highlight=False)

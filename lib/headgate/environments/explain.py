@@ -33,6 +33,7 @@ SPEC: Final = EnvironmentSpec(
     daily_rate=100.0,
     data_length=1_000_000,
     reply_chars=100_000,
+    licence="Apache-2.0",
     source="Headgate; incidents are generated from the index",
     chance_score=0.0004,
     needs_judge=True,

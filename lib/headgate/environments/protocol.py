@@ -24,7 +24,7 @@ class EnvironmentSpec:
         max_rounds: model replies per episode at most.
         timeout_s: the whole episode, model calls included.
         reply_chars: longer replies are not read; they score 0 as a bad answer.
-        licence: of the task data.
+        licence: of the task data; empty where nobody states one.
         source: where the rule and the data come from.
         chance_score: mean score of the random baseline, measured by `headgate bench environments`; None if unknown.
         solver_rate: success rate of the solver baseline at least; lower where the bounds of an episode end before the
@@ -43,7 +43,7 @@ class EnvironmentSpec:
     max_rounds: int = 1
     timeout_s: float = 600.0
     reply_chars: int = 1_000_000
-    licence: str = "Apache-2.0"
+    licence: str = ""
     source: str = ""
     chance_score: float | None = None
     solver_rate: float = 0.95

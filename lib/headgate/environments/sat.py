@@ -135,6 +135,7 @@ def _spec(name: str, summary: str, chance: float) -> EnvironmentSpec:
         summary=summary,
         daily_rate=100.0,
         data_length=1_000_000,
+        licence="Apache-2.0",
         source="rule published by AffineFoundation/affinetes; tasks are generated from the index",
         chance_score=chance,
         tasks_are_drawn=True,

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from headgate.reports.arena import ArenaBoard
 from headgate.reports.arena_rows import judge_rows, rating_rows, share_rows
-from headgate.reports.gfm import code, plain, table
+from headgate.reports.compared import DRAWN, compared_page, meanings, named_table
+from headgate.reports.gfm import fitting, plain
 from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
 from headgate.reports.svg import INK, drawing, inline_svg
 from headgate.statistics import ELO_MEAN
-from headgate.telemetry import safe_text
 
 _CAPTION: Final = "Rating of each model on Elo's scale; lines are 95 % intervals, 1,000 is the mean"
-_DRAWN: Final = 60
-"""Models that are drawn; the tables have them all."""
+_WARNINGS: Final = "Read this first"
+_NOTHING: Final = "There are no comparisons with a verdict."
+_NAMES: Final = frozenset({"model", "judge"})
 
 _MATRIX: Final = 25
 """Models in the matrix of win shares; a wider one cannot be read."""
-
-_MARKDOWN_BYTES: Final = 100_000
 
 ARENA_DEFINITIONS: Final[Mapping[str, str]] = {
     "comparison": "Two models' answers to the same task before the judge, in both orders. Who is preferred in both "
@@ -48,7 +45,7 @@ ARENA_DEFINITIONS: Final[Mapping[str, str]] = {
 
 def arena_figure(board: ArenaBoard) -> Figure | None:
     """Return ratings with their intervals, a row per model; None without models."""
-    shown = board.models[:_DRAWN]
+    shown = board.models[:DRAWN]
     if not shown:
         return None
     with drawing():
@@ -76,32 +73,23 @@ def arena_svg(board: ArenaBoard) -> dict[str, str]:
 
 def arena_page(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> str:
     """Return the page; the same arena gives the same page."""
-    page = Environment(
-        loader=PackageLoader("headgate.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    ).get_template("arena.html.j2")
-    return page.render(
-        title=safe_text(title, limit_chars=200),
-        period=safe_text(period, limit_chars=200),
-        tables=[(name, rows) for name, rows in _tables(board) if rows],
-        figures=[(caption, Markup(svg)) for caption, svg in arena_svg(board).items()],  # noqa: S704 - drawn by us
-        problems=board.warnings,
-        definitions=ARENA_DEFINITIONS,
+    return compared_page(
+        title,
+        period,
+        _tables(board),
+        arena_svg(board),
+        board.warnings,
+        ARENA_DEFINITIONS,
+        problems_title=_WARNINGS,
+        is_told_first=True,
+        nothing=_NOTHING,
+        names=frozenset({"model", "judge", "group"}),
     )
 
 
 def arena_markdown(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> str:
     """Return the arena as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
-    rows = 200
-    while True:
-        text = _markdown(board, title, period, rows)
-        if len(text.encode()) <= _MARKDOWN_BYTES or rows == 0:
-            return text
-        rows //= 2
+    return fitting(lambda rows: _markdown(board, title, period, rows))
 
 
 def _tables(board: ArenaBoard) -> list[tuple[str, list[dict[str, str]]]]:
@@ -116,19 +104,10 @@ def _tables(board: ArenaBoard) -> list[tuple[str, list[dict[str, str]]]]:
 def _markdown(board: ArenaBoard, title: str, period: str, limit: int) -> str:
     parts = [f"# {plain(title)}", *([plain(period)] if period else [])]
     if not board.models:
-        parts.append("There are no comparisons with a verdict.")
+        parts.append(_NOTHING)
     for name, rows in _tables(board):
         if rows:
-            parts += [f"## {name}", _table(rows, limit)]
+            parts += [f"## {name}", named_table(rows, limit, names=_NAMES, numbers_from=1)]
     if board.warnings:
-        parts += ["## Read this first", "\n".join(f"- {plain(each)}" for each in board.warnings)]
-    parts += ["## What the words mean", "\n".join(f"- **{term}**: {said}" for term, said in ARENA_DEFINITIONS.items())]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(rows: Sequence[Mapping[str, str]], limit: int) -> str:
-    cells = [[code(cell) if name in {"model", "judge"} else cell for name, cell in row.items()] for row in rows[:limit]]
-    more = len(rows) - limit
-    header = [code(name) if "@" in name else name for name in rows[0]]
-    left_out = f"\n\n{more:,} more rows stand in the page." if more > 0 else ""
-    return table(header, cells, numbers_from=1) + left_out
+        parts += [f"## {_WARNINGS}", "\n".join(f"- {plain(each)}" for each in board.warnings)]
+    return "\n\n".join([*parts, meanings(ARENA_DEFINITIONS)]) + "\n"

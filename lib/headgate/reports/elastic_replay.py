@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from headgate.elastic.replay import COLUMNS, Comparison, asked_course, awake_course, wait_course
+from headgate.reports.page import template
 from headgate.reports.style import COLOURS, WIDTH_IN, legend_above, quiet_grid
 from headgate.reports.svg import INK, drawing, inline_svg
 
@@ -71,15 +71,7 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
         }
         for number, each in enumerate(comparisons)
     ]
-    page = Environment(
-        loader=PackageLoader("headgate.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    ).get_template("elastic.html.j2")
-    return page.render(title=title, sections=sections, definitions=DEFINITIONS)
+    return template("elastic.html.j2").render(title=title, sections=sections, definitions=DEFINITIONS)
 
 
 def workers_figure(comparison: Comparison) -> Figure:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from headgate.telemetry import safe_text
+
+MAX_BYTES: Final = 100_000
+"""Of Markdown for an artifact: artifacts are rows of a database and are sent whole to the UI."""
+
+_MOST_ROWS: Final = 200
 
 
 def code(text: str, *, limit_chars: int = 300) -> str:
@@ -25,3 +31,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from:
     rule = ["---" if column < numbers_from else "--:" for column in range(len(header))]
     lines = [header, rule, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def fitting(made: Callable[[int], str]) -> str:
+    """Return what `made` gives for as many rows per table, 200 at most, as fit into `MAX_BYTES` of UTF-8."""
+    rows = _MOST_ROWS
+    while True:
+        text = made(rows)
+        if len(text.encode()) <= MAX_BYTES or rows == 0:
+            return text
+        rows //= 2

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headgate.reports.gfm import code, plain, table
+from headgate.reports.compared import DRAWN, Rows, compared_page, meanings, named_table
+from headgate.reports.gfm import fitting, plain
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, standing_rows, versus_rows
 from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
@@ -21,11 +20,9 @@ from headgate.telemetry import safe_text
 _CAPTION: Final = (
     "Mean score of each model, and its difference from {against} on the same tasks; lines are 95 % intervals"
 )
-_DRAWN: Final = 60
-"""Models that are drawn; the tables have them all."""
-
-_MARKDOWN_BYTES: Final = 100_000
 _PROBLEMS: Final = 20
+_NOT_TOLD: Final = "What could not be told"
+_NOTHING: Final = "There are no scored samples to compare."
 
 DEFINITIONS: Final[Mapping[str, str]] = {
     "task": "What has the same environment and index: the same instance for every model, campaign and pass over the "
@@ -50,7 +47,7 @@ DEFINITIONS: Final[Mapping[str, str]] = {
 
 def leaderboard_figure(board: Leaderboard) -> Figure | None:
     """Return means beside the differences from the reference, a row per model; None without models."""
-    shown = board.standings[:_DRAWN]
+    shown = board.standings[:DRAWN]
     if not shown:
         return None
     with drawing():
@@ -79,38 +76,29 @@ def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard", period: 
         ("Differences from the reference", versus_rows(board)),
         ("Environments", cell_rows(board)),
     ]
-    page = Environment(
-        loader=PackageLoader("headgate.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    ).get_template("leaderboard.html.j2")
-    return page.render(
-        title=safe_text(title, limit_chars=200),
-        period=safe_text(period, limit_chars=200),
-        tables=[(name, rows) for name, rows in tables if rows],
-        figures=[(caption, Markup(svg)) for caption, svg in leaderboard_svg(board).items()],  # noqa: S704 - drawn by us
-        problems=board.problems(),
-        definitions=DEFINITIONS,
+    return compared_page(
+        title,
+        period,
+        tables,
+        leaderboard_svg(board),
+        board.problems(),
+        DEFINITIONS,
+        problems_title=_NOT_TOLD,
+        is_told_first=False,
+        nothing=_NOTHING,
+        names=frozenset({"model", "against", "environment", "method", "group"}),
     )
 
 
 def leaderboard_markdown(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
     """Return the leaderboard as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
-    rows = 200
-    while True:
-        text = _markdown(board, title, period, rows)
-        if len(text.encode()) <= _MARKDOWN_BYTES or rows == 0:
-            return text
-        rows //= 2
+    return fitting(lambda rows: _markdown(board, title, period, rows))
 
 
 def _markdown(board: Leaderboard, title: str, period: str, rows: int) -> str:
     head = [f"# {plain(title)}", plain(period)]
     if not board.standings:
-        return "\n\n".join([*filter(None, head), "There are no scored samples to compare."]) + "\n"
+        return "\n\n".join([*filter(None, head), _NOTHING]) + "\n"
     parts = [*filter(None, head), _table(standing_rows(board), rows)]
     if versus := versus_rows(board):
         parts += ["## Differences from the reference", _table(versus, rows)]
@@ -119,19 +107,12 @@ def _markdown(board: Leaderboard, title: str, period: str, rows: int) -> str:
     if problems:
         told = [f"- {plain(each)}" for each in problems[: min(rows, _PROBLEMS)]]
         more = len(problems) - len(told)
-        parts += ["## What could not be told", "\n".join([*told, *([f"- {more:,} more of the kind"] if more else [])])]
-    parts += ["## What the words mean", "\n".join(f"- **{term}**: {meaning}" for term, meaning in DEFINITIONS.items())]
-    return "\n\n".join(parts) + "\n"
+        parts += [f"## {_NOT_TOLD}", "\n".join([*told, *([f"- {more:,} more of the kind"] if more else [])])]
+    return "\n\n".join([*parts, meanings(DEFINITIONS)]) + "\n"
 
 
-def _table(rows: Sequence[Mapping[str, str]], limit: int) -> str:
-    cells = [
-        [code(cell) if name in {"model", "against", "environment"} else cell for name, cell in row.items()]
-        for row in rows[:limit]
-    ]
-    more = len(rows) - limit
-    left_out = f"\n\n{more:,} more rows stand in the page." if more > 0 else ""
-    return table(list(rows[0]), cells, numbers_from=3) + left_out
+def _table(rows: Rows, limit: int) -> str:
+    return named_table(rows, limit, names=frozenset({"model", "against", "environment"}), numbers_from=3)
 
 
 def _draw_means(axes: Axes, shown: Sequence[Standing]) -> None:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
-from headgate.reports.gfm import code, plain, table
+from headgate.reports.gfm import code, fitting, plain, table
 from headgate.reports.wording import DEFINITIONS, count, interval, moment, percent, score, seconds
-
-MAX_BYTES: Final = 100_000
-"""Of the Markdown: artifacts are rows of a database and are sent whole to the UI."""
-
-_ROWS: Final = 200
 
 
 def markdown_of(title: str, period: str, tables: Mapping[str, pl.DataFrame]) -> str:
-    """Return the report, at most `MAX_BYTES` in UTF-8: with fewer rows per table where it would be longer."""
-    rows = _ROWS
-    while True:
-        text = _document(title, period, tables, rows)
-        if len(text.encode()) <= MAX_BYTES or rows == 0:
-            return text
-        rows //= 2
+    """Return the report, at most 100 kB: with fewer rows per table where it would be longer."""
+    return fitting(lambda rows: _document(title, period, tables, rows))
 
 
 def _document(title: str, period: str, tables: Mapping[str, pl.DataFrame], rows: int) -> str:

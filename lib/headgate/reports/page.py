@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from headgate.reports import wording
@@ -33,20 +33,21 @@ def page_of(
         "provider_errors": int(tables["missing"]["provider_errors"].sum()),
         "tokens": int(summary["prompt_tokens"].sum()) + int(summary["completion_tokens"].sum()),
     }
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            title=title,
-            period=period,
-            settings=settings,
-            totals=totals,
-            rows={name: table.head(_MAX_ROWS).to_dicts() for name, table in tables.items()},
-            left_out={name: max(0, table.height - _MAX_ROWS) for name, table in tables.items()},
-            figures={name: (caption, Markup(svg)) for name, (caption, svg) in figures.items()},  # noqa: S704 - drawn by us
-            definitions=wording.DEFINITIONS,
-        )
+    return template("report.html.j2").render(
+        title=title,
+        period=period,
+        settings=settings,
+        totals=totals,
+        rows={name: table.head(_MAX_ROWS).to_dicts() for name, table in tables.items()},
+        left_out={name: max(0, table.height - _MAX_ROWS) for name, table in tables.items()},
+        figures={name: (caption, Markup(svg)) for name, (caption, svg) in figures.items()},  # noqa: S704 - drawn by us
+        definitions=wording.DEFINITIONS,
     )
+
+
+def template(name: str) -> Template:
+    """Return a template of this room; what it shows is escaped, and what it is not given is an error."""
+    return _environment().get_template(name)
 
 
 @cache

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import polars as pl
 
@@ -36,6 +37,12 @@ from headgate.reports import ArenaComparison
 from headgate.sampling import RosterSource
 from headgate.storage import SampleStore
 
+_TAKE_ANSWERS: Final = "Sample at least two models with conversations kept, or give --instances to have them answer."
+_LOOK_AT_ANSWERS: Final = (
+    "They were asked just now. Why there is no answer: "
+    'headgate query "select model, error_kind, error from samples where score is null"'
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ArenaRequest:
@@ -64,6 +71,7 @@ class ArenaResult:
         comparisons: of this judge and rubric among these models, environments and tasks; all runs'.
         possible: pairs of answers that could be compared.
         unjudged: comparisons that were asked for, and have no verdict.
+        why_unjudged: what went wrong with one of them; empty when there is none.
         run: what this run did; None when nothing was left to ask.
         warnings: what the reader of the ratings ought to know, a sentence each.
     """
@@ -72,6 +80,7 @@ class ArenaResult:
     comparisons: tuple[ArenaComparison, ...]
     possible: int
     unjudged: int
+    why_unjudged: str
     run: JudgedResult | None
     warnings: tuple[str, ...]
 
@@ -115,7 +124,7 @@ async def run_arena(
             await answered(settings, request.models, request.instances, judge, source, samples, stop, slots)
         answers = await stored_answers(samples, environments=settings.environments, models=request.models)
         pairings = [p for p in possible(answers) if request.instances is None or p.index < request.instances]
-        _check(request.models, answers, pairings)
+        _check(request, answers, pairings)
         before = await _rows(kept, settings.campaign, stage)
         asked = chosen(pairings, comparisons_of(before), request.comparisons, seed=settings.campaign)
         is_stopped = stop is not None and stop.is_set()
@@ -146,11 +155,13 @@ async def run_arena(
     named = set(pairings)
     wanted = {(p.environment, p.index, p.first, p.second) for p in pairings}
     found = [c for c in comparisons_of(after) if (c.environment, c.index, c.first, c.second) in wanted]
+    unjudged = sum(pairing in named for pairing in _failed(after))
     return ArenaResult(
         judge=judge.request_name,
         comparisons=tuple(found),
         possible=len(pairings),
-        unjudged=sum(pairing in named for pairing in _failed(after)),
+        unjudged=unjudged,
+        why_unjudged=_last_error(after) if unjudged else "",
         run=run,
         warnings=tuple(_warnings(judge, answers)),
     )
@@ -191,6 +202,11 @@ def _failed(rows: pl.DataFrame) -> dict[Pairing, int]:
     return found
 
 
+def _last_error(rows: pl.DataFrame) -> str:
+    errors = rows.filter(pl.col("score").is_null(), pl.col("error").is_not_null()).sort("finished_at")["error"]
+    return str(errors[-1]) if len(errors) else ""
+
+
 def _environments(answers: Answers, rubric: Rubric | None) -> dict[str, AgainstModel]:
     installed = frozenset(environments()) if rubric is None else frozenset[str]()
     bases: dict[str, Environment | None] = {}
@@ -208,9 +224,9 @@ def _model(key: str) -> Model:
     return Model(name, revision)
 
 
-def _check(named: Sequence[str], answers: Answers, pairings: Sequence[Pairing]) -> None:
+def _check(request: ArenaRequest, answers: Answers, pairings: Sequence[Pairing]) -> None:
     models = sorted({model for _, model in answers})
-    for name in named:
+    for name in request.models:
         if not any(name in {model, model.rpartition("@")[0]} for model in models):
             raise InvalidInputError(
                 f"the store has no answer of a model {name!r} in these environments",
@@ -220,7 +236,7 @@ def _check(named: Sequence[str], answers: Answers, pairings: Sequence[Pairing]) 
         what = f"only {models[0]} has answers" if models else "no model has answers"
         raise InvalidInputError(
             f"{what} in the store that could be compared",
-            next_step="Sample at least two models with conversations kept, or give --instances to have them answer.",
+            next_step=_TAKE_ANSWERS if request.instances is None else _LOOK_AT_ANSWERS,
         )
     if not pairings:
         raise InvalidInputError(

@@ -14,7 +14,19 @@ from headgate.reports import ArenaComparison
 ARENA_FOLDER: Final = "arena"
 """Folder of the comparisons below the samples': no summary, leaderboard or rate ever counts them with these."""
 
-COLUMNS: Final = ("task_id", "campaign", "model", "environment", "index", "sequence", "stage", "score", "why")
+COLUMNS: Final = (
+    "task_id",
+    "campaign",
+    "model",
+    "environment",
+    "index",
+    "sequence",
+    "stage",
+    "score",
+    "why",
+    "error",
+    "finished_at",
+)
 
 _AGAINST: Final = "/vs/"
 _AGAIN: Final = "/again-"

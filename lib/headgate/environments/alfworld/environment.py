@@ -109,6 +109,7 @@ class AlfworldEnvironment:
         daily_rate=80.0,
         data_length=DATA_LENGTH,
         max_rounds=MAX_ROUNDS,
+        licence="Apache-2.0",
         source="houses of our own; rules published by alfworld/alfworld, task rule by WooooDyy/AgentGym",
         chance_score=0.0016,
         tasks_are_drawn=True,

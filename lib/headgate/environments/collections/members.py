@@ -42,7 +42,10 @@ def unknown(name: str, known: Iterable[str], why: str = "") -> UnknownEnvironmen
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     reason = f": {why}" if why else ""
-    return UnknownEnvironmentError(f"environment {name!r} is not in its collection{reason}{hint}")
+    return UnknownEnvironmentError(
+        f"environment {name!r} is not in its collection{reason}{hint}",
+        next_step=f"`headgate environments --collection {name.partition(':')[0]}` lists what is in it.",
+    )
 
 
 def tagged_answer(reply: str) -> str | None:

@@ -53,6 +53,7 @@ class ReasoningTasks:
             summary=f"One question of reasoning-gym's {dataset.replace('_', ' ')}",
             daily_rate=100.0,
             data_length=DATA_LENGTH,
+            licence="Apache-2.0",
             source=f"{dataset} of reasoning-gym, drawn from the index and scored by its scorer",
             chance_score=CHANCE.get(dataset, 0.0),
             solver_rate=0.0 if dataset in NO_SOLUTION else 0.99,

@@ -126,6 +126,7 @@ class TextWorldEnvironment:
             data_length=DATA_LENGTH,
             max_rounds=rules.max_rounds,
             timeout_s=EPISODE_TIMEOUT_S,
+            licence="Apache-2.0",
             source=f"{game} of the package textworld-express (Apache-2.0), training fold",
             chance_score=rules.chance_score,
             solver_rate=rules.solver_rate,

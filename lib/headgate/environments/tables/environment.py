@@ -32,6 +32,7 @@ SPEC: Final = EnvironmentSpec(
     data_length=1_000_000,
     max_rounds=MAX_ROUNDS,
     reply_chars=100_000,
+    licence="Apache-2.0",
     source="Headgate; tables and questions are generated from the index",
     chance_score=0.006,
     tasks_are_drawn=True,

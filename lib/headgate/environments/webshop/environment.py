@@ -29,6 +29,7 @@ class WebShopEnvironment:
         daily_rate=100.0,
         data_length=INSTRUCTIONS,
         max_rounds=MAX_ROUNDS,
+        licence="Apache-2.0",
         source="products of our own; pages and reward as published by princeton-nlp/WebShop and WooooDyy/AgentGym",
         chance_score=0.002,
         tasks_are_drawn=True,
