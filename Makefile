@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODEL_READY := $(VENV)/.model-ready
 KILLS := 30
-# Two processes, because half of the time of the tests is waiting; ARGS=-n0 runs them in one, as a debugger needs it.
-SPREAD := -n 2 --dist loadfile
+# Three processes on two cores, because half of the time of the tests is waiting; ARGS=-n0 runs them in one, as a debugger needs it.
+SPREAD := -n 3 --dist loadfile
 export PYTHON
 export NO_MKDOCS_2_WARNING := 1
 
