@@ -10,6 +10,8 @@ KILLS := 30
 SPREAD := -n 3 --dist loadfile
 export PYTHON
 export NO_MKDOCS_2_WARNING := 1
+# Hundreds of processes import the same files; where their compiled form may not be kept, each would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup setup-model demo test test-fast test-slurm chaos check docs reference bench lock clean
 

@@ -7,7 +7,6 @@ import contextvars
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is there already out of garbage collection, a million objects that stay: tests collect often."""
+    gc.collect()
+    gc.freeze()
+
+
 async def _told() -> None:
     """Return once Prefect's threads of this process have sent what they hold; without a server they try for minutes."""
     from prefect.events.worker import EventsWorker
@@ -54,22 +59,10 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
         try:
             with server.as_client():
                 runner.run(ensure_pool(), context=contextvars.copy_context())
-            with _only_new_garbage():
-                yield server
+            yield server
             runner.run(_told())
         finally:
             runner.run(running.__aexit__(None, None, None))
-
-
-@contextmanager
-def _only_new_garbage() -> Iterator[None]:
-    """Let `gc.collect` pass over what is there already, half a million objects that stay: it is called often."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @pytest.fixture
@@ -137,7 +130,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave the locks."""
+    """Leave the locks, and let the end of the process find whatever was left out."""
+    gc.unfreeze()
     if TURNS in config.stash:
         config.stash[TURNS].close()
 

@@ -16,7 +16,9 @@ from tests.bench.tiny import EASY, TINY, bench
 
 def test_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "list", "--json"]) == 0
-    assert [one["scenario"] for one in json.loads(capsys.readouterr().out)] == list(scenario_names())
+    listed = {one["scenario"]: one["what"] for one in json.loads(capsys.readouterr().out)}
+    assert list(listed) == list(scenario_names())
+    assert all(len(what) > 40 and not what.endswith(".") for what in listed.values())
 
 
 @pytest.mark.parametrize(

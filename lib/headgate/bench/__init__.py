@@ -4,7 +4,7 @@ from headgate.bench.artifact import FORMAT, newest_artifacts
 from headgate.bench.bars import Bar, at_least, at_most
 from headgate.bench.fleet import LOGGER
 from headgate.bench.page import bench_figures, bench_page
-from headgate.bench.registry import scenario, scenario_names
+from headgate.bench.registry import scenario, scenario_names, scenario_summary
 from headgate.bench.running import Finished, run_scenario
 from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Size
 from headgate.bench.spread import Spread, spread_of
@@ -29,5 +29,6 @@ __all__ = [
     "run_scenario",
     "scenario",
     "scenario_names",
+    "scenario_summary",
     "spread_of",
 ]

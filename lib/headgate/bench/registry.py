@@ -1,10 +1,12 @@
-"""The registry: every module of `headgate.bench.scenarios` is a scenario, in one file each."""
+"""The registry: each module of `headgate.bench.scenarios` is a scenario, in one file; its first line says what."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 from headgate.bench import scenarios
@@ -15,6 +17,16 @@ from headgate.core.errors import InvalidInputError
 def scenario_names() -> tuple[str, ...]:
     """Return the names of all scenarios, sorted; imports none of them."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(scenarios.__path__)))
+
+
+def scenario_summary(name: str) -> str:
+    """Return what a scenario measures, in one line; imports nothing, since some stand on Ray and some on Prefect.
+
+    Args:
+        name: one of `scenario_names()`.
+    """
+    source = Path(scenarios.__path__[0], f"{name}.py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").removesuffix(".")
 
 
 def scenario(name: str) -> Scenario[Any]:

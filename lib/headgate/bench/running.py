@@ -17,6 +17,7 @@ from headgate.bench.artifact import FORMAT, bar_document, write_artifact, write_
 from headgate.bench.bars import Bar
 from headgate.bench.machine import load, machine, versions
 from headgate.bench.parameters import changed
+from headgate.bench.registry import scenario_summary
 from headgate.bench.scenario import Bench, Progress, Scenario, Size
 from headgate.core.errors import InvalidInputError
 
@@ -100,7 +101,7 @@ def run_scenario(
         "format": FORMAT,
         "scenario": scenario.name,
         "id": run_id,
-        "what": scenario.what,
+        "what": scenario_summary(scenario.name),
         "size": size,
         "changes": list(changes),
         "seed": seed,

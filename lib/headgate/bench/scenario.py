@@ -87,7 +87,6 @@ class Scenario(Generic[P]):
 
     Attributes:
         name: what the command line calls it.
-        what: one line for listings.
         quick: parameters that take less than a minute; a frozen dataclass.
         full: parameters whose figures may be published.
         measure: runs it; a bar that is missed is an outcome, not an error.
@@ -95,7 +94,6 @@ class Scenario(Generic[P]):
     """
 
     name: str
-    what: str
     quick: P
     full: P
     measure: Callable[[P, Bench], Outcome]

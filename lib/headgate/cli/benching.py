@@ -22,6 +22,7 @@ from headgate.bench import (
     run_scenario,
     scenario,
     scenario_names,
+    scenario_summary,
 )
 from headgate.bench import Progress as Tell
 from headgate.cli.output import AsJson, console, print_json, print_table
@@ -103,11 +104,11 @@ def _chosen(name: str, *, every: bool) -> tuple[str, ...]:
 
 
 def _list(*, as_json: bool) -> int:
-    found = [scenario(name) for name in scenario_names()]
+    found = {name: scenario_summary(name) for name in scenario_names()}
     if as_json:
-        print_json([{"scenario": one.name, "what": one.what} for one in found])
+        print_json([{"scenario": name, "what": what} for name, what in found.items()])
     else:
-        print_table(f"{len(found)} scenarios", ("scenario", "what it measures"), [(s.name, s.what) for s in found])
+        print_table(f"{len(found)} scenarios", ("scenario", "what it measures"), list(found.items()))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""P4: request leases with ten thousand waiters: hand-over, idleness, throughput, beside a semaphore and a poll."""
+"""P4: request leases with 10 000 waiters: hand-over, idleness, throughput, beside a semaphore and a 50 ms poll."""
 
 from __future__ import annotations
 
@@ -191,7 +191,6 @@ def _charts(samples: Sequence[dict[str, Any]], p: AdmissionParameters) -> list[C
 
 SCENARIO = Scenario(
     name="admission",
-    what="P4: request leases with 10 000 waiters: hand-over, idleness, throughput, beside a semaphore and a 50 ms poll",
     quick=AdmissionParameters(iterations=1),
     full=AdmissionParameters(handovers=20_000, contended=200_000, alone=200_000, idle_s=3.0, most_s=10.0, iterations=5),
     measure=measure,

@@ -1,4 +1,4 @@
-"""The simulated day: exact counts, spread of the first samples, boost and restarts, in virtual time."""
+"""The simulated day: counts per model and environment, spread, boost and restart, in virtual time."""
 
 from __future__ import annotations
 
@@ -233,7 +233,6 @@ def _boost_ends(day: _Day, parameters: DayParameters) -> float:
 
 SCENARIO = Scenario(
     name="day",
-    what="The simulated day: counts per model and environment, spread, boost and restart, in virtual time",
     quick=DayParameters(),
     full=DayParameters(models=95),
     measure=measure,

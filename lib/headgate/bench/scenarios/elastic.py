@@ -1,4 +1,4 @@
-"""P8: elastic pools: what following a load costs and how long requests wait, beside the rules of others."""
+"""P8: elastic pools on the ramp and on public traces: cost, waiting and scaling beside the rules of others."""
 
 from __future__ import annotations
 
@@ -175,7 +175,6 @@ def _counted(parameters: ElasticParameters, bench: Bench) -> Callable[[str], Non
 
 SCENARIO = Scenario(
     name="elastic",
-    what="P8: elastic pools on the ramp and on public traces: cost, waiting and scaling beside the rules of others",
     quick=ElasticParameters(),
     full=ElasticParameters(
         seeds=3,

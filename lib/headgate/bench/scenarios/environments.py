@@ -1,4 +1,4 @@
-"""Environments: what making and judging a task costs, and what the baselines score in each."""
+"""Environments: cost of making and judging a task, and what the baselines score."""
 
 from __future__ import annotations
 
@@ -140,7 +140,6 @@ def _sample(one: Measurement) -> dict[str, Any]:
 
 SCENARIO = Scenario(
     name="environments",
-    what="Environments: cost of making and judging a task, and what the baselines score",
     quick=EnvironmentParameters(),
     full=EnvironmentParameters(episodes=200, budget_s=3_600.0),
     measure=measure_environments,

@@ -1,4 +1,4 @@
-"""P11: seed 004's idle suite on Headgate's scheduling loop, beside fixed frontiers and selection without advice."""
+"""P11: seed 004's idle suite: how scheduling uses its capacity, in virtual time; beside its fixed controls."""
 
 from __future__ import annotations
 
@@ -122,7 +122,6 @@ def _notes(suite: Suite, by_the_clock: list[dict[str, Any]]) -> list[str]:
 
 SCENARIO = Scenario(
     name="idle",
-    what="P11: seed 004's idle suite: how scheduling uses its capacity, in virtual time; beside its fixed controls",
     quick=IdleParameters(),
     full=IdleParameters(mode="full", real_time=True),
     measure=measure,

@@ -1,4 +1,4 @@
-"""P5: the job queue: durable claims and completions, pick-up, flat cost, busy policy servers, heartbeats, kills."""
+"""P5: the job queue's rates, pick-up and flat cost, busy policy servers, heartbeats, and what kills cost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def _tell(bench: Bench, before: float, name: str, share: float) -> None:
 
 SCENARIO = Scenario(
     name="jobqueue",
-    what="P5: the job queue's rates, pick-up and flat cost, busy policy servers, heartbeats, and what kills cost",
     quick=JobQueueParameters(),
     full=JobQueueParameters(
         iterations=5,

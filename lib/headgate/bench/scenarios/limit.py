@@ -1,4 +1,4 @@
-"""P2: what limit laws get from providers that refuse, change or queue, in exact simulations beside their rivals."""
+"""P2: goodput and 429s of limit laws at simulated providers, beside seed 004's law and inspect_ai's rule."""
 
 from __future__ import annotations
 
@@ -273,7 +273,6 @@ def _steps(record: LoadRecord, seconds: float) -> list[tuple[float | str, float]
 
 SCENARIO = Scenario(
     name="limit",
-    what="P2: goodput and 429s of limit laws at simulated providers, beside seed 004's law and inspect_ai's rule",
     quick=LimitParameters(),
     full=LimitParameters(rival_seeds=5, variants=("all",)),
     measure=measure,

@@ -1,4 +1,4 @@
-"""P7: placement: starts, stops and leaks on a real Ray cluster, waiting and lost work of replayed traces."""
+"""P7: GPU placement on Ray: starts, preemption, leaks, waiting and lost work of replayed traces."""
 
 from __future__ import annotations
 
@@ -195,7 +195,6 @@ def _replaying(bench: Bench, mix: str) -> Callable[[str], None]:
 
 SCENARIO = Scenario(
     name="placement",
-    what="GPU placement on Ray: starts, preemption, leaks, waiting and lost work of replayed traces",
     quick=PlacementParameters(),
     full=PlacementParameters(
         starts=500,

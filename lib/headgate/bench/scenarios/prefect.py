@@ -1,4 +1,4 @@
-"""P6: what Prefect costs: a window as a flow run, requests under slots of a global limit, beside finer-grained ways."""
+"""P6: what a window costs as a Prefect flow run, and requests under slots of a global limit."""
 
 from __future__ import annotations
 
@@ -147,7 +147,6 @@ def _most(window: WindowCost) -> str:
 
 SCENARIO = Scenario(
     name="prefect",
-    what="P6: what a window costs as a Prefect flow run, and requests under slots of a global limit",
     # A short window has the calls of its two ends, and few batches to divide them by.
     quick=PrefectParameters(bar_calls=20.0),
     full=PrefectParameters(window_s=60.0, rival_requests=100),

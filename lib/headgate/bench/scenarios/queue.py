@@ -1,4 +1,4 @@
-"""P3: the ready queue's full cycle under each task admission policy, beside a queue that sorts its groups."""
+"""P3: CPU time of the ready queue's full cycle from 1 to 4 096 groups, and the waits of a group that arrives."""
 
 from __future__ import annotations
 
@@ -332,7 +332,6 @@ def _flatness(samples: Sequence[dict[str, Any]], queue: str, backlog: int, *, is
 
 SCENARIO = Scenario(
     name="queue",
-    what="P3: CPU time of the ready queue's full cycle from 1 to 4 096 groups, and the waits of a group that arrives",
     quick=QueueParameters(),
     full=QueueParameters(tasks=20_000, backlog=(1_000, 10_000, 100_000), rival_cpu_s=0.3),
     measure=measure,

@@ -1,4 +1,4 @@
-"""P9: a large campaign in one process: CPU time per sample for everything but the episode, and memory."""
+"""P9: 256 models × 64 environments in one process: CPU time per sample and memory."""
 
 from __future__ import annotations
 
@@ -343,7 +343,6 @@ async def _stopped(campaign: Campaign, enough: asyncio.Event) -> None:
 
 SCENARIO = Scenario(
     name="scale",
-    what="P9: 256 models × 64 environments in one process: CPU time per sample and memory",
     quick=ScaleParameters(),
     full=ScaleParameters(samples=1_000_000),
     measure=measure,

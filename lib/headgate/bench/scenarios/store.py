@@ -1,4 +1,4 @@
-"""P10: rows validated and stored per second, and what a writer loses when it is killed at random points."""
+"""P10: rows validated and stored per second; a writer killed at random points loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -122,7 +122,6 @@ def _tolls(parameters: StoreParameters, bench: Bench) -> list[Toll]:
 
 SCENARIO = Scenario(
     name="store",
-    what="P10: rows validated and stored per second; a writer killed at random points loses and doubles nothing",
     quick=StoreParameters(),
     full=StoreParameters(rows=200_000, iterations=5, kills=100),
     measure=measure,

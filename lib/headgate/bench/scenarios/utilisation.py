@@ -1,4 +1,4 @@
-"""P1: how busy continuous sampling keeps a provider of fixed concurrency, over real sockets, beside batch rounds."""
+"""P1: how busy continuous sampling keeps a provider, over real sockets, beside batch rounds."""
 
 from __future__ import annotations
 
@@ -242,7 +242,6 @@ def _outcome(
 
 SCENARIO = Scenario(
     name="utilisation",
-    what="P1: how busy continuous sampling keeps a provider, over real sockets, beside batch rounds",
     quick=UtilisationParameters(),
     full=UtilisationParameters(mean_s=1.0, warm_up_s=5.0, window_s=30.0, iterations=5),
     measure=measure,
