@@ -81,6 +81,8 @@ async def test_the_pool_is_made_once_and_again_with_its_priorities(prefect: obje
     await ensure_pool()
     await ensure_pool()
     async with get_client() as client:
-        assert (await client.read_work_pool(POOL)).type == "process"
+        pool = await client.read_work_pool(POOL)
+        assert pool.type == "process"
+        assert "command" in pool.base_job_template["variables"]["properties"], "no worker has to write it first"
         queues = {q.name: q.priority for q in await client.read_work_queues(work_pool_name=POOL)}
     assert [name for name, _ in sorted(queues.items(), key=lambda item: item[1]) if name in QUEUES] == list(QUEUES)

@@ -19,7 +19,7 @@ async def test_requests_never_exceed_the_limit_and_every_slot_is_given_back(pref
     site = Site(unique_host(), 10)
     await set_limit(site.rule.name, 10)
     async with site.open():
-        await asyncio.gather(*(site.request(0.02) for _ in range(60)))
+        await asyncio.gather(*(site.request(0.2) for _ in range(60)))
         seen = await limit_now(site.rule.name)
     assert site.done == 60
     assert site.most_in_flight == 10

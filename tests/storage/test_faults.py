@@ -38,7 +38,7 @@ async def test_5xx_answers_are_tried_again_until_one_is_good(s3_objects: Open, p
 async def test_a_store_that_answers_5xx_only_is_a_store_error_and_the_batch_can_be_put_later(
     s3_objects: Open, proxy: Proxy
 ) -> None:
-    store = SampleStore(s3_objects(proxy, call_timeout_s=2.0))
+    store = SampleStore(s3_objects(proxy, call_timeout_s=5.0))
     proxy.fail("503", 1_000, method="PUT", path="/manifests/")
     with pytest.raises(errors.StoreError, match=r"manifests/one\.json"):
         await store.put_batch("one", _batch())
