@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes import the same files; where their compiled form may not be kept, each would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-model demo test test-fast test-slurm chaos check docs reference bench lock clean
+.PHONY: help setup setup-model demo test test-fast test-long test-slurm chaos check docs reference bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,11 +40,14 @@ test: $(READY) ## the whole test suite, documentation included
 test-fast: $(READY) ## the tests that need no real servers or processes
 	@exec $(BIN)/python -m pytest $(SPREAD) -m "not slow and not chaos" $(ARGS)
 
+test-long: $(READY) ## the tests that take most of a minute each, which `make test` leaves out
+	@exec $(BIN)/python -m pytest $(SPREAD) -m long $(ARGS)
+
 test-slurm: $(READY) ## the SLURM script against a real SLURM on this machine (root installs it on Debian)
 	@exec bash scripts/test-slurm.sh $(ARGS)
 
 chaos: $(READY) ## the long form of the tests that kill processes (KILLS=… each, default 30)
-	@exec $(BIN)/python -m pytest tests/chaos --kills $(KILLS) $(ARGS)
+	@exec $(BIN)/python -m pytest tests/chaos -m "chaos or long" --kills $(KILLS) $(ARGS)
 
 check: $(READY) ## lint, format, types, layers, documentation: what CI checks before the tests
 	$(BIN)/ruff check .

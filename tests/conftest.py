@@ -8,7 +8,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -26,8 +26,17 @@ os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
 os.environ["DO_NOT_TRACK"] = "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let Prefect's own clients leave connections open in the tests that use them."""
+OWN_COMMANDS: Final = ("long", "slurm")
+"""Marks of tests that run by `make test-long` and `make test-slurm`, which ask for them by `-m`."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has a command of its own; let Prefect's clients leave connections open in the tests of them."""
+    for mark in OWN_COMMANDS:
+        if mark not in config.getoption("markexpr"):
+            left_out = [item for item in items if item.get_closest_marker(mark)]
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
     for item in items:
         if "prefect_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))

@@ -197,6 +197,7 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_kills_of_workers_and_server_cost_nothing_that_was_promised(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_missed_bar_is_reported_as_missed_and_ends_with_4(
     assert 1 <= [bar["met"] for bar in printed["bars"]].count(False) < len(printed["bars"])
 
 
+@pytest.mark.long
 def test_a_day_of_one_model_has_its_daily_rate_in_every_environment(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_killed_writers_have_promises_to_be_held_to(capsys: pytest.CaptureFixtur
     assert all(toll["rows"] >= toll["accepted"] for toll in tolls)
 
 
+@pytest.mark.long
 def test_the_provider_counts_what_ours_and_the_rival_asked_of_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

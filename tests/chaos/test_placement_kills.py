@@ -55,6 +55,7 @@ def _kill_node(there: Any, rng: random.Random) -> None:
     there.cluster.add_node(num_cpus=4, num_gpus=2, object_store_memory=80_000_000)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_nothing_is_lost_or_left_when_driver_ledger_and_nodes_are_killed(kills: int, chaos_seed: int) -> None:
     from headgate.bench.placement.site import site

@@ -28,7 +28,7 @@ from tests.house.tree import ROOT
 
 __all__ = ["endpoint"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(3_600)]
 
 VICTIMS = {"server": b"uvicorn", "worker": b"worker\0start", "flow run": b"prefect.engine"}
 

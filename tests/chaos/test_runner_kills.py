@@ -63,6 +63,7 @@ async def test_a_terminated_run_drains_and_exits_cleanly(tmp_path: Path, endpoin
     assert list((tmp_path / "journal").rglob("holders/*")) == []
 
 
+@pytest.mark.long
 async def test_kills_while_the_store_answers_503_and_stalls_lose_nothing(
     tmp_path: Path, endpoint: str, kills: int, chaos_seed: int, s3_address: tuple[str, int]
 ) -> None:
@@ -100,6 +101,7 @@ async def test_kills_while_the_store_answers_503_and_stalls_lose_nothing(
         store.close()
 
 
+@pytest.mark.long
 async def test_a_full_store_keeps_everything_in_the_spool_until_there_is_room(
     tmp_path: Path, endpoint: str, kills: int
 ) -> None:

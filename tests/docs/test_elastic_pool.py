@@ -18,7 +18,7 @@ import pytest
 
 from tests.docs.pages import blocks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PAGE = "docs/how-to/elastic.md"
 HEADGATE = Path(sys.executable).parent / "headgate"

@@ -91,6 +91,7 @@ async def test_a_cancelled_run_gives_its_jobs_back_and_ends_as_cancelled(
     await _rest(queue, tmp_path / "s")
 
 
+@pytest.mark.long
 async def test_a_terminated_run_gives_its_jobs_back_and_ends_as_crashed(
     prefect: object, prefect_worker: Path, queue: QueueSite, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_terminated_run_gives_its_jobs_back_and_ends_as_crashed(
     await _rest(queue, tmp_path / "s")
 
 
+@pytest.mark.long
 async def test_a_killed_run_loses_nothing_and_the_next_one_stores_nothing_twice(
     prefect: object, prefect_worker: Path, queue: QueueSite, tmp_path: Path
 ) -> None:

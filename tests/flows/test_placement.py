@@ -47,6 +47,7 @@ def _is_all_free() -> bool:
     return False
 
 
+@pytest.mark.long
 async def test_roles_are_placed_by_priority_and_every_victim_goes_on(
     prefect: object, placed_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,10 @@ async def test_a_cancelled_run_gives_everything_back_and_the_next_one_goes_on(
     assert state.is_cancelled()
     assert await asyncio.to_thread(_is_all_free)
     assert (await place_roles(name="second", rounds=1, **_given(tmp_path)))["rounds"] == 1
+    published = await artifacts_of((await newest_run("train second in affine:sat")).id)
+    roles = {row["role"]: row["done"] for row in published["placement-roles-second"]}
+    assert (roles["train"], roles["reward"], roles["rollout"]) == ("1", "1", "2")
+    assert "mean reward" in published["placement-second"]
 
 
 async def test_an_environment_that_no_policy_can_play_is_refused_before_anything_is_placed(prefect: object) -> None:

@@ -69,6 +69,7 @@ async def test_a_cancelled_run_drains_and_ends_as_cancelled(
     assert await places.assert_nothing_lost() > 0
 
 
+@pytest.mark.long
 async def test_a_terminated_run_drains_and_ends_as_crashed(
     prefect: object, prefect_worker: Path, places: Places
 ) -> None:
@@ -81,6 +82,7 @@ async def test_a_terminated_run_drains_and_ends_as_crashed(
     assert await places.assert_nothing_lost() > 0
 
 
+@pytest.mark.long
 async def test_a_killed_run_loses_no_accepted_sample_and_the_next_one_goes_on(
     prefect: object, prefect_worker: Path, places: Places
 ) -> None:

@@ -111,7 +111,7 @@ async def busy(site: Site, workers: int = 40, hold_s: float = 0.01) -> AsyncIter
         await asyncio.wait([task])
 
 
-async def until(is_so: Callable[[], bool], within_s: float = 15.0) -> None:
+async def until(is_so: Callable[[], bool], within_s: float = 60.0) -> None:
     """Return when something holds that the other side of a socket brings about."""
     async with asyncio.timeout(within_s):
         while not is_so():  # noqa: ASYNC110 - nothing here could tell

@@ -12,7 +12,7 @@ from headgate.admission import BankRules, Outage
 from headgate.orchestration import PrivateServer, private_server
 from tests.orchestration.slot_site import Site, busy, limit_now, set_limit, unique_host, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 class Servers:

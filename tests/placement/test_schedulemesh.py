@@ -61,6 +61,7 @@ def left_in_ray(pool: str) -> list[str]:
     return groups + [name for name in actors if pool in name or name == "trainer"]
 
 
+@pytest.mark.long
 def test_the_four_scenes_of_the_seed_end_better(scheduler: SimpleScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rlhf_pool, "POOL", pool := "rlhf-scenes")
     scenes = rlhf_pool.scenes(scheduler)

@@ -39,6 +39,7 @@ def _wait_for_a_file_in_the_making(root: Path) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_writers_killed_at_random_points_lose_and_double_nothing(tmp_path: Path) -> None:
     rng = random.Random(7)
     command = [sys.executable, "-m", "tests.storage.killed_writer", str(tmp_path)]

@@ -135,7 +135,10 @@ def _for_demo(deployment: Deployment, choices: DemoChoices, environ: Mapping[str
     # Without a command of its own Prefect starts two interpreters per run, one of them to prepare a work space.
     command = {"command": f"{sys.executable} -m prefect.engine"}
     pool = deployment.work_pool.model_copy(update={"name": POOL, "job_variables": command})
-    return deployment.model_copy(update={"parameters": parameters, "schedules": schedules, "work_pool": pool})
+    # Each runs once. A server on SQLite that is busy with several starts may ask twice for the one place of a limit,
+    # and then cancel the run that holds it.
+    own = {"parameters": parameters, "schedules": schedules, "work_pool": pool, "concurrency_limit": None}
+    return deployment.model_copy(update=own)
 
 
 def _environment_of(deployment: Deployment) -> str:
