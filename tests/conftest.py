@@ -79,7 +79,14 @@ def prefect(prefect_server: object) -> Iterator[object]:
     """The server, with this process as its client."""
     with prefect_server.as_client():  # type: ignore[attr-defined]
         yield prefect_server
-    gc.collect()  # here, where their warnings are ignored: Prefect leaves connections to the garbage collector
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Collect the connections that Prefect leaves open where their warnings are ignored, and not in a later test."""
+    yield
+    if "prefect_server" in getattr(item, "fixturenames", ()):
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -166,7 +166,10 @@ async def test_tasks_that_wait_for_slots_before_they_make_a_request_make_it_grow
         await until(lambda: site.kinds().count("SlotsLeased") > 1)  # before any of them has made a request
         assert await taken() >= 16
         await asyncio.gather(*requests)
-    assert await taken() == 0
+    # Of a call that a busy server carried out and did not answer, the slots come back with the end of their lease.
+    async with asyncio.timeout(100):
+        while await taken() > 0:
+            await asyncio.sleep(0.5)
 
 
 async def test_providers_of_one_limit_share_what_a_process_holds(prefect: object) -> None:
