@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,13 @@ def test_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     listed = {one["scenario"]: one["what"] for one in json.loads(capsys.readouterr().out)}
     assert list(listed) == list(scenario_names())
     assert all(len(what) > 40 and not what.endswith(".") for what in listed.values())
+
+
+def test_listing_them_imports_neither_prefect_nor_ray() -> None:
+    listing = "import sys; from headgate.cli.main import main; main(['bench', 'list'])"
+    heavy = "print(sorted({'polars', 'prefect', 'ray'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", f"{listing}; {heavy}"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

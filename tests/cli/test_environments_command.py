@@ -105,6 +105,7 @@ def test_what_left_samples_without_a_score_is_told_at_the_end(headgate: Command,
     said = headgate("run", "--roster", str(roster), *chosen)
     assert said.status == 4
     assert "2 without a score: connection, such as" in said.out
+    assert headgate("run", "--roster", str(roster), *chosen, "--json").status == 4
 
 
 def test_a_misspelt_baseline_agent_needs_no_roster_to_be_told(headgate: Command) -> None:

@@ -30,6 +30,9 @@ from tests.admission.toy_laws import FixedLaw
 SPEED = 20.0
 """A lease of 60 s ends after 3 s here; the server keeps it for its whole time, which is the safe way round."""
 
+UNHURRIED = 4.0
+"""For what must be answered within times of the broker: its 10 s to give all back are 0.5 s of the server at 20."""
+
 
 class FastClock:
     """Time that runs `speed` times as fast."""

@@ -23,6 +23,7 @@ def test_it_runs_the_real_deployments_with_its_own_parameters_and_no_schedule(tm
     assert sorted(p["environment"] for p in _windows(file)) == sorted(ENVIRONMENTS)
     assert {d.name for d in file.deployments} <= {d.name for d in REAL.deployments}
     assert not any(schedule.active for d in file.deployments for schedule in d.schedules)
+    assert {d.concurrency_limit for d in file.deployments} == {None}, "a busy server may cancel the only run by it"
     for parameters in _windows(file):
         assert parameters["settings"]["journal"].startswith(str(tmp_path))
         load_settings(parameters["settings"], environ={})

@@ -93,10 +93,10 @@ async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_liv
 def told(result: ArenaResult) -> str:
     """Return what the arena holds and what this run added, in one sentence."""
     taken = result.run.scored if result.run is not None else 0
-    failed = f", {result.unjudged:,} without a verdict ({result.why_unjudged})" if result.unjudged else ""
+    missing = f", {result.shortfall()}" if result.unjudged else ""
     return (
         f"{len(result.comparisons):,} of {result.possible:,} possible comparisons by {result.judge}, "
-        f"{taken:,} of them new{failed}"
+        f"{taken:,} of them new{missing}"
     )
 
 

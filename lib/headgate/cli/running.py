@@ -76,7 +76,8 @@ def run(
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = asyncio.run(_run(loaded.settings, duration, limits, is_live=is_live))
-    status = STOPPED_EARLY if result.stopped_early else 0
+    matrix = asyncio.run(_matrix(loaded.settings)) if loaded.settings.instances is not None else None
+    status = STOPPED_EARLY if result.stopped_early else NOT_SCORED if _is_unscored(matrix) else 0
     if as_json:
         print_json(result_document(result))
         return status
@@ -89,12 +90,9 @@ def run(
         f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
     )
-    if loaded.settings.instances is not None:
-        samples = asyncio.run(_matrix(loaded.settings))
-        if samples.height and samples["score"].null_count() == samples.height:
-            status = NOT_SCORED
-        console().print(_scores(samples, loaded.settings))
-        for line in _unscored(samples):
+    if matrix is not None:
+        console().print(_scores(matrix, loaded.settings))
+        for line in _unscored(matrix):
             console().print(line, markup=False, highlight=False)
     return status
 
@@ -103,6 +101,10 @@ async def _matrix(settings: Settings) -> pl.DataFrame:
     """Return the samples of a matrix: all of it, also what an earlier run has taken."""
     found = await sample_store(settings).scan(columns=_MATRIX_COLUMNS)
     return found.frame.filter(pl.col("campaign") == settings.campaign)
+
+
+def _is_unscored(matrix: pl.DataFrame | None) -> bool:
+    return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
 
 
 def _scores(samples: pl.DataFrame, settings: Settings) -> Table:

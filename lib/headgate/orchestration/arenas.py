@@ -128,7 +128,8 @@ async def run_arena_order(order: ArenaOrder) -> Any:
 def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
     """Return what an arena says in one sentence."""
     new = result.run.scored if result.run is not None else 0
-    head = f"{len(result.comparisons):,} of {result.possible:,} comparisons by {result.judge}, {new:,} new"
+    missing = f", {result.shortfall()}" if result.unjudged else ""
+    head = f"{len(result.comparisons):,} of {result.possible:,} comparisons by {result.judge}, {new:,} new{missing}"
     if not board.models:
         return head
     first = board.models[0]
@@ -192,6 +193,7 @@ def _data(board: reports.ArenaBoard, result: ArenaResult, published: PublishedRe
         "possible": result.possible,
         "new": result.run.scored if result.run is not None else 0,
         "unjudged": result.unjudged,
+        "why_unjudged": result.why_unjudged,
         "order_changed": board.judge.undecided,
         "warnings": list(board.warnings),
         "places": dict(published.places),

@@ -135,8 +135,8 @@ def _for_demo(deployment: Deployment, choices: DemoChoices, environ: Mapping[str
     # Without a command of its own Prefect starts two interpreters per run, one of them to prepare a work space.
     command = {"command": f"{sys.executable} -m prefect.engine"}
     pool = deployment.work_pool.model_copy(update={"name": POOL, "job_variables": command})
-    # Each runs once. A server on SQLite that is busy with several starts may ask twice for the one place of a limit,
-    # and then cancel the run that holds it.
+    # Each runs once. A server on SQLite that was busy with several starts has been seen to cancel the only run of a
+    # deployment by the deployment's own limit, after the database was locked between taking the place and saying so.
     own = {"parameters": parameters, "schedules": schedules, "work_pool": pool, "concurrency_limit": None}
     return deployment.model_copy(update=own)
 

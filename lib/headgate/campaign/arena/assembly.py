@@ -36,6 +36,7 @@ from headgate.environments.rubric import Rubric
 from headgate.reports import ArenaComparison
 from headgate.sampling import RosterSource
 from headgate.storage import SampleStore
+from headgate.telemetry import safe_text
 
 _TAKE_ANSWERS: Final = "Sample at least two models with conversations kept, or give --instances to have them answer."
 _LOOK_AT_ANSWERS: Final = (
@@ -83,6 +84,13 @@ class ArenaResult:
     why_unjudged: str
     run: JudgedResult | None
     warnings: tuple[str, ...]
+
+    def shortfall(self) -> str:
+        """Return how many comparisons have no verdict, and why, in one line; empty when none is missing."""
+        if not self.unjudged:
+            return ""
+        why = f" ({safe_text(self.why_unjudged, limit_chars=200)})" if self.why_unjudged else ""
+        return f"{self.unjudged:,} without a verdict{why}"
 
 
 async def run_arena(
@@ -155,13 +163,12 @@ async def run_arena(
     named = set(pairings)
     wanted = {(p.environment, p.index, p.first, p.second) for p in pairings}
     found = [c for c in comparisons_of(after) if (c.environment, c.index, c.first, c.second) in wanted]
-    unjudged = sum(pairing in named for pairing in _failed(after))
     return ArenaResult(
         judge=judge.request_name,
         comparisons=tuple(found),
         possible=len(pairings),
-        unjudged=unjudged,
-        why_unjudged=_last_error(after) if unjudged else "",
+        unjudged=sum(pairing in named for pairing in _failed(after)),
+        why_unjudged=_why_unjudged(after),
         run=run,
         warnings=tuple(_warnings(judge, answers)),
     )
@@ -202,9 +209,11 @@ def _failed(rows: pl.DataFrame) -> dict[Pairing, int]:
     return found
 
 
-def _last_error(rows: pl.DataFrame) -> str:
-    errors = rows.filter(pl.col("score").is_null(), pl.col("error").is_not_null()).sort("finished_at")["error"]
-    return str(errors[-1]) if len(errors) else ""
+def _why_unjudged(rows: pl.DataFrame) -> str:
+    """Return the newest error of a comparison that has no verdict to this day."""
+    has_verdict = pl.col("score").is_not_null().any().over("model", "environment", "index")
+    told = rows.filter(~has_verdict, pl.col("error").is_not_null()).sort("finished_at")["error"]
+    return str(told[-1]) if len(told) else ""
 
 
 def _environments(answers: Answers, rubric: Rubric | None) -> dict[str, AgainstModel]:
