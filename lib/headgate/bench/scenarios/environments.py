@@ -29,7 +29,7 @@ class EnvironmentParameters:
     """
 
     names: tuple[str, ...] = ()
-    episodes: int = 20
+    episodes: int = 8
     budget_s: float = 40.0
     turns: int = 2_000
     bar_turn_ms: float = 2.0
