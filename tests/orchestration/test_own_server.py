@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -57,6 +58,22 @@ def test_the_page_of_the_ui_is_served(prefect: object) -> None:
     answer = httpx.get(f"{prefect.url}/v2/dashboard", headers={"Accept": "text/html"}, trust_env=False)  # type: ignore[attr-defined]
     assert answer.status_code == 200
     assert "<html" in answer.text
+
+
+async def test_names_that_are_taken_do_not_stop_it_for_those_who_write(prefect: object) -> None:
+    async def saved(client: httpx.AsyncClient, name: str) -> int:
+        return (await client.post("/variables/", json={"name": name, "value": 1})).status_code
+
+    async def written(client: httpx.AsyncClient, writer: int) -> set[int]:
+        return {await saved(client, f"of_{writer}_{number}") for number in range(40)}
+
+    async def refused(client: httpx.AsyncClient) -> set[int]:
+        return {await saved(client, "taken") for _ in range(40)}
+
+    async with httpx.AsyncClient(base_url=prefect.api_url, timeout=120, trust_env=False) as client:  # type: ignore[attr-defined]
+        assert await saved(client, "taken") == 201
+        answers = await asyncio.gather(*(written(client, n) for n in range(6)), *(refused(client) for _ in range(6)))
+    assert answers == [{201}] * 6 + [{409}] * 6
 
 
 async def test_a_port_that_is_taken_is_refused_before_anything_starts(tmp_path: Path) -> None:

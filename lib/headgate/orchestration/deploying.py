@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -63,24 +63,41 @@ async def read_runs(ids: Sequence[UUID]) -> list[FlowRun]:
     return [by_id[one] for one in ids]
 
 
-async def finished_runs(ids: Sequence[UUID], within_s: float) -> list[FlowRun]:
-    """Return the flow runs once all of them have ended.
+async def awaited_runs(
+    ids: Sequence[UUID],
+    is_so: Callable[[Sequence[FlowRun]], bool],
+    within_s: float,
+    *,
+    look: Callable[[], object] = lambda: None,
+    every_s: float = _LOOK_EVERY_S,
+) -> list[FlowRun]:
+    """Return the flow runs once something is so of them; call `look` each time that it is not.
 
     Raises:
-        HeadgateError: naming those that have not ended in time.
+        HeadgateError: naming the runs that have not ended, and their states, if it is not so in time.
     """
     try:
         async with asyncio.timeout(within_s):
-            while True:
-                runs = await read_runs(ids)
-                if all(has_ended(run) for run in runs):
-                    return runs
-                await asyncio.sleep(_LOOK_EVERY_S)
+            while not is_so(runs := await read_runs(ids)):
+                look()
+                await asyncio.sleep(every_s)
+            return runs
     except TimeoutError:
         late = [f"{run.name} is {run.state_name}" for run in await read_runs(ids) if not has_ended(run)]
         raise errors.HeadgateError(
             f"after {within_s:g} s {'; '.join(late)}", next_step="The worker's log says what it waits for."
         ) from None
+
+
+async def finished_runs(
+    ids: Sequence[UUID], within_s: float, *, look: Callable[[], object] = lambda: None
+) -> list[FlowRun]:
+    """Return the flow runs once all of them have ended; call `look` each time that one has not.
+
+    Raises:
+        HeadgateError: naming those that have not ended in time.
+    """
+    return await awaited_runs(ids, lambda runs: all(has_ended(run) for run in runs), within_s, look=look)
 
 
 async def cancel_runs(ids: Sequence[UUID]) -> None:

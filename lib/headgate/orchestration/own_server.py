@@ -94,7 +94,7 @@ async def private_server(
     port = free_port(port)
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(folder), "--factory"]
-    command += ["prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["headgate.orchestration.server_app:create_app", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2"]
     command += ["--log-level", "info" if log_requests else "warning"]
     environ = _server_environ(folder, port)
