@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from headgate.core import Clock, Sample
+from headgate.core import Clock, Sample, Spending
 from headgate.storage import JournalThread
 
 GATHER_S: Final = 0.02
@@ -27,11 +27,22 @@ class Acceptance:
         clock: Clock,
         now: Callable[[], float],
         accepted: Callable[[Sequence[Sample], set[str]], None],
+        spent: Callable[[], Mapping[str, Spending]] = dict,
     ) -> None:
+        """Prepare it.
+
+        Args:
+            journal: of the campaign.
+            clock: real, or virtual in a simulation.
+            now: seconds since the epoch.
+            accepted: told the samples that were written, and the ids of those that the journal took.
+            spent: returns what models spent since it was last asked: it is written with their samples.
+        """
         self._journal = journal
         self._clock = clock
         self._now = now
         self._accepted = accepted
+        self._spent = spent
         self._waiting: list[Sample] = []
         self._started: list[str] = []
         self._wake = asyncio.Event()
@@ -73,6 +84,7 @@ class Acceptance:
         await self._idle.wait()
 
     async def _write(self, samples: list[Sample], started: list[str]) -> None:
-        accepted = await self._journal.write(self._journal.journal.accept, samples, self._now(), started=started)
+        journal = self._journal.journal
+        accepted = await self._journal.write(journal.accept, samples, self._now(), started=started, spent=self._spent())
         del self._waiting[: len(samples)], self._started[: len(started)]
         self._accepted(samples, accepted)

@@ -121,7 +121,10 @@ class Campaign:
             requests=plan.requests,
             is_traced=plan.is_traced,
         )
-        self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._samples_accepted)
+        spent = dict if plan.requests is None else plan.requests.budgets.unreported
+        self._acceptance = Acceptance(
+            self._journal, clock=clock, now=self.now, accepted=self._samples_accepted, spent=spent
+        )
         self._health = Health(self._parts)
         self._settling = settling_of(self._parts, plan)
         self._demand = DemandSide(self._parts, self._health, self._settling)
@@ -297,6 +300,8 @@ class Campaign:
 
     async def _close(self) -> tuple[int, int]:
         journal = self._journal.journal
+        if self._parts.requests is not None:
+            await self._parts.requests.budgets.leave()
         left = (await self._journal.call(journal.open_count), await self._journal.call(journal.spool_count))
         self._journal.close()
         return left

@@ -92,7 +92,7 @@ class _Conversation:
         Raises:
             ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
         """
-        asked = self._model if self._budget is None else self._budget.before(messages)
+        asked = self._model if self._budget is None else await self._budget.before(messages)
         self._number += 1
         request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)

@@ -34,6 +34,7 @@ from headgate.storage.query import QUERY_COLUMNS, QueryResult
 from headgate.storage.reading import Scan, Verification
 from headgate.storage.schema import COLUMNS, SAMPLE_SCHEMA, Validated, frame_of, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules
+from headgate.storage.spending import SpendingAnswer, SpendingReport
 from headgate.storage.store import SampleStore, open_store
 from headgate.storage.summary import History, PairHistory, PairSummary, Summary
 from headgate.storage.sweeping import Swept
@@ -72,6 +73,8 @@ __all__ = [
     "SeedCount",
     "Sink",
     "SinkRules",
+    "SpendingAnswer",
+    "SpendingReport",
     "SpoolState",
     "SpooledBatch",
     "StoreFigures",

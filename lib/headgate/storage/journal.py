@@ -15,12 +15,23 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headgate.core import DAY_S, BatchId, HolderId, Sample, Task, errors, new_holder_id, sample_task, task_id_of
+from headgate.core import (
+    DAY_S,
+    BatchId,
+    HolderId,
+    Sample,
+    Spending,
+    Task,
+    errors,
+    new_holder_id,
+    sample_task,
+    task_id_of,
+)
 from headgate.storage.holders import Holders
 from headgate.storage.journal_records import (
     AlreadyTaken,
@@ -31,10 +42,13 @@ from headgate.storage.journal_records import (
     TaskState,
 )
 from headgate.storage.pairs import PairBook
+from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
 from headgate.storage.spool import Spool
 from headgate.storage.statements import statements
 
 SCHEMA_VERSION: Final = "2"
+
+NOTHING_SPENT: Final[Mapping[str, Spending]] = {}
 
 
 class Journal:
@@ -72,6 +86,7 @@ class Journal:
                 self._prepare()
                 self._pairs = PairBook(self._db)
                 self._spool = Spool(self._db, self.holder)
+                self._spending = SpendingBook(self._db, self.holder, self._holders)
                 undo.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise errors.JournalError(f"journal {self._folder} cannot be opened: {error}") from error
@@ -132,7 +147,14 @@ class Journal:
 
     # Samples.
 
-    def accept(self, samples: Sequence[Sample], now: float, *, started: Iterable[str] = ()) -> set[str]:
+    def accept(
+        self,
+        samples: Sequence[Sample],
+        now: float,
+        *,
+        started: Iterable[str] = (),
+        spent: Mapping[str, Spending] = NOTHING_SPENT,
+    ) -> set[str]:
         """Make samples durable (fsync) and close their tasks; return the ids accepted.
 
         A sample whose task this holder does not hold (any more) is not accepted: another one was, or will be.
@@ -141,6 +163,7 @@ class Journal:
             samples: whose episodes have ended.
             now: wall seconds.
             started: tasks whose episodes have begun; should this process die, it is counted on them.
+            spent: by model, since it was last told: what a sample took is known to others no later than the sample.
         """
         found = {s.task_id: (self._positions[s.task_id], s) for s in samples if s.task_id in self._positions}
         with self._transaction(durable=bool(samples)):
@@ -148,15 +171,10 @@ class Journal:
             begun = {self._positions[task_id] for task_id in started if task_id in self._positions}
             begun.difference_update(position for position, _ in found.values())
             self._db.executemany(self._sql["start_task"], [(position,) for position in begun])
-            if not found:
-                return set()
-            positions = json.dumps([position for position, _ in found.values()])
-            held = {row[0] for row in self._run("held_among", holder=self.holder, positions=positions)}
-            fresh = [sample for position, sample in found.values() if position in held]
-            self._db.executemany(self._sql["close_task"], [(position,) for position in held])
-            self._spool.add(fresh, now)
-            counted = Counter((int(s.finished_at // 60), s.model, s.environment) for s in fresh if s.is_scored)
-            self._count((minute, model, environment, n) for (minute, model, environment), n in counted.items())
+            fresh = self._accept(found, now) if found else []
+            counted = self._spending.count(spent, now) if spent else None
+        if counted is not None:
+            self._spending.counted(counted)
         for task_id in found:
             del self._positions[task_id]
         return {sample.task_id for sample in fresh}
@@ -234,6 +252,15 @@ class Journal:
         with self._transaction():
             self._run("clear_pause", model=model)
 
+    def exchange_spending(self, reports: Mapping[str, SpendingReport], now: float) -> dict[str, SpendingAnswer]:
+        """Tell what was spent of models, and ask what may be; return the answer for each that is asked or heard about.
+
+        Every process of the journal counts into the same 24 h, and those that have died count no longer as holding any.
+        """
+        with self._transaction():
+            exchange = self._spending.exchange(reports, now)
+        return self._spending.done(exchange)
+
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""
         return int(self._run("open_count").fetchone()[0])
@@ -251,6 +278,7 @@ class Journal:
             # A full disk must not keep the process from ending: the dead holder's lock says the same.
             self._run("abandon_tasks", holder=self.holder)
             self._run("abandon_samples", holder=self.holder)
+            self._spending.leave()
         self._db.close()
         self._holders.leave()
 
@@ -298,6 +326,17 @@ class Journal:
             return True
         pair = self._pairs.key(task.model, task.environment)
         return self._db.execute(self._sql["is_open"], (pair, task.sequence, task.stage)).fetchone() is None
+
+    def _accept(self, found: Mapping[str, tuple[int, Sample]], now: float) -> list[Sample]:
+        """Close tasks and spool their samples; return those whose task this holder still holds."""
+        positions = json.dumps([position for position, _ in found.values()])
+        held = {row[0] for row in self._run("held_among", holder=self.holder, positions=positions)}
+        fresh = [sample for position, sample in found.values() if position in held]
+        self._db.executemany(self._sql["close_task"], [(position,) for position in held])
+        self._spool.add(fresh, now)
+        counted = Counter((int(s.finished_at // 60), s.model, s.environment) for s in fresh if s.is_scored)
+        self._count((minute, model, environment, n) for (minute, model, environment), n in counted.items())
+        return fresh
 
     def _count(self, counted: Iterable[tuple[int, str, str, int]]) -> None:
         """Add to the scored samples of a minute, model and environment."""

@@ -26,6 +26,17 @@ CREATE TABLE IF NOT EXISTS counts (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS given (task_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pauses (model TEXT PRIMARY KEY, level INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spent (
+  model TEXT NOT NULL, minute INTEGER NOT NULL, tokens INTEGER NOT NULL, requests INTEGER NOT NULL,
+  cost_micro INTEGER NOT NULL, version INTEGER NOT NULL,
+  PRIMARY KEY (model, minute)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS spent_by_version ON spent (version);
+CREATE TABLE IF NOT EXISTS grants (
+  model TEXT NOT NULL, holder TEXT NOT NULL, tokens INTEGER NOT NULL, requests INTEGER NOT NULL,
+  cost_micro INTEGER NOT NULL,
+  PRIMARY KEY (model, holder)
+) WITHOUT ROWID;
 
 -- name: has_meta
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta';
@@ -168,3 +179,26 @@ DELETE FROM pauses WHERE model = :model;
 
 -- name: pauses
 SELECT model, level, until FROM pauses;
+
+-- name: spent_since
+SELECT model, minute, tokens, requests, cost_micro FROM spent WHERE version > ? ORDER BY minute;
+
+-- name: count_spent
+INSERT INTO spent (model, minute, tokens, requests, cost_micro, version) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (model, minute) DO UPDATE SET
+  tokens = tokens + excluded.tokens, requests = requests + excluded.requests,
+  cost_micro = cost_micro + excluded.cost_micro, version = excluded.version;
+
+-- name: forget_spent
+DELETE FROM spent WHERE minute < :minute;
+
+-- name: grants_of_others
+SELECT model, holder, tokens, requests, cost_micro FROM grants WHERE holder != :holder;
+
+-- name: set_grant
+INSERT INTO grants (model, holder, tokens, requests, cost_micro) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (model, holder) DO UPDATE SET
+  tokens = excluded.tokens, requests = excluded.requests, cost_micro = excluded.cost_micro;
+
+-- name: drop_grants
+DELETE FROM grants WHERE holder = :holder;

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from headgate.campaign.budgets import Budgets, BudgetStop, PastSpending
+from headgate.campaign.budgets.past import beyond
 from headgate.config import Settings
 from headgate.core import DAY_S, Model, ModelBudget, Spending
 from headgate.simulation import LoopClock, run_virtual
+from headgate.storage import Journal, JournalThread
 
 START = 1_767_225_600.0
 LIMITED = Model("a", budget=ModelBudget(daily_tokens=1_000))
@@ -28,23 +31,27 @@ def with_budgets(check: Callable[[Budgets, LoopClock, list[BudgetStop | None]], 
     run_virtual(main())
 
 
-def test_after_a_restart_a_model_goes_on_a_day_after_it_spent_and_not_a_day_after_the_restart() -> None:
+def test_after_a_restart_a_model_goes_on_a_day_after_it_spent_and_not_a_day_after_the_restart(tmp_path: Path) -> None:
     async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
         budgets.register(LIMITED)
-        budgets.restore([PastSpending("a@main", START - 36_000.0, 700, 300, 10, 10)])
+        budgets.remember([PastSpending("a@main", START - 36_000.0, 700, 300, 10, 10)])
+        journal = JournalThread(Journal(tmp_path, "c"), inline=True)
+        await budgets.share(journal)
         (stop,) = told
         assert stop is not None
         assert stop.until == START - 36_000.0 + 60.0 + DAY_S
         await clock.sleep(DAY_S - 36_000.0 + 61.0)
         assert told[-1] is None
         assert budgets.stop_of("a@main") is None
+        await budgets.leave()
+        journal.close()
 
     with_budgets(check)
 
 
 def test_a_model_that_joins_later_knows_what_it_spent_before() -> None:
     async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
-        budgets.restore([PastSpending("a@main", START - 60.0, 700, 300, 10, 10)])
+        budgets.remember([PastSpending("a@main", START - 60.0, 700, 300, 10, 10)])
         budgets.register(LIMITED)
         assert budgets.stop_of("a@main") is not None
 
@@ -81,5 +88,92 @@ def test_a_budget_that_is_taken_away_leaves_nothing_held_and_nothing_stopped() -
         assert told[-1] is None
         assert account.daily.held == Spending()
         account.daily.validate()
+
+    with_budgets(check)
+
+
+def test_what_was_spent_without_a_sample_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
+        budgets.register(LIMITED)
+        journal = JournalThread(Journal(tmp_path, "c"), inline=True)
+        await budgets.share(journal)
+        budgets.settle("a-judgement", budgets.account(LIMITED), Spending(900, 3))
+        await budgets.leave()
+        journal.close()
+
+        again = Budgets(Settings(), clock=clock, emit=lambda _: None)
+        again.register(LIMITED)
+        journal = JournalThread(Journal(tmp_path, "c"), inline=True)
+        await again.share(journal)
+        assert again.account(LIMITED).daily.used(again.now()) == Spending(900, 3)
+        assert again.hold("t-1", again.account(LIMITED), Spending(101, 1)) is not None
+        await again.leave()
+        journal.close()
+
+    with_budgets(check)
+
+
+def test_what_two_processes_spend_counts_once_for_each_of_them(tmp_path: Path) -> None:
+    async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
+        other = Budgets(Settings(), clock=clock, emit=lambda _: None)
+        journals = [JournalThread(Journal(tmp_path, "c"), inline=True) for _ in range(2)]
+        both = list(zip((budgets, other), journals, strict=True))
+        for one, journal in both:
+            one.register(LIMITED)
+            await one.share(journal)
+        for _ in range(4):
+            for number, (one, _) in enumerate(both):
+                account, needed = one.account(LIMITED), Spending(100, 1)
+                await one.ask(f"t-{number}", account, needed)
+                assert one.hold(f"t-{number}", account, needed) is None
+                one.settle(f"t-{number}", account, Spending(100, 1))
+                one.ended(f"t-{number}")
+        await clock.sleep(61.0)
+        for one, _ in both:
+            account = one.account(LIMITED)
+            account.daily.validate()
+            assert account.daily.used(one.now()) == Spending(800, 8)
+        await budgets.ask("t-9", budgets.account(LIMITED), Spending(150, 1))
+        assert budgets.hold("t-9", budgets.account(LIMITED), Spending(150, 1)) is None
+        await other.ask("t-9", other.account(LIMITED), Spending(60, 1))
+        stop = other.hold("t-9", other.account(LIMITED), Spending(60, 1))
+        assert stop is not None, "850 of it are spent, and 150 are promised"
+        for one, journal in both:
+            await one.leave()
+            one.close()
+            journal.close()
+
+    with_budgets(check)
+
+
+def test_what_other_machines_spent_is_what_the_store_has_beyond_the_journal() -> None:
+    shared = [(START, Spending(700, 7)), (START + 7_200.0, Spending(50, 1))]
+    stored = [
+        (START + 60.0, Spending(600, 5)),
+        (START + 120.0, Spending(400, 4)),
+        (START + 7_199.0, Spending(50, 1)),
+        (START + 7_260.0, Spending(30, 1)),
+    ]
+    assert beyond(stored, shared) == [(START + 120.0, Spending(300, 2)), (START + 7_260.0, Spending(30, 1))]
+
+
+def test_a_budget_that_a_refreshed_roster_brings_is_shared_from_then_on(tmp_path: Path) -> None:
+    async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
+        budgets.register(Model("a"))
+        journals = [JournalThread(Journal(tmp_path, "c"), inline=True) for _ in range(2)]
+        await budgets.share(journals[0])
+        await clock.sleep(600.0)
+        budgets.register(LIMITED)
+        await clock.sleep(1.0)
+        budgets.settle("t-1", budgets.account(LIMITED), Spending(400, 1))
+        await clock.sleep(31.0)
+        other = Budgets(Settings(), clock=clock, emit=lambda _: None)
+        other.register(LIMITED)
+        await other.share(journals[1])
+        assert other.account(LIMITED).daily.used(other.now()) == Spending(400, 1)
+        for one, journal in zip((budgets, other), journals, strict=True):
+            await one.leave()
+            one.close()
+            journal.close()
 
     with_budgets(check)

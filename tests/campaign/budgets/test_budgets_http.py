@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from headgate.campaign import CampaignResult, run_campaign
 from headgate.campaign.arena import ArenaRequest, run_arena
@@ -76,6 +78,26 @@ async def test_the_endpoint_sees_no_more_than_the_day_allows_also_after_a_restar
         rest = await run_campaign(limited.model_copy(update={"daily_tokens": None}), roster=roster, instances=60)
     assert first.samples + again.samples + rest.samples == 60
     assert await scores(places) == [(1.0, None)] * 60
+
+
+async def test_processes_side_by_side_spend_one_days_budget_between_them(places, tmp_path: Path) -> None:
+    async with metered() as meter:
+        roster = tmp_path / "roster.yaml"
+        model = {"name": "baseline-solver", "base_url": meter.base_url, "daily_tokens": 20_000, "max_parallel": 8}
+        roster.write_text(yaml.safe_dump({"models": [model | {"options": {"headgate_task_header": True}}]}))
+        command = [sys.executable, "-m", "headgate.cli", "run", "--roster", str(roster), "--duration", "6"]
+        command += ["--instances", "60"]
+        command += ["--store", places["store"], "--journal", str(places["journal"]), "--set", "drain_timeout_s=5"]
+        command += ["--environments"]
+        running = [
+            await asyncio.create_subprocess_exec(*command, name, stderr=asyncio.subprocess.PIPE)
+            for name in ("affine:sat", "affine:sat-hard", "agentgym:babyai")
+        ]
+        for process in running:
+            _, said = await process.communicate()
+            assert process.returncode == 0, said.decode()
+        assert 18_000 < meter.tokens("baseline-solver") <= 20_000
+    assert len(await scores(places)) == len(meter.passed)
 
 
 async def test_no_sample_takes_more_than_its_budget_by_the_endpoints_count(places) -> None:

@@ -30,7 +30,7 @@ def test_a_shorter_reply_than_is_left_stays_as_it_is() -> None:
 
 async def _asked(model: Model, **settings: object) -> Model:
     budgets = Budgets(Settings(**settings), clock=LoopClock(), emit=lambda _: None)
-    return begun(budgets, model).before(OPENING)
+    return await begun(budgets, model).before(OPENING)
 
 
 @pytest.mark.parametrize("where", ["settings", "roster"])
@@ -41,10 +41,10 @@ def test_a_request_that_does_not_fit_is_the_models_own_doing(where: str) -> None
         settings = Settings(sample_tokens="300") if where == "settings" else Settings()
         budgets = Budgets(settings, clock=LoopClock(), emit=lambda _: None)
         conversation = begun(budgets, model)
-        conversation.before(OPENING)
+        await conversation.before(OPENING)
         conversation.after(OPENING, ChatReply("y", 100, 180))
         with pytest.raises(ChatError, match="280 of 300 tokens after 1 reply") as refused:
-            conversation.before((*OPENING, Message("assistant", "y"), Message("user", "go on")))
+            await conversation.before((*OPENING, Message("assistant", "y"), Message("user", "go on")))
         assert refused.value.kind is ErrorKind.BUDGET
         assert refused.value.attempts == 0
 
@@ -55,7 +55,7 @@ def test_a_late_answer_is_refused_with_what_it_cost() -> None:
     async def main() -> None:
         budgets = Budgets(Settings(sample_time_s="10"), clock=LoopClock(), emit=lambda _: None)
         conversation = begun(budgets, Model("a"))
-        conversation.before(OPENING)
+        await conversation.before(OPENING)
         late = ChatReply("y", 100, 20, latency_s=10.5, wait_s=500.0)
         with pytest.raises(ChatError) as refused:
             conversation.after(OPENING, late)
@@ -68,9 +68,9 @@ def test_waiting_is_never_held_against_the_model() -> None:
     async def main() -> None:
         budgets = Budgets(Settings(sample_time_s="10"), clock=LoopClock(), emit=lambda _: None)
         conversation = begun(budgets, Model("a"))
-        conversation.before(OPENING)
+        await conversation.before(OPENING)
         conversation.after(OPENING, ChatReply("y", 100, 20, latency_s=2.0, wait_s=500.0))
-        conversation.before(OPENING)
+        await conversation.before(OPENING)
 
     run_virtual(main())
 
@@ -90,7 +90,7 @@ def test_a_first_request_that_does_not_fit_is_not_the_models_doing() -> None:
     async def main() -> None:
         budgets = Budgets(Settings(sample_tokens="100"), clock=LoopClock(), emit=lambda _: None)
         with pytest.raises(ChatError, match="sample_tokens has no room for its first request: 0 of 100") as refused:
-            begun(budgets, Model("a")).before(OPENING)
+            await begun(budgets, Model("a")).before(OPENING)
         assert not refused.value.kind.is_scored
 
     run_virtual(main())
@@ -100,9 +100,9 @@ def test_thoughts_count_once_and_are_not_expected_in_the_next_prompt() -> None:
     async def main() -> None:
         budgets = Budgets(Settings(sample_tokens="16000"), clock=LoopClock(), emit=lambda _: None)
         conversation = begun(budgets, Model("a"))
-        conversation.before(OPENING)
+        await conversation.before(OPENING)
         conversation.after(OPENING, ChatReply("y" * 40, 100, 9_000))
-        asked = conversation.before((*OPENING, Message("assistant", "y" * 40), Message("user", "go on")))
+        asked = await conversation.before((*OPENING, Message("assistant", "y" * 40), Message("user", "go on")))
         left = int(str(dict(asked.options)["max_tokens"]))
         assert 16_000 - 9_100 - 200 < left < 16_000 - 9_100 - 100
 

@@ -72,26 +72,8 @@ class BudgetWorld:
     ) -> CampaignResult:
         async def main() -> CampaignResult:
             clock = LoopClock(1_767_225_600.0 + start_s)
-            chosen = Settings(
-                journal=self.folder,
-                batch_flush_interval=1,
-                low_sample_threshold=0,
-                drain_timeout_s=60,
-                early_stop=False,
-                **settings,
-            )
-            requests = RequestSide(chosen, clock=clock, emit=self.events.append)
             rates = {"test:one": rate_per_day / 2, "test:two": rate_per_day / 2}
-            plan = CampaignPlan(
-                chosen,
-                StaticRoster(roster),
-                free_environments(rates, data_length=100_000),
-                self.store,
-                EndpointChats(provider, requests, clock=clock),
-                requests=requests,
-                duration_s=duration_s,
-            )
-            self.campaign = Campaign(plan, clock=clock, emit=self.events.append, inline=True)
+            self.campaign = self._campaign(roster, provider, rates, clock, duration_s, settings)
             async with asyncio.TaskGroup() as group:
                 beside = group.create_task(during(self.campaign, clock)) if during is not None else None
                 result = await self.campaign.run()
@@ -100,6 +82,54 @@ class BudgetWorld:
             return result
 
         return run_virtual(main())
+
+    def run_windows(
+        self, roster: Sequence[Model], provider: Metered, *, windows: int, duration_s: float, rate_per_day: float
+    ) -> list[CampaignResult]:
+        """Run a process per environment, window after window, as deployments do: none begins when the other does."""
+
+        async def run_one(environment: str, first_s: float, clock: LoopClock) -> list[CampaignResult]:
+            await clock.sleep(first_s)
+            rates = {environment: rate_per_day / 2}
+            campaigns = (self._campaign(roster, provider, rates, clock, duration_s, {}) for _ in range(windows))
+            return [await campaign.run() for campaign in campaigns]
+
+        async def main() -> list[CampaignResult]:
+            clock = LoopClock(1_767_225_600.0)
+            names = ("test:one", "test:two")
+            done = await asyncio.gather(*(run_one(name, 60.0 * n, clock) for n, name in enumerate(names)))
+            return [result for results in done for result in results]
+
+        return run_virtual(main())
+
+    def _campaign(
+        self,
+        roster: Sequence[Model],
+        provider: Metered,
+        rates: dict[str, float],
+        clock: LoopClock,
+        duration_s: float,
+        settings: dict[str, Any],
+    ) -> Campaign:
+        chosen = Settings(
+            journal=self.folder,
+            batch_flush_interval=1,
+            low_sample_threshold=0,
+            drain_timeout_s=60,
+            early_stop=False,
+            **settings,
+        )
+        requests = RequestSide(chosen, clock=clock, emit=self.events.append)
+        plan = CampaignPlan(
+            chosen,
+            StaticRoster(roster),
+            free_environments(rates, data_length=100_000),
+            self.store,
+            EndpointChats(provider, requests, clock=clock),
+            requests=requests,
+            duration_s=duration_s,
+        )
+        return Campaign(plan, clock=clock, emit=self.events.append, inline=True)
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if type(event) is kind]
@@ -127,6 +157,20 @@ def test_no_24_hours_hold_more_than_the_budget_and_the_other_model_is_sampled_as
     assert {s.error_kind for s in alpha} == {None}
     beta = sum(s.model == "beta@main" for s in world.store.samples)
     assert beta == pytest.approx(2 * 400, rel=0.01)
+
+
+def test_processes_of_one_journal_have_one_budget_between_them(world: BudgetWorld) -> None:
+    provider = Metered()
+    roster = [limited(tokens=20_000), model("beta")]
+    world.run_windows(roster, provider, windows=10, duration_s=HOUR_S, rate_per_day=1_600.0)
+    assert provider.most_in_a_day("alpha") <= 200
+    alpha = [s for s in world.store.samples if s.model == "alpha@main"]
+    assert {s.error_kind for s in alpha} == {None}
+    assert len(alpha) >= 200 * 0.95, "and hardly less than it allows"
+    shares = {name: sum(s.environment == name for s in alpha) / len(alpha) for name in ("test:one", "test:two")}
+    assert min(shares.values()) > 0.4, "none of them takes it from the other"
+    beta = sum(s.model == "beta@main" for s in world.store.samples)
+    assert beta == pytest.approx(1_600 * 10 / 24, rel=0.05)
 
 
 def test_a_stop_is_told_with_its_reason_and_its_end(world: BudgetWorld) -> None:

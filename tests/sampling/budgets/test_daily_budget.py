@@ -125,3 +125,37 @@ def test_what_was_spent_before_leaves_in_its_own_time_even_if_the_budget_was_ask
     assert budget.used(60_000.0) == Spending(677, 5)
     assert budget.used(50_060.0 + DAY_S) == Spending(57, 2)
     assert budget.used(60_060.0 + DAY_S) == NO_SPENDING
+
+
+def test_a_hold_beyond_the_grant_is_refused_under_the_name_of_what_is_short() -> None:
+    budget = DailyBudget(DailyLimits(tokens=1_000, requests=10))
+    assert budget.lacks_grant("a", Spending(900, 9)) == NO_SPENDING, "nobody else spends of it"
+    budget.granted(Spending(300, 2), Spending(500, 1))
+    assert budget.hold("a", Spending(200, 1), 0.0) is None
+    assert budget.lacks_grant("b", Spending(50, 2)) == Spending(250, 3)
+    refused = budget.hold("b", Spending(50, 2), 0.0)
+    assert isinstance(refused, Exhausted)
+    assert refused.limit == "daily_requests"
+    assert budget.held == Spending(200, 1)
+
+
+def test_what_is_held_and_not_reported_stays_within_the_grant_and_a_report_takes_from_it() -> None:
+    budget = DailyBudget(DailyLimits(tokens=1_000))
+    budget.granted(Spending(300), NO_SPENDING)
+    assert budget.hold("a", Spending(200), 0.0) is None
+    budget.settle("a", Spending(150, 1), 0.0)
+    assert budget.lacks_grant("b", Spending(101)) != NO_SPENDING
+    assert budget.report() == Spending(150, 1)
+    assert budget.report() == NO_SPENDING
+    assert budget.allowed == Spending(150)
+    assert budget.lacks_grant("b", Spending(101)) != NO_SPENDING
+    assert budget.hold("b", Spending(100), 0.0) is None
+    assert budget.room(0.0) == Spending(850)
+
+
+def test_what_others_may_spend_counts_as_if_they_had() -> None:
+    budget = DailyBudget(DailyLimits(tokens=1_000))
+    budget.granted(Spending(1_000), Spending(800))
+    assert budget.lacks(Spending(201), 0.0) is not None
+    assert budget.lacks(Spending(200), 0.0) is None
+    assert budget.used(0.0) == NO_SPENDING

@@ -61,7 +61,7 @@ class ConversationBudget:
         self._chars = 0
         self._estimate = 0
 
-    def before(self, messages: Sequence[Message]) -> Model:
+    async def before(self, messages: Sequence[Message]) -> Model:
         """Return the model as this request asks it: with a shorter reply where the sample's budget leaves no more.
 
         Raises:
@@ -79,19 +79,21 @@ class ConversationBudget:
             raise ChatError(kind, allowed.reason, attempts=0)
         longest = allowed.max_completion
         if account.is_counted:
-            self._hold(prompt, longest)
+            await self._hold(prompt, longest)
         if longest is None or (self._wanted is not None and self._wanted <= longest):
             return self._model
         options = tuple(option for option in self._model.options if option[0] not in _LENGTH_OPTIONS)
         return replace(self._model, options=(*options, (self._length_option, longest)))
 
-    def _hold(self, prompt: int, longest: int | None) -> None:
+    async def _hold(self, prompt: int, longest: int | None) -> None:
         # A bound that nobody chose says little about a reply: what the model usually says is held in its place.
         account = self._account
         completion = account.habits.completion_tokens if self._wanted is None else self._wanted
         if longest is not None and completion > longest:
             completion = longest
-        stop = self._budgets.hold(self._task_id, account, account.budget.spending(prompt, completion))
+        needed = account.budget.spending(prompt, completion)
+        await self._budgets.ask(self._task_id, account, needed)
+        stop = self._budgets.hold(self._task_id, account, needed)
         if stop is not None:
             raise ChatError(ErrorKind.DAILY_BUDGET, stop.reason, attempts=0)
 

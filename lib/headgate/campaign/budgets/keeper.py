@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from headgate.campaign.budgets.account import Account, BudgetStop
-from headgate.campaign.budgets.past import PastSpending
+from headgate.campaign.budgets.past import PastSpending, beyond
+from headgate.campaign.budgets.sharing import SharedBudgets
 from headgate.campaign.budgets.telling import too_large, used_up
 from headgate.config import Settings, budget_of
 from headgate.core import NO_SPENDING, Clock, Model, ModelBudget, Spending
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
 from headgate.core.status import BudgetStatus
 from headgate.sampling.budgets import Exhausted, SampleLimits
+from headgate.storage import JournalThread, SpendingAnswer
 
 RESUME_SHARE: Final = 0.02
 """A model goes on when this much of its day's budget is free again: otherwise it would stop again at once."""
@@ -42,6 +44,8 @@ class Budgets:
         self._accounts: dict[str, Account] = {}
         self._own_only: set[str] = set()
         self._past: dict[str, list[PastSpending]] = {}
+        self._news: dict[str, list[tuple[float, Spending]]] = {}
+        self._shared: SharedBudgets | None = None
         self._spending: dict[str, tuple[Account, Spending]] = {}
         self._hopeless: set[str] = set()
 
@@ -55,13 +59,46 @@ class Budgets:
         """Let only a model's own budget hold for it, and not the settings': a judge is no sampled model."""
         self._own_only.add(alias)
 
-    def restore(self, past: Iterable[PastSpending]) -> None:
-        """Take over what was spent in the last 24 h, also of models yet to come; nothing may have been spent since."""
+    def remember(self, past: Iterable[PastSpending]) -> None:
+        """Know what samples of the last 24 h took, also of models yet to come; to be called before `share`."""
         for spent in past:
             self._past.setdefault(spent.model, []).append(spent)
+
+    async def share(self, journal: JournalThread) -> None:
+        """Take over what was spent before, and share every budget with the other processes of the journal."""
+        self._shared = SharedBudgets(journal, now=self.now, counted=self._counted, heard=self._heard)
+        for alias, answer in (await self._shared.before()).items():
+            self._news.setdefault(alias, []).extend(answer.news)
         for account in self._accounts.values():
             self._take_over(account)
+        await self._shared.begin()
+
+    async def leave(self) -> None:
+        """Tell the other processes the last of what was spent, and leave them the rest; before the journal closes."""
+        if self._shared is not None:
+            await self._shared.end()
+
+    def unreported(self) -> dict[str, Spending]:
+        """Return what each model spent of which the other processes were not told; they are told by the caller."""
+        if self._shared is None:
+            return {}
+        spent = {account.alias: account.daily.report() for account in self._counted()}
+        return {alias: amount for alias, amount in spent.items() if amount != NO_SPENDING}
+
+    def _counted(self) -> list[Account]:
+        return [account for account in self._accounts.values() if account.is_counted]
+
+    def _heard(self, answers: Mapping[str, SpendingAnswer]) -> None:
+        """Count what other processes spent, and have what is granted."""
+        now = self.now()
+        for alias, answer in answers.items():
+            account = self._accounts.get(alias)
+            if account is None:
+                self._news.setdefault(alias, []).extend(answer.news)
+                continue
+            account.daily.restore([(min(at, now), spent) for at, spent in answer.news], now)
             if account.daily.limits.any:
+                account.daily.granted(answer.granted, answer.others)
                 self._look(account)
 
     @property
@@ -78,6 +115,8 @@ class Budgets:
             self._take_over(account)
         account.take(budget)
         account.is_asked = True
+        if account.is_counted and self._shared is not None:
+            self._shared.wake()
         if account.stop is not None or account.daily.limits.any:
             self._look(account)
 
@@ -90,9 +129,9 @@ class Budgets:
             account.silence()
 
     def _take_over(self, account: Account) -> None:
-        past = self._past.pop(account.alias, ())
+        past, news = self._past.pop(account.alias, ()), self._news.pop(account.alias, [])
         spent = [(p.at, account.budget.spending(p.prompt_tokens, p.completion_tokens, p.requests)) for p in past]
-        account.daily.restore(spent, self.now())
+        account.daily.restore(sorted([*news, *beyond(spent, news)]), self.now())
         samples = sum(p.samples for p in past)
         if samples:
             total = account.daily.used(self.now())
@@ -146,6 +185,11 @@ class Budgets:
         return was_in
 
     # Requests; called by conversations.
+
+    async def ask(self, task_id: str, account: Account, needed: Spending) -> None:
+        """Ask the other processes for room, where they leave too little; `hold` says what came of it."""
+        if self._shared is not None and account.daily.limits.any and any(account.daily.lacks_grant(task_id, needed)):
+            await self._shared.grant(task_id, account, needed)
 
     def hold(self, task_id: str, account: Account, needed: Spending) -> BudgetStop | None:
         """Have at least `needed` held for an episode; return why it must not be sent."""

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.core import NO_SPENDING, Spending
+
+_HOUR_S: Final = 3_600.0
 _MINUTE_S: Final = 60.0
 
 
@@ -43,3 +46,32 @@ def by_minute(rows: Iterable[tuple[str, str, float, int, int, int]]) -> list[Pas
         for place, amount in enumerate((prompt, completion, attempts, 1)):
             total[place] += amount
     return [PastSpending(model, minute * _MINUTE_S, *sums[minute, model]) for minute, model in sorted(sums)]
+
+
+def beyond(
+    stored: Iterable[tuple[float, Spending]], shared: Iterable[tuple[float, Spending]]
+) -> list[tuple[float, Spending]]:
+    """Return what the store knows of and the journal does not: what other machines spent, in the order of time.
+
+    A sample counts in the store when it has ended and in the journal request by request, so it is looked for in the
+    hour of its end and those beside it. What the journal alone knows of (requests without a sample) may hide as much
+    that other machines spent in those hours.
+
+    Args:
+        stored: what samples took, as (seconds since the epoch, spending) pairs.
+        shared: what the processes of the journal reported, likewise.
+    """
+    known: dict[int, Spending] = {}
+    for at, spent in shared:
+        hour = int(at // _HOUR_S)
+        known[hour] = known.get(hour, NO_SPENDING).plus(spent)
+    unknown = []
+    for at, spent in sorted(stored):
+        rest = spent
+        for hour in range(int(at // _HOUR_S) - 1, int(at // _HOUR_S) + 2):
+            left = known.get(hour, NO_SPENDING)
+            known[hour] = left.less(rest)
+            rest = rest.less(left)
+        if rest != NO_SPENDING:
+            unknown.append((at, rest))
+    return unknown

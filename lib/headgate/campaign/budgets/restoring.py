@@ -1,4 +1,4 @@
-"""How budgets of 24 h survive a restart: from the samples of the store and of the journal's spool."""
+"""How budgets of 24 h survive a restart: from what the journal was told, and the samples of the store."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ class SpentStore(Protocol):
 
 
 async def restored_budgets(budgets: Budgets, journal: JournalThread, store: SpentStore, now: float) -> None:
-    """Have budgets of 24 h know what was spent before this process; without such budgets nothing is read.
+    """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
+
+    Without such budgets nothing of the store is read.
 
     Raises:
         StoreError: if the store cannot be read: without it nobody knows what is left of a day.
     """
-    if not budgets.is_daily:
-        return
-    since = now - DAY_S
-    stored = await store.spent(since)
-    spooled = [sample for sample in await journal.call(journal.journal.spooled) if sample.finished_at >= since]
-    waiting = [(s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts) for s in spooled]
-    budgets.restore(by_minute([*stored, *waiting]))
+    if budgets.is_daily:
+        since = now - DAY_S
+        stored = await store.spent(since)
+        spooled = await journal.call(journal.journal.spooled)
+        waiting = [
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
+            for s in spooled
+            if s.finished_at >= since
+        ]
+        budgets.remember(by_minute([*stored, *waiting]))
+    await budgets.share(journal)

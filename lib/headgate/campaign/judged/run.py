@@ -58,7 +58,8 @@ class JudgedRun:
         self._models = {model.key: model for model in plan.models}
         journal = Journal(settings.journal, settings.campaign, fsync=not inline)
         self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
-        self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._accepted)
+        spent = dict if plan.requests is None else plan.requests.budgets.unreported
+        self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._accepted, spent=spent)
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
         self._stages = Stages(
@@ -283,6 +284,8 @@ class JudgedRun:
 
     async def _close(self) -> tuple[int, int]:
         journal = self._journal.journal
+        if self.plan.requests is not None:
+            await self.plan.requests.budgets.leave()
         left = (await self._journal.call(journal.open_count), await self._journal.call(journal.spool_count))
         self._journal.close()
         return left

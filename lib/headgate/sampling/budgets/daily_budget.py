@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.core import NO_SPENDING, ModelBudget, Spending
 from headgate.sampling.budgets.window import SpendingWindow
+
+_NAMES: Final = ("daily_tokens", "daily_requests", "daily_cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,14 @@ class DailyLimits:
             and (self.cost_micro is None or spent.cost_micro <= self.cost_micro)
         )
 
+    def bound(self, amount: Spending) -> Spending:
+        """Return `amount` without what is not limited."""
+        return Spending(
+            0 if self.tokens is None else amount.tokens,
+            0 if self.requests is None else amount.requests,
+            0 if self.cost_micro is None else amount.cost_micro,
+        )
+
     def broken_by(self, spent: Spending) -> str:
         """Return which limit `spent` breaks first, as its setting is called; empty when it breaks none."""
         if self.tokens is not None and spent.tokens > self.tokens:
@@ -88,6 +99,9 @@ class Exhausted:
 class DailyBudget:
     """The day's budget of one model. Pure; owned by the campaign, shared by all of its environments.
 
+    Where other processes spend of the same day, this one has a *grant*: what it holds and has not reported stays within
+    it, so that nobody else counts on that. What the others may spend counts here as if they had.
+
     Every episode has one hold at most: what it may still spend, counted as if it were spent. A hold grows before a
     request that needs more, shrinks by what the request took, and is dropped with the episode, so that each part of it
     is either settled or released, once. Law: what is settled and held stays within the limits, but for what requests
@@ -99,6 +113,45 @@ class DailyBudget:
         self._window = SpendingWindow()
         self._holds: dict[str, Spending] = {}
         self._held = NO_SPENDING
+        self._grant: Spending | None = None
+        self._unreported = NO_SPENDING
+        self._others = NO_SPENDING
+
+    # Shared with other processes.
+
+    def report(self) -> Spending:
+        """Return what was spent since the last report; it counts as reported from now on."""
+        spent, self._unreported = self._unreported, NO_SPENDING
+        if self._grant is not None:
+            self._grant = self._grant.less(spent)
+        return spent
+
+    @property
+    def allowed(self) -> Spending:
+        """What is left of the grant, for what is held and what is not reported yet."""
+        return self.limits.bound(self._grant or NO_SPENDING)
+
+    def room(self, now: float) -> Spending:
+        """Return what is left of the day, whoever holds it; 0 of what is not limited."""
+        limits = Spending(self.limits.tokens or 0, self.limits.requests or 0, self.limits.cost_micro or 0)
+        return limits.less(self.limits.bound(self._window.total(now)))
+
+    def granted(self, grant: Spending, others: Spending | None = None) -> None:
+        """Have another grant from now on; `others` is what the other processes may spend, where that is new."""
+        self._grant = grant
+        if others is not None:
+            self._others = others
+
+    def lacks_grant(self, key: str, needed: Spending) -> Spending:
+        """Return what would be held, if the grant does not allow to hold `needed` for `key`; else nothing."""
+        if self._grant is None:
+            return NO_SPENDING
+        before = self._holds.get(key, NO_SPENDING)
+        held = self._held.plus(before.at_least(needed).less(before))
+        return NO_SPENDING if self._is_granted(held) else held
+
+    def _is_granted(self, held: Spending) -> bool:
+        return self._grant is None or not any(self.limits.bound(held.plus(self._unreported).less(self._grant)))
 
     def restore(self, spent: Iterable[tuple[float, Spending]], now: float) -> None:
         """Take over what was spent before `now`, as (time, spending) pairs."""
@@ -112,15 +165,17 @@ class DailyBudget:
         grown = after.less(before)
         if not self.limits.fit(after):
             return self._hopeless(after)
-        if not self.limits.fit(self._window.total(now).plus(self._held).plus(grown)):
+        held = self._held.plus(grown)
+        if not self.limits.fit(self._window.total(now).plus(self._others).plus(held)) or not self._is_granted(held):
             return self._exhausted(grown, now)
         self._holds[key] = after
-        self._held = self._held.plus(grown)
+        self._held = held
         return None
 
     def settle(self, key: str, spent: Spending, now: float) -> None:
         """Count what a request took; the hold of `key` shrinks by it."""
         self._window.add(spent, now)
+        self._unreported = self._unreported.plus(spent)
         before = self._holds.get(key)
         if before is not None:
             after = before.less(spent)
@@ -141,30 +196,35 @@ class DailyBudget:
         self._held = NO_SPENDING
 
     def used(self, now: float) -> Spending:
-        """Return what was spent in the last 24 h, without what is held."""
+        """Return what was spent in the last 24 h, by all processes and without what is held."""
         return self._window.total(now)
 
     @property
     def held(self) -> Spending:
-        """What episodes in progress may still spend."""
+        """What episodes in progress in this process may still spend."""
         return self._held
 
     def lacks(self, needed: Spending, now: float) -> Exhausted | None:
         """Return why `needed` would not fit now beside everything that is held; None when it would."""
-        if self.limits.fit(self._window.total(now).plus(self._held).plus(needed)):
+        if self.limits.fit(self._window.total(now).plus(self._others).plus(self._held).plus(needed)):
             return None
         return self._exhausted(needed, now)
 
     def _exhausted(self, needed: Spending, now: float) -> Exhausted:
-        spent = self._window.total(now).plus(self._held)
-        limit = self.limits.broken_by(spent.plus(needed))
+        spent = self._window.total(now).plus(self._others).plus(self._held)
+        limit = self.limits.broken_by(spent.plus(needed)) or self._ungranted(needed)
         # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
         # first, whenever that is; the caller asks again then.
-        until = self._when(self._held.plus(needed), now)
+        until = self._when(self._others.plus(self._held).plus(needed), now)
         if until is None:
             until = self._when(needed, now)
         used, allowed, more = _shown(limit, spent, self.limits, needed)
         return Exhausted(limit, used, allowed, more, until)
+
+    def _ungranted(self, needed: Spending) -> str:
+        """Return the first limit of whose grant too little is left for `needed`, as its setting is called."""
+        short = self.limits.bound(self._held.plus(needed).plus(self._unreported).less(self.allowed))
+        return next((name for name, lacking in zip(_NAMES, short, strict=True) if lacking), _NAMES[0])
 
     def _hopeless(self, needed: Spending) -> Exhausted:
         """Return that not even an empty day has room for `needed`."""

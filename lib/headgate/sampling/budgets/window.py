@@ -28,23 +28,26 @@ class SpendingWindow:
 
     def restore(self, spent: Iterable[tuple[float, Spending]]) -> None:
         """Count what was spent before, each in the minute of its own time, whenever this window was asked last."""
-        minutes = dict(self._minutes)
         for at, amount in spent:
             minute = int(at // BUCKET_S)
             if at <= self._now and _leaves_at(minute) > self._now:
-                minutes[minute] = minutes.get(minute, NO_SPENDING).plus(amount)
-                self._total = self._total.plus(amount)
-        self._minutes = deque(sorted(minutes.items()))
+                self._count(minute, amount)
+
+    def _count(self, minute: int, amount: Spending) -> None:
+        """Count into a minute; what is counted most often is recent, so its place is looked for from the end."""
+        place = len(self._minutes)
+        while place and self._minutes[place - 1][0] > minute:
+            place -= 1
+        if place and self._minutes[place - 1][0] == minute:
+            self._minutes[place - 1] = (minute, self._minutes[place - 1][1].plus(amount))
+        else:
+            self._minutes.insert(place, (minute, amount))
+        self._total = self._total.plus(amount)
 
     def add(self, spent: Spending, now: float) -> None:
         """Count what was spent at `now`."""
         self._forget(now)
-        minute = int(self._now // BUCKET_S)
-        if self._minutes and self._minutes[-1][0] == minute:
-            self._minutes[-1] = (minute, self._minutes[-1][1].plus(spent))
-        else:
-            self._minutes.append((minute, spent))
-        self._total = self._total.plus(spent)
+        self._count(int(self._now // BUCKET_S), spent)
 
     def total(self, now: float) -> Spending:
         """Return what was spent in the 24 h that end at `now`."""
