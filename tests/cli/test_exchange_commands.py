@@ -122,6 +122,7 @@ def test_a_place_that_cannot_be_written_is_named(headgate: Command, stored: Path
     ("form", "status"), [("jsonl", 0), ("parquet", 0), ("openai", 0), ("seed-results", 0), ("inspect", 2), ("hf", 2)]
 )
 def test_an_empty_store_makes_an_empty_file_but_no_empty_folder(headgate: Command, form: str, status: int) -> None:
+    Path(".headgate/samples").mkdir(parents=True)
     found = headgate("export", "out", "--format", form)
     assert found.status == status
     assert Path("out").exists() == (status == 0)

@@ -94,6 +94,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(
 
 
 def test_an_empty_store_says_so(headgate: Command) -> None:
+    Path(".headgate/samples").mkdir(parents=True)
     assert "There are no scored samples to compare." in headgate("leaderboard").out
 
 

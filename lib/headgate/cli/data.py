@@ -17,6 +17,7 @@ from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
 from headgate.cli.output import AsJson, console, print_json, print_table, write_page
+from headgate.cli.stored import existing_store
 from headgate.reports import build_report
 from headgate.storage import (
     Chosen,
@@ -205,7 +206,7 @@ def verify(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
 
 
 def _store(choices: Choices | None) -> SampleStore:
-    return sample_store((choices or Choices()).load().settings)
+    return existing_store((choices or Choices()).load().settings)
 
 
 def _warn_of(problems: tuple[Problem, ...]) -> None:

@@ -10,10 +10,10 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate import reports
-from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
 from headgate.cli.output import AsJson, console, print_json, print_rows, write_page
+from headgate.cli.stored import existing_store
 
 _PROBLEMS: Final = 10
 """Sentences about what could not be told that are printed at most."""
@@ -47,7 +47,7 @@ def leaderboard(
     settings = (choices or Choices()).load().settings
     start = moment_of(since, time.time(), option="--since") if since else None
     found = asyncio.run(
-        sample_store(settings).scan(
+        existing_store(settings).scan(
             environments=environment or None, since=start, columns=list(reports.LEADERBOARD_COLUMNS)
         )
     )
