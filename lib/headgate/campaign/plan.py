@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.campaign.judge_needed import refuse_judged
 from headgate.campaign.request_side import RequestSide
-from headgate.config import EVERYWHERE, Settings
+from headgate.config import EVERYWHERE, Settings, meaningless, value_for
 from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
 from headgate.core.events import Emit
@@ -114,17 +114,13 @@ def rates_of(settings: Settings, environments: Mapping[str, Environment]) -> dic
     Raises:
         UnknownEnvironmentError: if `rates` names an environment that is not sampled.
     """
-    unknown = sorted(set(settings.rates) - set(environments))
-    if unknown:
-        raise UnknownEnvironmentError(
-            f"rates name {unknown[0]!r}, which is not among the sampled environments",
-            next_step=f"Sampled are: {', '.join(sorted(environments))}.",
-        )
-    default = settings.daily_rate_per_env
-    return {
-        name: settings.rates.get(name, default if default is not None else environment.spec.daily_rate)
-        for name, environment in environments.items()
-    }
+    _refuse_meaningless("rates", settings.rates, environments)
+    rates = {}
+    for name, environment in environments.items():
+        stated = value_for(settings.rates, name)
+        default = environment.spec.daily_rate if settings.daily_rate_per_env is None else settings.daily_rate_per_env
+        rates[name] = default if stated is None else stated
+    return rates
 
 
 def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Environment]) -> None:
@@ -134,9 +130,13 @@ def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Enviro
         UnknownEnvironmentError: naming the setting and the first such environment.
     """
     for name in ("sample_tokens", "sample_completion_tokens", "sample_time_s"):
-        unknown = sorted(set(getattr(settings, name)) - {*environments, EVERYWHERE})
-        if unknown:
-            raise UnknownEnvironmentError(
-                f"{name} names {unknown[0]!r}, which is not among the sampled environments",
-                next_step=f"Sampled are: {', '.join(sorted(environments))}; {EVERYWHERE} stands for all others.",
-            )
+        _refuse_meaningless(name, getattr(settings, name), environments)
+
+
+def _refuse_meaningless(setting: str, values: Iterable[str], environments: Iterable[str]) -> None:
+    unknown = meaningless(values, environments)
+    if unknown:
+        raise UnknownEnvironmentError(
+            f"{setting} names {unknown[0]!r}, which is not among the sampled environments",
+            next_step=f"Sampled are: {', '.join(sorted(environments))}; {EVERYWHERE} stands for all others.",
+        )

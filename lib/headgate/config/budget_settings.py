@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from headgate.config.aliases import own_name
-
-EVERYWHERE: Final = "*"
-"""Stands for every environment that a budget does not name."""
+from headgate.config.by_environment import EVERYWHERE
 
 _Number = TypeVar("_Number", int, float)
 
@@ -57,7 +55,7 @@ class BudgetSettings(BaseModel):
         default_factory=dict,
         validation_alias=own_name("SAMPLE_TOKENS"),
         description="Prompt and completion tokens over all requests of one sample: 8000, or by environment: "
-        "affine:sat=4000,*=8000. Empty: no budget.",
+        "affine:sat=4000,textarena:*=16000,*=8000. Empty: no budget.",
     )
     sample_completion_tokens: TokenBudgets = Field(
         default_factory=dict,
@@ -96,8 +94,3 @@ class BudgetSettings(BaseModel):
         description="Prompt and completion tokens of the judge in any 24 h; the budgets of models are not the judge's. "
         "Empty: no budget.",
     )
-
-
-def budget_of(budgets: dict[str, _Number], environment: str) -> _Number | None:
-    """Return the budget of an environment: its own, else that of all others; None without one."""
-    return budgets.get(environment, budgets.get(EVERYWHERE))

@@ -83,7 +83,8 @@ class Settings(
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,
         validation_alias=own_name("RATES"),
-        description="Samples per model and day by environment, in place of its own rate: affine:sat=100,affine:abd=50.",
+        description="Samples per model and day by environment, in place of its own rate: affine:sat=100,affine:abd=50; "
+        "by a pattern of names, too, of which the longest counts: reasoning-gym:*=20,*=50.",
     )
     store: str = Field(
         ".headgate/samples",

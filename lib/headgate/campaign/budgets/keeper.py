@@ -11,7 +11,7 @@ from headgate.campaign.budgets.account import Account, BudgetStop
 from headgate.campaign.budgets.past import PastSpending, beyond
 from headgate.campaign.budgets.sharing import SharedBudgets
 from headgate.campaign.budgets.telling import too_large, used_up
-from headgate.config import Settings, budget_of
+from headgate.config import Settings, value_for
 from headgate.core import NO_SPENDING, Clock, Model, ModelBudget, Spending
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
 from headgate.core.status import BudgetStatus
@@ -151,9 +151,9 @@ class Budgets:
             return own
         return own.and_also(
             SampleLimits(
-                budget_of(settings.sample_tokens, environment),
-                budget_of(settings.sample_completion_tokens, environment),
-                budget_of(settings.sample_time_s, environment),
+                value_for(settings.sample_tokens, environment),
+                value_for(settings.sample_completion_tokens, environment),
+                value_for(settings.sample_time_s, environment),
             )
         )
 
