@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
-from headgate.storage import Journal, SpendingReport
+from headgate.storage import Journal, SpendingNeed, SpendingReport
+from headgate.storage.spending import Others
 
 START = 1_767_225_600.0
 LIMIT = Spending(10_000, 100, 5_000)
@@ -33,10 +34,11 @@ class Process:
     def ask(self, wanted: Spending, ahead: Spending, now: float) -> None:
         spent, self.unreported = self.unreported, NO_SPENDING
         self.known = self.known.plus(spent)
-        report = SpendingReport(spent, self.grant, wanted, ahead, LIMIT.less(self.known))
+        report = SpendingReport(spent, SpendingNeed(wanted, ahead, self.grant, LIMIT.less(self.known)))
         answer = self.journal.exchange_spending({"a@main": report}, now)["a@main"]
         for _, amount in answer.news:
             self.known = self.known.plus(amount)
+        assert answer.granted is not None
         self.grant = answer.granted
 
 
@@ -111,14 +113,15 @@ def two(tmp_path: Path):
 
 
 def needs(tokens: int, *, room: int = 1_000, spent: int = 0, allowed: int = 0, ahead: int = 0) -> SpendingReport:
-    return SpendingReport(*(Spending(amount) for amount in (spent, allowed, tokens, ahead, room)))
+    need = SpendingNeed(*(Spending(amount) for amount in (tokens, ahead, allowed, room)))
+    return SpendingReport(Spending(spent), need)
 
 
 def test_one_process_alone_is_granted_more_than_it_needs_and_half_of_the_rest_stays(two) -> None:
     one, other = two
     assert one.exchange_spending({"a": needs(200)}, START)["a"].granted == Spending(200 + 400)
     answer = other.exchange_spending({"a": needs(300)}, START)["a"]
-    assert answer.others == Spending(600)
+    assert answer.others == Others(Spending(600), 1, 1)
     assert answer.granted == Spending(300), "with others it is what it needs, and what it says it will need"
 
 
@@ -168,16 +171,16 @@ def test_the_grant_of_a_process_that_has_ended_is_free(two) -> None:
     assert other.exchange_spending({"a": needs(600)}, START)["a"].granted == NO_SPENDING
     one.close()
     answer = other.exchange_spending({"a": needs(600)}, START)["a"]
-    assert (answer.granted, answer.others) == (Spending(800), NO_SPENDING)
+    assert (answer.granted, answer.others) == (Spending(800), Others())
 
 
 def test_a_process_that_was_killed_keeps_no_grant_and_what_it_reported_counts(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib
 from headgate.core import Spending
-from headgate.storage import Journal, SpendingReport
+from headgate.storage import Journal, SpendingNeed, SpendingReport
 journal = Journal(pathlib.Path({str(tmp_path)!r}), "c")
-asked = SpendingReport(Spending(100), wanted=Spending(700), room=Spending(900))
+asked = SpendingReport(Spending(100), SpendingNeed(wanted=Spending(700), room=Spending(900)))
 os._exit(9 if journal.exchange_spending({{"a": asked}}, {START})["a"].granted == Spending(800) else 1)
 """
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -185,7 +188,7 @@ os._exit(9 if journal.exchange_spending({{"a": asked}}, {START})["a"].granted ==
     journal = Journal(tmp_path, "c")
     answer = journal.exchange_spending({"a": needs(900, room=1_000)}, START)["a"]
     assert answer.news == ((START, Spending(100)),)
-    assert (answer.granted, answer.others) == (Spending(900), NO_SPENDING)
+    assert (answer.granted, answer.others) == (Spending(900), Others())
     journal.close()
 
 
@@ -197,3 +200,21 @@ def test_what_a_sample_took_is_known_with_the_sample_and_told_once(two) -> None:
     assert told["a"].news == ((START, Spending(40, 2, 5)),)
     assert one.exchange_spending({}, START + 1)["a"].news == ((START, Spending(7)),)
     assert one.exchange_spending({}, START + 2) == {}
+
+
+def test_what_is_heard_of_a_model_that_was_not_asked_for_is_no_answer_about_it(two) -> None:
+    one, other = two
+    one.exchange_spending({"a": needs(100)}, START)
+    other.exchange_spending({"a": needs(100, spent=10)}, START)
+    told = one.exchange_spending({"b": needs(100)}, START)
+    assert told["a"].news == ((START, Spending(10)),)
+    assert told["a"].granted is None
+    assert told["b"].granted is not None
+
+
+def test_a_process_that_asks_for_nothing_any_more_has_no_grant_and_is_none_of_the_others(two) -> None:
+    one, other = two
+    one.exchange_spending({"a": needs(1_000)}, START)
+    assert other.exchange_spending({"a": needs(600)}, START)["a"].others == Others(Spending(1_000), 1, 1)
+    one.exchange_spending({"a": SpendingReport()}, START)
+    assert other.exchange_spending({"a": needs(600)}, START)["a"].others == Others()

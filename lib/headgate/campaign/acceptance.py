@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from headgate.core import Clock, Sample, Spending
 from headgate.storage import JournalThread
 
 GATHER_S: Final = 0.02
 """How long a finished sample waits for others: one transaction costs as much as fifty samples in it."""
+
+
+class Spenders(Protocol):
+    """Knows what models spent."""
+
+    def unreported(self) -> dict[str, Spending]:
+        """Return what each model spent since it was last asked."""
+        ...
+
+    def put_back(self, spent: Mapping[str, Spending]) -> None:
+        """Return this once more: it was not written."""
+        ...
 
 
 class Acceptance:
@@ -27,7 +39,7 @@ class Acceptance:
         clock: Clock,
         now: Callable[[], float],
         accepted: Callable[[Sequence[Sample], set[str]], None],
-        spent: Callable[[], Mapping[str, Spending]] = dict,
+        spending: Spenders | None = None,
     ) -> None:
         """Prepare it.
 
@@ -36,13 +48,13 @@ class Acceptance:
             clock: real, or virtual in a simulation.
             now: seconds since the epoch.
             accepted: told the samples that were written, and the ids of those that the journal took.
-            spent: returns what models spent since it was last asked: it is written with their samples.
+            spending: what models spent is written with their samples.
         """
         self._journal = journal
         self._clock = clock
         self._now = now
         self._accepted = accepted
-        self._spent = spent
+        self._spending = spending
         self._waiting: list[Sample] = []
         self._started: list[str] = []
         self._wake = asyncio.Event()
@@ -85,6 +97,12 @@ class Acceptance:
 
     async def _write(self, samples: list[Sample], started: list[str]) -> None:
         journal = self._journal.journal
-        accepted = await self._journal.write(journal.accept, samples, self._now(), started=started, spent=self._spent())
+        spent = {} if self._spending is None else self._spending.unreported()
+        try:
+            accepted = await self._journal.write(journal.accept, samples, self._now(), started=started, spent=spent)
+        except BaseException:
+            if self._spending is not None:
+                self._spending.put_back(spent)
+            raise
         del self._waiting[: len(samples)], self._started[: len(started)]
         self._accepted(samples, accepted)

@@ -121,9 +121,12 @@ class Campaign:
             requests=plan.requests,
             is_traced=plan.is_traced,
         )
-        spent = dict if plan.requests is None else plan.requests.budgets.unreported
         self._acceptance = Acceptance(
-            self._journal, clock=clock, now=self.now, accepted=self._samples_accepted, spent=spent
+            self._journal,
+            clock=clock,
+            now=self.now,
+            accepted=self._samples_accepted,
+            spending=None if plan.requests is None else plan.requests.budgets,
         )
         self._health = Health(self._parts)
         self._settling = settling_of(self._parts, plan)
@@ -195,10 +198,10 @@ class Campaign:
             async with asyncio.TaskGroup() as group:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
-                loops = [
-                    group.create_task(loop)
-                    for loop in (self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time())
-                ]
+                beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
+                if self._parts.requests is not None:
+                    beside.append(self._parts.requests.budgets.keep_in_step())
+                loops = [group.create_task(loop) for loop in beside]
                 await self._workforce.run()
                 for task in loops:
                     task.cancel()

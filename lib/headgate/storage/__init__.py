@@ -34,7 +34,7 @@ from headgate.storage.query import QUERY_COLUMNS, QueryResult
 from headgate.storage.reading import Scan, Verification
 from headgate.storage.schema import COLUMNS, SAMPLE_SCHEMA, Validated, frame_of, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules
-from headgate.storage.spending import SpendingAnswer, SpendingReport
+from headgate.storage.spending import SpendingAnswer, SpendingNeed, SpendingReport
 from headgate.storage.store import SampleStore, open_store
 from headgate.storage.summary import History, PairHistory, PairSummary, Summary
 from headgate.storage.sweeping import Swept
@@ -74,6 +74,7 @@ __all__ = [
     "Sink",
     "SinkRules",
     "SpendingAnswer",
+    "SpendingNeed",
     "SpendingReport",
     "SpoolState",
     "SpooledBatch",

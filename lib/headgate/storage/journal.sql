@@ -200,5 +200,8 @@ INSERT INTO grants (model, holder, tokens, requests, cost_micro) VALUES (?, ?, ?
 ON CONFLICT (model, holder) DO UPDATE SET
   tokens = excluded.tokens, requests = excluded.requests, cost_micro = excluded.cost_micro;
 
+-- name: drop_grant
+DELETE FROM grants WHERE model = ? AND holder = ?;
+
 -- name: drop_grants
 DELETE FROM grants WHERE holder = :holder;

@@ -19,27 +19,56 @@ _VERSION: Final = "spent_version"
 
 
 @dataclass(frozen=True, slots=True)
-class SpendingReport:
-    """What one process says and asks about one model. What is not limited is 0 everywhere but in `spent`.
+class SpendingNeed:
+    """What one process asks for of one model's day. What is not limited is 0.
 
     Attributes:
-        spent: since its last report.
-        allowed: what is left of its grant.
-        wanted: what it needs now; what its episodes hold is part of it.
+        wanted: what it needs now; what its episodes hold is all of it.
         ahead: what it will soon need beyond that.
-        room: what is left of the day by what it knows, with `spent` counted, and all grants, its own too, not.
+        allowed: what is left of its grant.
+        room: what is left of the day by what it knows, with all that it spent counted; no grants, its own neither.
     """
 
-    spent: Spending = NO_SPENDING
-    allowed: Spending = NO_SPENDING
     wanted: Spending = NO_SPENDING
     ahead: Spending = NO_SPENDING
+    allowed: Spending = NO_SPENDING
     room: Spending = NO_SPENDING
 
     @property
     def kept(self) -> Spending:
-        """What it keeps of its grant whatever the others have: what they were told that it may spend."""
-        return _smaller(self.allowed, self.wanted.plus(self.ahead))
+        """What it keeps of its grant whatever the others have: they were told that it may spend this."""
+        return _smaller(self.allowed, self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingReport:
+    """What one process says about one model.
+
+    Attributes:
+        spent: since its last report.
+        need: what it asks for; None where nothing is limited, or nothing is asked any more: then it has no grant.
+    """
+
+    spent: Spending = NO_SPENDING
+    need: SpendingNeed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The other processes that ask for a model's day.
+
+    Attributes:
+        granted: what they may spend.
+        count: how many they are.
+        spenders: how many of them have a grant.
+    """
+
+    granted: Spending = NO_SPENDING
+    count: int = 0
+    spenders: int = 0
+
+
+NO_OTHERS: Final = Others()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +76,13 @@ class SpendingAnswer:
     """What a process is told of one model.
 
     Attributes:
-        granted: what it may hold and spend before it asks again.
-        others: what the other processes may.
-        sharers: how many they are.
+        granted: what it may spend before it asks again; None when it did not ask.
+        others: the other processes, if it asked.
         news: what they spent, as (seconds since the epoch, spending) pairs, of which it was not told before.
     """
 
-    granted: Spending = NO_SPENDING
-    others: Spending = NO_SPENDING
-    sharers: int = 0
+    granted: Spending | None = None
+    others: Others = NO_OTHERS
     news: tuple[tuple[float, Spending], ...] = ()
 
 
@@ -101,9 +128,13 @@ class SpendingBook:
         others = self._others()
         for model, report in reports.items():
             self._count(model, report.spent, exchange)
-            held, sharers = others.get(model, (NO_SPENDING, 0))
-            exchange.others[model] = held, sharers
-            granted = _grant(report, held.plus(_sum(exchange.news.get(model, ()))), sharers)
+            if report.need is None:
+                exchange.dropped.append(model)
+                if model in self._grants:
+                    self._db.execute(self._sql["drop_grant"], (model, self._me))
+                continue
+            rest = exchange.others[model] = others.get(model, NO_OTHERS)
+            granted = _grant(report.need, rest.granted.plus(_sum(exchange.news.get(model, ()))), rest)
             exchange.granted[model] = granted
             if self._grants.get(model) != granted:
                 self._db.execute(self._sql["set_grant"], (model, self._me, *granted))
@@ -115,13 +146,15 @@ class SpendingBook:
         self._seen = exchange.version
         self._known.update(exchange.known)
         self._grants.update(exchange.granted)
+        for model in exchange.dropped:
+            self._grants.pop(model, None)
         if self._swept != exchange.minute:
             self._swept = exchange.minute
             self._known = {key: spent for key, spent in self._known.items() if key[1] > exchange.minute - _KEPT_MINUTES}
         return {
             model: SpendingAnswer(
-                exchange.granted.get(model, NO_SPENDING),
-                *exchange.others.get(model, (NO_SPENDING, 0)),
+                exchange.granted.get(model),
+                exchange.others.get(model, NO_OTHERS),
                 tuple(exchange.news.get(model, ())),
             )
             for model in {**exchange.granted, **exchange.news}
@@ -153,9 +186,9 @@ class SpendingBook:
         exchange.known[key] = before.plus(spent)
         self._db.execute(self._sql["count_spent"], (model, exchange.minute, *spent, exchange.version))
 
-    def _others(self) -> dict[str, tuple[Spending, int]]:
-        """Return what other processes may spend of each model, and how many they are; the dead may spend nothing."""
-        found: dict[str, tuple[Spending, int]] = {}
+    def _others(self) -> dict[str, Others]:
+        """Return the other processes by model; the dead may spend nothing."""
+        found: dict[str, Others] = {}
         dead: dict[str, bool] = {}
         for model, holder, *amounts in self._db.execute(self._sql["grants_of_others"], {"holder": self._me}).fetchall():
             if holder not in dead:
@@ -163,8 +196,9 @@ class SpendingBook:
                 if dead[holder]:
                     self._db.execute(self._sql["drop_grants"], {"holder": holder})
             if not dead[holder]:
-                held, sharers = found.get(model, (NO_SPENDING, 0))
-                found[model] = (held.plus(Spending(*amounts)), sharers + 1)
+                rest, granted = found.get(model, NO_OTHERS), Spending(*amounts)
+                spends = granted != NO_SPENDING
+                found[model] = Others(rest.granted.plus(granted), rest.count + 1, rest.spenders + spends)
         return found
 
 
@@ -177,33 +211,35 @@ class Exchange:
         version: of the newest row after it.
         known: totals of minutes that are known after it.
         news: what others spent, by model.
-        others: what others may spend, and how many they are.
+        others: the other processes, by model.
         granted: what this process may.
+        dropped: models of which it has no grant.
     """
 
-    __slots__ = ("began_at", "granted", "known", "minute", "news", "others", "version")
+    __slots__ = ("began_at", "dropped", "granted", "known", "minute", "news", "others", "version")
 
     def __init__(self, minute: int, version: int) -> None:
         self.minute = minute
         self.began_at = self.version = version
         self.known: dict[tuple[str, int], Spending] = {}
         self.news: dict[str, list[tuple[float, Spending]]] = {}
-        self.others: dict[str, tuple[Spending, int]] = {}
+        self.others: dict[str, Others] = {}
         self.granted: dict[str, Spending] = {}
+        self.dropped: list[str] = []
 
 
-def _grant(report: SpendingReport, taken: Spending, sharers: int) -> Spending:
+def _grant(need: SpendingNeed, taken: Spending, others: Others) -> Spending:
     """Return what a process may spend: what it wants where there is room, and of what is left a part, not to ask often.
 
     Args:
-        report: of the process.
+        need: of the process.
         taken: what others may spend, and what they spent of which the process does not know yet.
-        sharers: how many they are. Half of what is left stays for whoever asks next.
+        others: half of what is left stays for whoever of them asks next.
     """
-    room = report.room.less(taken)
-    spare = Spending(*(part // (2 * max(1, sharers)) for part in room.less(report.wanted)))
-    ahead = _smaller(report.ahead, spare) if sharers else spare
-    return _smaller(report.wanted, room).plus(ahead).at_least(report.kept)
+    room = need.room.less(taken)
+    spare = Spending(*(part // (2 * max(1, others.spenders)) for part in room.less(need.wanted)))
+    ahead = _smaller(need.ahead, spare) if others.count else spare
+    return _smaller(need.wanted, room).plus(ahead).at_least(need.kept)
 
 
 def _smaller(one: Spending, other: Spending) -> Spending:

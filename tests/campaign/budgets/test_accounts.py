@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def test_nothing_is_told_of_a_model_that_has_left_and_what_it_spent_is_remembere
         budgets.begin("t-2", "a@main")
         assert len(told) == 1
         budgets.dismiss("a@main")
-        assert budgets.hold("t-1", budgets.account(LIMITED), Spending(100, 1)) is not None
+        assert await budgets.hold("t-1", budgets.account(LIMITED), Spending(100, 1)) is not None
         budgets.ended("t-1")
         budgets.ended("t-2")
         await clock.sleep(3_600.0)
@@ -82,8 +83,8 @@ def test_a_budget_that_is_taken_away_leaves_nothing_held_and_nothing_stopped() -
     async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
         budgets.register(LIMITED)
         account = budgets.account(LIMITED)
-        assert budgets.hold("t-1", account, Spending(600, 1)) is None
-        assert budgets.hold("t-2", account, Spending(600, 1)) is not None
+        assert await budgets.hold("t-1", account, Spending(600, 1)) is None
+        assert await budgets.hold("t-2", account, Spending(600, 1)) is not None
         budgets.register(Model("a"))
         assert told[-1] is None
         assert account.daily.held == Spending()
@@ -106,7 +107,7 @@ def test_what_was_spent_without_a_sample_is_known_after_a_restart(tmp_path: Path
         journal = JournalThread(Journal(tmp_path, "c"), inline=True)
         await again.share(journal)
         assert again.account(LIMITED).daily.used(again.now()) == Spending(900, 3)
-        assert again.hold("t-1", again.account(LIMITED), Spending(101, 1)) is not None
+        assert await again.hold("t-1", again.account(LIMITED), Spending(101, 1)) is not None
         await again.leave()
         journal.close()
 
@@ -121,11 +122,11 @@ def test_what_two_processes_spend_counts_once_for_each_of_them(tmp_path: Path) -
         for one, journal in both:
             one.register(LIMITED)
             await one.share(journal)
+        in_step = [asyncio.create_task(one.keep_in_step()) for one, _ in both]
         for _ in range(4):
             for number, (one, _) in enumerate(both):
                 account, needed = one.account(LIMITED), Spending(100, 1)
-                await one.ask(f"t-{number}", account, needed)
-                assert one.hold(f"t-{number}", account, needed) is None
+                assert await one.hold(f"t-{number}", account, needed) is None
                 one.settle(f"t-{number}", account, Spending(100, 1))
                 one.ended(f"t-{number}")
         await clock.sleep(61.0)
@@ -133,11 +134,12 @@ def test_what_two_processes_spend_counts_once_for_each_of_them(tmp_path: Path) -
             account = one.account(LIMITED)
             account.daily.validate()
             assert account.daily.used(one.now()) == Spending(800, 8)
-        await budgets.ask("t-9", budgets.account(LIMITED), Spending(150, 1))
-        assert budgets.hold("t-9", budgets.account(LIMITED), Spending(150, 1)) is None
-        await other.ask("t-9", other.account(LIMITED), Spending(60, 1))
-        stop = other.hold("t-9", other.account(LIMITED), Spending(60, 1))
+        assert await budgets.hold("t-9", budgets.account(LIMITED), Spending(150, 1)) is None
+        stop = await other.hold("t-9", other.account(LIMITED), Spending(60, 1))
         assert stop is not None, "850 of it are spent, and 150 are promised"
+        for task in in_step:
+            task.cancel()
+        await asyncio.wait(in_step)
         for one, journal in both:
             await one.leave()
             one.close()
@@ -162,6 +164,7 @@ def test_a_budget_that_a_refreshed_roster_brings_is_shared_from_then_on(tmp_path
         budgets.register(Model("a"))
         journals = [JournalThread(Journal(tmp_path, "c"), inline=True) for _ in range(2)]
         await budgets.share(journals[0])
+        in_step = asyncio.create_task(budgets.keep_in_step())
         await clock.sleep(600.0)
         budgets.register(LIMITED)
         await clock.sleep(1.0)
@@ -171,6 +174,8 @@ def test_a_budget_that_a_refreshed_roster_brings_is_shared_from_then_on(tmp_path
         other.register(LIMITED)
         await other.share(journals[1])
         assert other.account(LIMITED).daily.used(other.now()) == Spending(400, 1)
+        in_step.cancel()
+        await asyncio.wait([in_step])
         for one, journal in zip((budgets, other), journals, strict=True):
             await one.leave()
             one.close()

@@ -127,30 +127,47 @@ def test_what_was_spent_before_leaves_in_its_own_time_even_if_the_budget_was_ask
     assert budget.used(60_060.0 + DAY_S) == NO_SPENDING
 
 
-def test_a_hold_beyond_the_grant_is_refused_under_the_name_of_what_is_short() -> None:
-    budget = DailyBudget(DailyLimits(tokens=1_000, requests=10))
-    assert budget.lacks_grant("a", Spending(900, 9)) == NO_SPENDING, "nobody else spends of it"
-    budget.granted(Spending(300, 2), Spending(500, 1))
-    assert budget.hold("a", Spending(200, 1), 0.0) is None
-    assert budget.lacks_grant("b", Spending(50, 2)) == Spending(250, 3)
-    refused = budget.hold("b", Spending(50, 2), 0.0)
-    assert isinstance(refused, Exhausted)
-    assert refused.limit == "daily_requests"
-    assert budget.held == Spending(200, 1)
-
-
-def test_what_is_held_and_not_reported_stays_within_the_grant_and_a_report_takes_from_it() -> None:
+def test_a_request_is_in_flight_once_the_grant_covers_it_beside_what_is_in_flight_and_spent() -> None:
     budget = DailyBudget(DailyLimits(tokens=1_000))
+    assert budget.covers("a", Spending(900, 9)), "nobody else spends of it"
+    budget.release("a")
+    budget.asked(NO_SPENDING)
+    assert not budget.covers("a", Spending(1, 1))
     budget.granted(Spending(300), NO_SPENDING)
-    assert budget.hold("a", Spending(200), 0.0) is None
+    assert budget.covers("a", Spending(200, 7)), "requests are not limited"
+    assert budget.covers("a", Spending(150, 1)), "it is one episode's"
+    assert not budget.covers("b", Spending(101, 1))
     budget.settle("a", Spending(150, 1), 0.0)
-    assert budget.lacks_grant("b", Spending(101)) != NO_SPENDING
-    assert budget.report() == Spending(150, 1)
-    assert budget.report() == NO_SPENDING
     assert budget.allowed == Spending(150)
-    assert budget.lacks_grant("b", Spending(101)) != NO_SPENDING
-    assert budget.hold("b", Spending(100), 0.0) is None
+    assert budget.covers("b", Spending(150, 1))
+    assert not budget.covers("c", Spending(1, 1))
+    budget.release("b")
+    assert budget.covers("c", Spending(1, 1))
+    budget.validate()
+
+
+def test_what_is_spent_while_a_question_is_put_is_taken_from_its_answer() -> None:
+    budget = DailyBudget(DailyLimits(tokens=1_000))
+    budget.granted(Spending(500), NO_SPENDING)
+    budget.settle("a", Spending(100, 1), 0.0)
+    assert budget.report() == Spending(100, 1)
+    budget.asked(Spending(300))
+    budget.settle("a", Spending(50, 1), 0.0)
+    assert budget.report() == Spending(50, 1), "told with a sample meanwhile"
+    assert budget.allowed == Spending(250)
+    budget.granted(Spending(400), NO_SPENDING)
+    assert budget.allowed == Spending(350)
     assert budget.room(0.0) == Spending(850)
+
+
+def test_what_was_not_told_after_all_is_reported_again() -> None:
+    budget = DailyBudget(DailyLimits(tokens=1_000))
+    budget.settle("a", Spending(100, 1), 0.0)
+    lost = budget.report()
+    budget.settle("a", Spending(30, 1), 0.0)
+    budget.put_back(lost)
+    assert budget.report() == Spending(130, 2)
+    assert budget.report() == NO_SPENDING
 
 
 def test_what_others_may_spend_counts_as_if_they_had() -> None:
@@ -158,4 +175,5 @@ def test_what_others_may_spend_counts_as_if_they_had() -> None:
     budget.granted(Spending(1_000), Spending(800))
     assert budget.lacks(Spending(201), 0.0) is not None
     assert budget.lacks(Spending(200), 0.0) is None
+    assert budget.hold("a", Spending(201), 0.0) is not None
     assert budget.used(0.0) == NO_SPENDING

@@ -92,8 +92,7 @@ class ConversationBudget:
         if longest is not None and completion > longest:
             completion = longest
         needed = account.budget.spending(prompt, completion)
-        await self._budgets.ask(self._task_id, account, needed)
-        stop = self._budgets.hold(self._task_id, account, needed)
+        stop = await self._budgets.hold(self._task_id, account, needed)
         if stop is not None:
             raise ChatError(ErrorKind.DAILY_BUDGET, stop.reason, attempts=0)
 

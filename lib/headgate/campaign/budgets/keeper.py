@@ -46,6 +46,7 @@ class Budgets:
         self._past: dict[str, list[PastSpending]] = {}
         self._news: dict[str, list[tuple[float, Spending]]] = {}
         self._shared: SharedBudgets | None = None
+        self._spenders: dict[str, Account] = {}
         self._spending: dict[str, tuple[Account, Spending]] = {}
         self._hopeless: set[str] = set()
 
@@ -73,6 +74,11 @@ class Budgets:
             self._take_over(account)
         await self._shared.begin()
 
+    async def keep_in_step(self) -> None:
+        """Share every budget with the other processes from `share` on, until cancelled."""
+        if self._shared is not None:
+            await self._shared.run()
+
     async def leave(self) -> None:
         """Tell the other processes the last of what was spent, and leave them the rest; before the journal closes."""
         if self._shared is not None:
@@ -82,8 +88,16 @@ class Budgets:
         """Return what each model spent of which the other processes were not told; they are told by the caller."""
         if self._shared is None:
             return {}
-        spent = {account.alias: account.daily.report() for account in self._counted()}
+        accounts, self._spenders = self._spenders, {}
+        spent = {alias: account.daily.report() for alias, account in accounts.items()}
         return {alias: amount for alias, amount in spent.items() if amount != NO_SPENDING}
+
+    def put_back(self, spent: Mapping[str, Spending]) -> None:
+        """Have this reported again: nobody was told of it."""
+        for alias, amount in spent.items():
+            account = self._accounts[alias]
+            account.daily.put_back(amount)
+            self._spenders[alias] = account
 
     def _counted(self) -> list[Account]:
         return [account for account in self._accounts.values() if account.is_counted]
@@ -97,8 +111,8 @@ class Budgets:
                 self._news.setdefault(alias, []).extend(answer.news)
                 continue
             account.daily.restore([(min(at, now), spent) for at, spent in answer.news], now)
-            if account.daily.limits.any:
-                account.daily.granted(answer.granted, answer.others)
+            if answer.granted is not None:
+                account.daily.granted(answer.granted, answer.others.granted)
                 self._look(account)
 
     @property
@@ -113,9 +127,13 @@ class Budgets:
         if account is None:
             account = self._accounts[model.key] = Account(model.key, budget)
             self._take_over(account)
+            if self._shared is not None:
+                account.daily.asked(NO_SPENDING)
+                self._shared.wake()
+        before = account.budget
         account.take(budget)
         account.is_asked = True
-        if account.is_counted and self._shared is not None:
+        if self._shared is not None and budget != before:
             self._shared.wake()
         if account.stop is not None or account.daily.limits.any:
             self._look(account)
@@ -130,11 +148,15 @@ class Budgets:
 
     def _take_over(self, account: Account) -> None:
         past, news = self._past.pop(account.alias, ()), self._news.pop(account.alias, [])
+        now = self.now()
         spent = [(p.at, account.budget.spending(p.prompt_tokens, p.completion_tokens, p.requests)) for p in past]
-        account.daily.restore(sorted([*news, *beyond(spent, news)]), self.now())
+        known = sorted([*news, *beyond(spent, news)])
+        account.daily.restore([(min(at, now), amount) for at, amount in known], now)
         samples = sum(p.samples for p in past)
         if samples:
-            total = account.daily.used(self.now())
+            total = NO_SPENDING
+            for _, amount in spent:
+                total = total.plus(amount)
             account.habits.ended(Spending(*(part // samples for part in total)))
 
     def account(self, model: Model) -> Account:
@@ -167,6 +189,8 @@ class Budgets:
         self._spending[task_id] = (account, NO_SPENDING)
         if account.daily.limits.any:
             account.daily.hold(task_id, account.expected, self.now())
+            if self._shared is not None and account.daily.holds_more_than_granted:
+                self._shared.wake()
             self._look(account)
 
     def ended(self, task_id: str) -> None:
@@ -186,20 +210,25 @@ class Budgets:
 
     # Requests; called by conversations.
 
-    async def ask(self, task_id: str, account: Account, needed: Spending) -> None:
-        """Ask the other processes for room, where they leave too little; `hold` says what came of it."""
-        if self._shared is not None and account.daily.limits.any and any(account.daily.lacks_grant(task_id, needed)):
-            await self._shared.grant(task_id, account, needed)
-
-    def hold(self, task_id: str, account: Account, needed: Spending) -> BudgetStop | None:
-        """Have at least `needed` held for an episode; return why it must not be sent."""
+    async def hold(self, task_id: str, account: Account, needed: Spending) -> BudgetStop | None:
+        """Have `needed` held for an episode and a request that may take it in flight, or return why it must not be."""
         if not account.daily.limits.any:
             return None
-        now = self.now()
-        exhausted = account.daily.hold(task_id, needed, now)
+        exhausted = account.daily.hold(task_id, needed, self.now())
+        while exhausted is None and not account.daily.covers(task_id, needed):
+            if self._shared is None:
+                break
+            try:
+                await self._shared.ask(task_id, account, needed)
+            except BaseException:
+                self._forget_unknown(task_id, account)
+                raise
+            # Others may have been granted the room meanwhile.
+            exhausted = account.daily.hold(task_id, needed, self.now())
         if exhausted is None:
             account.granted(needed)
             return None
+        now = self.now()
         if exhausted.until is None:
             self._hopeless.add(task_id)
             return BudgetStop(exhausted.limit, too_large(account.alias, exhausted), None, now)
@@ -207,11 +236,18 @@ class Budgets:
         if account.stop is None:
             self._stop(account, exhausted, now)
         self._look(account)
+        self._forget_unknown(task_id, account)
         return account.stop or BudgetStop(exhausted.limit, used_up(account.alias, exhausted), None, now)
+
+    def _forget_unknown(self, task_id: str, account: Account) -> None:
+        """Release a task that never began as an episode, such as a judgement: nobody says that it ended."""
+        if task_id not in self._spending:
+            self.release(task_id, account)
 
     def settle(self, task_id: str, account: Account, spent: Spending) -> None:
         """Count what a request took."""
         account.daily.settle(task_id, spent, self.now())
+        self._spenders[account.alias] = account
         known = self._spending.get(task_id)
         if known is not None:
             self._spending[task_id] = (account, known[1].plus(spent))

@@ -9,6 +9,9 @@ from typing import Final
 from headgate.core import NO_SPENDING, Spending
 
 _HOUR_S: Final = 3_600.0
+_EPISODE_HOURS: Final = 4
+"""The longest that an episode is expected to take."""
+
 _MINUTE_S: Final = 60.0
 
 
@@ -54,8 +57,8 @@ def beyond(
     """Return what the store knows of and the journal does not: what other machines spent, in the order of time.
 
     A sample counts in the store when it has ended and in the journal request by request, so it is looked for in the
-    hour of its end and those beside it. What the journal alone knows of (requests without a sample) may hide as much
-    that other machines spent in those hours.
+    hour of its end, those that an episode may take before it, and the next. What the journal alone knows of (requests
+    without a sample) may hide as much that other machines spent in those hours.
 
     Args:
         stored: what samples took, as (seconds since the epoch, spending) pairs.
@@ -68,7 +71,7 @@ def beyond(
     unknown = []
     for at, spent in sorted(stored):
         rest = spent
-        for hour in range(int(at // _HOUR_S) - 1, int(at // _HOUR_S) + 2):
+        for hour in range(int(at // _HOUR_S) - _EPISODE_HOURS, int(at // _HOUR_S) + 2):
             left = known.get(hour, NO_SPENDING)
             known[hour] = left.less(rest)
             rest = rest.less(left)

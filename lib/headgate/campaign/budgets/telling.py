@@ -11,12 +11,15 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 
 
 def used_up(alias: str, exhausted: Exhausted) -> str:
-    """Return how much a model has used, and when it goes on, where that is known."""
-    used = f"{alias} has used {_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]} of 24 h"
+    """Return how much a model has used or promised, and on which day and when it goes on, where that is known."""
+    used = (
+        f"{alias} has used or promised {_shown(exhausted.used)} of {_shown(exhausted.allowed)} "
+        f"{_UNITS[exhausted.limit]} of 24 h"
+    )
     if exhausted.until is None:
         return used
     at = datetime.fromtimestamp(exhausted.until, UTC)
-    return f"{used}, goes on at {at:%H:%M} UTC"
+    return f"{used}, goes on at {at:%Y-%m-%d %H:%M} UTC"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:

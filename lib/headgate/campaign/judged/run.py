@@ -58,8 +58,13 @@ class JudgedRun:
         self._models = {model.key: model for model in plan.models}
         journal = Journal(settings.journal, settings.campaign, fsync=not inline)
         self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
-        spent = dict if plan.requests is None else plan.requests.budgets.unreported
-        self._acceptance = Acceptance(self._journal, clock=clock, now=self.now, accepted=self._accepted, spent=spent)
+        self._acceptance = Acceptance(
+            self._journal,
+            clock=clock,
+            now=self.now,
+            accepted=self._accepted,
+            spending=None if plan.requests is None else plan.requests.budgets,
+        )
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
         self._stages = Stages(
@@ -133,7 +138,9 @@ class JudgedRun:
                 async with asyncio.TaskGroup() as group:
                     acceptance = group.create_task(self._acceptance.run())
                     sink = group.create_task(self._sink.run())
+                    in_step = group.create_task(self._in_step())
                     await self._followed(loop)
+                    in_step.cancel()
                     await self._made_durable()
                     acceptance.cancel()
                     self._sink.finish()
@@ -228,6 +235,10 @@ class JudgedRun:
         """Return how many rollouts and judgements could begin at once."""
         book = self._dispatcher.book
         return book.available(WORKERS) + book.available(JUDGE_CALLS)
+
+    async def _in_step(self) -> None:
+        if self.plan.requests is not None:
+            await self.plan.requests.budgets.keep_in_step()
 
     async def _followed(self, loop: DispatchLoop) -> None:
         """Let the loop run to its end; a run that is stopped has the drain time to judge what it has answers to."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from headgate.core import NO_SPENDING, ModelBudget, Spending
 from headgate.sampling.budgets.window import SpendingWindow
-
-_NAMES: Final = ("daily_tokens", "daily_requests", "daily_cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +96,13 @@ class Exhausted:
 class DailyBudget:
     """The day's budget of one model. Pure; owned by the campaign, shared by all of its environments.
 
-    Where other processes spend of the same day, this one has a *grant*: what it holds and has not reported stays within
-    it, so that nobody else counts on that. What the others may spend counts here as if they had.
-
     Every episode has one hold at most: what it may still spend, counted as if it were spent. A hold grows before a
     request that needs more, shrinks by what the request took, and is dropped with the episode, so that each part of it
     is either settled or released, once. Law: what is settled and held stays within the limits, but for what requests
     took beyond the hold that they were sent under, and for limits that were lowered.
+
+    Where other processes spend of the same day, this one has a *grant*, and a request is sent once the grant covers it.
+    Law: what was spent since the grant was given and what is in flight stay within the grant, likewise.
     """
 
     def __init__(self, limits: DailyLimits) -> None:
@@ -113,45 +110,67 @@ class DailyBudget:
         self._window = SpendingWindow()
         self._holds: dict[str, Spending] = {}
         self._held = NO_SPENDING
-        self._grant: Spending | None = None
-        self._unreported = NO_SPENDING
+        self._flights: dict[str, Spending] = {}
+        self._in_flight = NO_SPENDING
         self._others = NO_SPENDING
+        self._grant: Spending | None = None
+        self._spent = NO_SPENDING
+        self._spent_before_grant = NO_SPENDING
+        self._reported = NO_SPENDING
 
     # Shared with other processes.
 
+    @property
+    def spent(self) -> Spending:
+        """What this process spent since it began."""
+        return self._spent
+
     def report(self) -> Spending:
         """Return what was spent since the last report; it counts as reported from now on."""
-        spent, self._unreported = self._unreported, NO_SPENDING
-        if self._grant is not None:
-            self._grant = self._grant.less(spent)
+        spent, self._reported = self._spent.less(self._reported), self._spent
         return spent
+
+    def put_back(self, spent: Spending) -> None:
+        """Report this once more: nobody may have heard of it."""
+        self._reported = self._reported.less(spent)
 
     @property
     def allowed(self) -> Spending:
-        """What is left of the grant, for what is held and what is not reported yet."""
-        return self.limits.bound(self._grant or NO_SPENDING)
+        """What is left of the grant; 0 of what is not limited."""
+        used = self._spent.less(self._spent_before_grant)
+        return self.limits.bound((self._grant or NO_SPENDING).less(used))
 
     def room(self, now: float) -> Spending:
         """Return what is left of the day, whoever holds it; 0 of what is not limited."""
         limits = Spending(self.limits.tokens or 0, self.limits.requests or 0, self.limits.cost_micro or 0)
         return limits.less(self.limits.bound(self._window.total(now)))
 
-    def granted(self, grant: Spending, others: Spending | None = None) -> None:
-        """Have another grant from now on; `others` is what the other processes may spend, where that is new."""
-        self._grant = grant
-        if others is not None:
-            self._others = others
+    def asked(self, kept: Spending) -> None:
+        """Have only `kept` of what is left of the grant until the answer to a question that is being put now."""
+        self._grant, self._spent_before_grant = kept, self._spent
 
-    def lacks_grant(self, key: str, needed: Spending) -> Spending:
-        """Return what would be held, if the grant does not allow to hold `needed` for `key`; else nothing."""
-        if self._grant is None:
-            return NO_SPENDING
-        before = self._holds.get(key, NO_SPENDING)
-        held = self._held.plus(before.at_least(needed).less(before))
-        return NO_SPENDING if self._is_granted(held) else held
+    def granted(self, grant: Spending, others: Spending) -> None:
+        """Take the answer: what may be spent from the question on, and what the other processes may."""
+        self._grant, self._others = grant, others
 
-    def _is_granted(self, held: Spending) -> bool:
-        return self._grant is None or not any(self.limits.bound(held.plus(self._unreported).less(self._grant)))
+    def covers(self, key: str, needed: Spending) -> bool:
+        """Have a request of `key` in flight that may take `needed`, if the grant covers it; return whether it does."""
+        before = self._flights.get(key, NO_SPENDING)
+        after = before.at_least(needed)
+        in_flight = self._in_flight.plus(after.less(before))
+        if self._grant is not None and any(self.limits.bound(in_flight.less(self.allowed))):
+            return False
+        self._flights[key] = after
+        self._in_flight = in_flight
+        return True
+
+    @property
+    def holds_more_than_granted(self) -> bool:
+        """Whether others do not know yet of something that is held."""
+        return self._grant is not None and any(self.limits.bound(self._held.less(self.allowed)))
+
+    def _landed(self, key: str) -> None:
+        self._in_flight = self._in_flight.less(self._flights.pop(key, NO_SPENDING))
 
     def restore(self, spent: Iterable[tuple[float, Spending]], now: float) -> None:
         """Take over what was spent before `now`, as (time, spending) pairs."""
@@ -166,7 +185,7 @@ class DailyBudget:
         if not self.limits.fit(after):
             return self._hopeless(after)
         held = self._held.plus(grown)
-        if not self.limits.fit(self._window.total(now).plus(self._others).plus(held)) or not self._is_granted(held):
+        if not self.limits.fit(self._window.total(now).plus(self._others).plus(held)):
             return self._exhausted(grown, now)
         self._holds[key] = after
         self._held = held
@@ -175,7 +194,8 @@ class DailyBudget:
     def settle(self, key: str, spent: Spending, now: float) -> None:
         """Count what a request took; the hold of `key` shrinks by it."""
         self._window.add(spent, now)
-        self._unreported = self._unreported.plus(spent)
+        self._spent = self._spent.plus(spent)
+        self._landed(key)
         before = self._holds.get(key)
         if before is not None:
             after = before.less(spent)
@@ -184,6 +204,7 @@ class DailyBudget:
 
     def release(self, key: str) -> bool:
         """Drop what is held for `key`; return whether anything was. Legal more than once."""
+        self._landed(key)
         before = self._holds.pop(key, None)
         if before is None:
             return False
@@ -194,6 +215,8 @@ class DailyBudget:
         """Drop everything that is held."""
         self._holds.clear()
         self._held = NO_SPENDING
+        self._flights.clear()
+        self._in_flight = NO_SPENDING
 
     def used(self, now: float) -> Spending:
         """Return what was spent in the last 24 h, by all processes and without what is held."""
@@ -212,7 +235,7 @@ class DailyBudget:
 
     def _exhausted(self, needed: Spending, now: float) -> Exhausted:
         spent = self._window.total(now).plus(self._others).plus(self._held)
-        limit = self.limits.broken_by(spent.plus(needed)) or self._ungranted(needed)
+        limit = self.limits.broken_by(spent.plus(needed))
         # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
         # first, whenever that is; the caller asks again then.
         until = self._when(self._others.plus(self._held).plus(needed), now)
@@ -220,11 +243,6 @@ class DailyBudget:
             until = self._when(needed, now)
         used, allowed, more = _shown(limit, spent, self.limits, needed)
         return Exhausted(limit, used, allowed, more, until)
-
-    def _ungranted(self, needed: Spending) -> str:
-        """Return the first limit of whose grant too little is left for `needed`, as its setting is called."""
-        short = self.limits.bound(self._held.plus(needed).plus(self._unreported).less(self.allowed))
-        return next((name for name, lacking in zip(_NAMES, short, strict=True) if lacking), _NAMES[0])
 
     def _hopeless(self, needed: Spending) -> Exhausted:
         """Return that not even an empty day has room for `needed`."""
@@ -241,6 +259,10 @@ class DailyBudget:
         for hold in self._holds.values():
             held = held.plus(hold)
         assert held == self._held, (held, self._held)
+        in_flight = NO_SPENDING
+        for flight in self._flights.values():
+            in_flight = in_flight.plus(flight)
+        assert in_flight == self._in_flight, (in_flight, self._in_flight)
         self._window.validate()
 
 
