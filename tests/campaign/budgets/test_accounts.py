@@ -182,3 +182,50 @@ def test_a_budget_that_a_refreshed_roster_brings_is_shared_from_then_on(tmp_path
             journal.close()
 
     with_budgets(check)
+
+
+def test_what_an_episode_usually_takes_is_held_from_its_start_though_the_grant_is_smaller(tmp_path: Path) -> None:
+    async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
+        budgets.register(LIMITED)
+        journal = JournalThread(Journal(tmp_path, "c"), inline=True)
+        await budgets.share(journal)
+        account = budgets.account(LIMITED)
+        account.habits.ended(Spending(100, 10))
+        budgets.settle("before", account, Spending(650, 60))
+        for number in range(3):
+            assert budgets.stop_of("a@main") is None
+            budgets.begin(f"t-{number}", "a@main")
+        assert budgets.stop_of("a@main") is not None
+        for number in range(3):
+            for _ in range(10):
+                assert await budgets.hold(f"t-{number}", account, Spending(10, 1)) is None
+                budgets.settle(f"t-{number}", account, Spending(10, 1))
+            budgets.ended(f"t-{number}")
+        assert account.daily.used(budgets.now()) == Spending(950, 90)
+        await budgets.leave()
+        journal.close()
+
+    with_budgets(check)
+
+
+def test_a_request_that_is_given_up_while_it_waits_for_a_grant_holds_nothing(tmp_path: Path) -> None:
+    async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
+        budgets.register(LIMITED)
+        journal = JournalThread(Journal(tmp_path, "c"), inline=True)
+        await budgets.share(journal)
+        in_step = asyncio.create_task(budgets.keep_in_step())
+        account = budgets.account(LIMITED)
+        asking = asyncio.create_task(budgets.hold("a-judgement", account, Spending(900, 1)))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await clock.sleep(1.0)
+        account.daily.validate()
+        assert account.daily.held == Spending()
+        assert await budgets.hold("t-1", account, Spending(1_000, 1)) is None
+        in_step.cancel()
+        await asyncio.wait([in_step])
+        await budgets.leave()
+        journal.close()
+
+    with_budgets(check)

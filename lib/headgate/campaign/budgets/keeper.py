@@ -129,12 +129,12 @@ class Budgets:
             self._take_over(account)
             if self._shared is not None:
                 account.daily.asked(NO_SPENDING)
-                self._shared.wake()
+                self._shared.wake(account)
         before = account.budget
         account.take(budget)
         account.is_asked = True
         if self._shared is not None and budget != before:
-            self._shared.wake()
+            self._shared.wake(account)
         if account.stop is not None or account.daily.limits.any:
             self._look(account)
 
@@ -190,7 +190,7 @@ class Budgets:
         if account.daily.limits.any:
             account.daily.hold(task_id, account.expected, self.now())
             if self._shared is not None and account.daily.holds_more_than_granted:
-                self._shared.wake()
+                self._shared.wake(account)
             self._look(account)
 
     def ended(self, task_id: str) -> None:

@@ -66,6 +66,7 @@ class SharedBudgets:
         self._one_at_a_time = asyncio.Lock()
         self._told_at = 0.0
         self._every_s = SHARE_EVERY_S
+        self._soon: dict[str, Account] = {}
         self._asked: dict[str, Account] = {}
         self._spent_before: dict[str, Spending] = {}
         self._is_running = False
@@ -94,8 +95,9 @@ class SharedBudgets:
             for request in self._requests:
                 request.answered.cancel()
 
-    def wake(self) -> None:
-        """Exchange soon: an account is counted that was not, or no longer."""
+    def wake(self, account: Account) -> None:
+        """Speak of an account soon: it is limited otherwise than before, or holds more than it is granted."""
+        self._soon[account.alias] = account
         self._wake.set()
 
     async def ask(self, task_id: str, account: Account, needed: Spending) -> None:
@@ -127,17 +129,21 @@ class SharedBudgets:
 
     async def _exchange_now(self) -> None:
         requests = [request for request in self._requests if not request.answered.done()]
-        self._requests = []
+        soon = self._soon | {request.account.alias: request.account for request in requests}
+        self._requests, self._soon = [], {}
         now = self._now()
-        is_whole = not requests or now - self._told_at >= self._every_s
-        accounts = self._known() if is_whole else list({r.account.alias: r.account for r in requests}.values())
+        is_whole = not soon or now - self._told_at >= self._every_s
+        accounts = self._known() if is_whole else list(soon.values())
         reports = {account.alias: self._report(account, now) for account in accounts}
         try:
             answers = await self._journal.write(self._journal.journal.exchange_spending, reports, now)
         except BaseException:
             for account in accounts:
                 account.daily.put_back(reports[account.alias].spent)
+            self._requests = [*requests, *self._requests]
             raise
+        for account in accounts:
+            self._asked[account.alias] = account
         if is_whole:
             self._note_pace(accounts, now)
             has_met = any(answer.others.count for answer in answers.values())
