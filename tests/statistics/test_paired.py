@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headgate.statistics import mean_difference, paired_difference, t_point, task_pairs, two_sided_p
 
 pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=30)
+outcomes = st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=2, max_size=30)
 
 
 def test_it_is_the_mean_of_the_differences_with_students_interval() -> None:
@@ -37,6 +38,27 @@ def test_ones_and_zeros_get_the_interval_of_bonett_and_price() -> None:
     assert (made.low, made.high) == pytest.approx((centre - t_point(79) * error, centre + t_point(79) * error))
 
 
+def test_environments_share_the_two_added_tasks() -> None:
+    # Price and Bonett (2004): of 2 in all, each of two environments with as many tasks gets one, half of it won.
+    rows = ([1.0] * 9 + [0.0], [0.0] * 10), ([1.0] * 5 + [0.0] * 5, [0.0] * 10)
+    made = mean_difference([task_pairs(first, second) for first, second in rows])
+    assert made.difference == pytest.approx(0.7)
+    assert (made.low + made.high) / 2 == pytest.approx((9 / 11 + 5 / 11) / 2)
+
+
+def test_the_environment_with_few_tasks_gets_most_of_what_is_added() -> None:
+    few, many = task_pairs([1.0] * 10, [0.0] * 10), task_pairs([1.0] * 990, [0.0] * 990)
+    made = mean_difference([few, many])
+    assert made.low == pytest.approx(paired_difference([1.0] * 10, [0.0] * 10).low / 2 + 0.5, abs=0.02)
+
+
+def test_what_is_added_is_less_where_tasks_have_several_samples() -> None:
+    first, second = [1.0, 0.5, 1.0, 0.5] * 5, [0.5, 0.5, 0.0, 0.0] * 5
+    assert task_pairs(first, second).added == 0.5
+    assert task_pairs([1.0, 0.0] * 5, [0.0, 0.0] * 5).added == 2
+    assert task_pairs([0.123, 0.771, 0.4], [0.0, 0.0, 0.0]).added == 0
+
+
 def test_a_dozen_equal_outcomes_do_not_prove_that_two_models_are_the_same() -> None:
     made = paired_difference([1.0] * 12, [1.0] * 12)
     assert made.difference == 0
@@ -60,7 +82,7 @@ def test_the_other_way_round_it_is_the_negative(rows: list[tuple[float, float]])
     assert one.p_value == pytest.approx(other.p_value, abs=1e-9)
 
 
-@given(st.lists(pairs, min_size=1, max_size=4))
+@given(st.lists(pairs | outcomes, min_size=1, max_size=4))
 def test_the_interval_of_several_environments_holds_the_difference_and_stays_on_the_scale(
     groups: list[list[tuple[float, float]]],
 ) -> None:
@@ -71,6 +93,15 @@ def test_the_interval_of_several_environments_holds_the_difference_and_stays_on_
     assert made.tasks == sum(len(rows) for rows in groups)
     assert 0 <= made.p_value <= 1
     assert made.correlation is None or -1 <= made.correlation <= 1
+
+
+@given(st.lists(pairs | outcomes, min_size=1, max_size=4))
+def test_a_p_value_is_below_five_per_cent_where_the_interval_leaves_out_zero(
+    groups: list[list[tuple[float, float]]],
+) -> None:
+    made = mean_difference([task_pairs([a for a, _ in rows], [b for _, b in rows]) for rows in groups])
+    assume(abs(made.p_value - 0.05) > 1e-6)  # the limits are exact to rounding only
+    assert (made.p_value < 0.05) == (not made.low <= 0 <= made.high)
 
 
 def test_pairing_gains_what_the_tasks_have_in_common() -> None:
@@ -107,3 +138,29 @@ def test_a_difference_over_environments_is_held_in_ninety_five_per_cent() -> Non
         made = mean_difference(parts)
         held.append(made.low <= 0.05 <= made.high)
     assert 0.93 <= np.mean(held) <= 0.975
+
+
+@pytest.mark.parametrize(
+    ("environments", "tasks", "first", "second", "samples"),
+    [
+        (6, 10, 0.99, 0.0, 1),
+        (8, 20, 0.9, 0.1, 1),
+        (20, 20, 0.8, 0.2, 1),
+        (40, 20, 0.9, 0.3, 1),
+        (20, 20, 0.5, 0.5, 1),
+        (1, 20, 0.95, 0.05, 2),
+        (20, 20, 0.99, 0.0, 2),
+    ],
+)
+def test_outcomes_over_environments_are_held_in_ninety_five_per_cent(
+    environments: int, tasks: int, first: float, second: float, samples: int
+) -> None:
+    """Two tasks added to every environment drew each to 0, and the interval held the truth half of the time."""
+    rng = np.random.default_rng(11)
+    held = []
+    for _ in range(120):
+        ours = rng.binomial(samples, first, (environments, tasks)) / samples
+        theirs = rng.binomial(samples, second, (environments, tasks)) / samples
+        made = mean_difference([task_pairs(a, b) for a, b in zip(ours, theirs, strict=True)])
+        held.append(made.low <= first - second <= made.high)
+    assert np.mean(held) >= 0.93

@@ -18,16 +18,22 @@ MIN_COMMON_TASKS: Final = 10
 _NO_SPREAD: Final = 1e-9
 """Differences closer together than this are equal: rounding is all that parts them."""
 
+_MOST_ADDED: Final = 2.0
+"""Tasks added where a task's difference is -1, 0 or 1, one that either model wins (Bonett and Price 2012)."""
+
+_MOST_STEPS: Final = 10
+"""Differences in finer steps than this are taken to be of any value: what would be added is next to nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPairs:
     """What the tasks that two models have in common say, in one environment.
 
     Attributes:
-        tasks: how many there are.
+        tasks: how many there are, at least 2.
         difference: mean of first less second.
-        centre: middle of the interval: the difference, drawn to 0 where few tasks differ.
-        variance: of the centre.
+        variance: between tasks, of the differences.
+        added: tasks, half of them won by either model, that an interval of this environment alone adds; in [0, 2].
         first_variance: between tasks, of the first model's means.
         second_variance: likewise.
         covariance: of the two.
@@ -35,11 +41,20 @@ class TaskPairs:
 
     tasks: int
     difference: float
-    centre: float
     variance: float
+    added: float
     first_variance: float
     second_variance: float
     covariance: float
+
+    def centre(self, added: float) -> tuple[float, float]:
+        """Return the middle of the interval with this many added tasks, and its variance.
+
+        With none it is Student's, the mean and its variance (Miller 2024, section 4); with two Bonett and Price's.
+        """
+        n = self.tasks + added
+        spread = (self.tasks - 1) * self.variance + added * (1 + self.tasks * self.difference**2 / n)
+        return self.tasks * self.difference / n, spread / (n * (n - 1 + added / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,50 +89,73 @@ def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
 
 
 def task_pairs(first: ArrayLike, second: ArrayLike) -> TaskPairs:
-    """Return what >= 2 common tasks of an environment say, from each model's mean score of each, in the same order.
-
-    The variance is that of the paired differences (Miller 2024, section 4). Where these are only -1, 0 and 1, as with
-    one sample of each task that succeeds or fails, or all equal, it is that of Bonett and Price (2012), who add a task
-    that either model wins: otherwise a dozen tasks with the same outcome would prove that two models are the same.
-    """
+    """Return what >= 2 common tasks of an environment say, from each model's mean score of each, in the same order."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     apart: NDArray[np.float64] = ours - theirs
-    n = apart.size
-    mean = float(apart.mean())
-    centre, variance = mean, float(apart.var(ddof=1)) / n
-    if np.isin(apart, (-1.0, 0.0, 1.0)).all() or np.ptp(apart) < _NO_SPREAD:
-        centre = float(apart.sum()) / (n + 2)
-        variance = ((float((apart**2).sum()) + 2) / (n + 2) - centre**2) / (n + 2)
-    covariance = float(((ours - ours.mean()) * (theirs - theirs.mean())).sum()) / (n - 1)
-    return TaskPairs(n, mean, centre, variance, float(ours.var(ddof=1)), float(theirs.var(ddof=1)), covariance)
+    return TaskPairs(
+        tasks=apart.size,
+        difference=float(apart.mean()),
+        variance=float(apart.var(ddof=1)),
+        added=_added(apart),
+        first_variance=float(ours.var(ddof=1)),
+        second_variance=float(theirs.var(ddof=1)),
+        covariance=float(((ours - ours.mean()) * (theirs - theirs.mean())).sum()) / (apart.size - 1),
+    )
 
 
 def mean_difference(environments: Sequence[TaskPairs]) -> PairedDifference:
     """Return the mean of the differences in >= 1 environments, each counting the same.
 
-    Degrees of freedom are Satterthwaite's.
+    The interval is Student's with Satterthwaite's degrees of freedom, and that of Bonett and Price (2012) in one
+    environment with outcomes 0 and 1. Over several environments their two added tasks are shared among these, as Price
+    and Bonett (2004) share theirs among groups: two in each would draw all environments to 0 alike, which does not
+    average out. The p-value is of the same t: below 0.05 where the interval leaves out 0.
     """
     count = len(environments)
-    centre = math.fsum(each.centre for each in environments) / count
-    difference = math.fsum(each.difference for each in environments) / count
-    parts = [each.variance / count**2 for each in environments]
-    variance = math.fsum(parts)
+    means, variances = zip(*_centres(environments), strict=True)
+    parts = [variance / count**2 for variance in variances]
+    centre, variance = math.fsum(means) / count, math.fsum(parts)
     degrees = 1 / math.fsum(
         (part / variance) ** 2 / (each.tasks - 1) for part, each in zip(parts, environments, strict=True)
     )
+    degrees = max(1.0, math.floor(100 * degrees + 1e-6) / 100)  # as `t_point` rounds them
     error = math.sqrt(variance)
-    half = t_point(max(1.0, degrees)) * error
+    half = t_point(degrees) * error
     unpaired = math.fsum((e.first_variance + e.second_variance) / e.tasks for e in environments) / count**2
     return PairedDifference(
         tasks=sum(each.tasks for each in environments),
         environments=count,
-        difference=difference,
-        low=min(difference, max(-1.0, centre - half)),
-        high=max(difference, min(1.0, centre + half)),
+        difference=math.fsum(each.difference for each in environments) / count,
+        low=max(-1.0, centre - half),
+        high=min(1.0, centre + half),
         p_value=two_sided_p(centre / error, degrees),
         correlation=_correlation(environments),
         gain=unpaired / variance if unpaired > 0 else None,
     )
+
+
+def _centres(environments: Sequence[TaskPairs]) -> list[tuple[float, float]]:
+    """Return the middle of each environment's interval and its variance.
+
+    Environments share what they would add. Coarse scores and few tasks take more of it: the mean's error is theirs.
+    """
+    weights = [each.added / each.tasks for each in environments]
+    total = math.fsum(weights) or 1.0
+    return [each.centre(each.added * weight / total) for each, weight in zip(environments, weights, strict=True)]
+
+
+def _added(apart: NDArray[np.float64]) -> float:
+    """Return how many tasks to add: 2 for outcomes 0 and 1, the less the finer the differences, none for any values.
+
+    Without these a dozen equal outcomes would prove that two models are the same. In steps of 1/r, as of tasks with r
+    samples that succeed or fail, variances are of the order of 1/r^2 of those of whole steps, and so is what is added.
+    """
+    if np.ptp(apart) < _NO_SPREAD:
+        return _MOST_ADDED
+    for steps in range(1, _MOST_STEPS + 1):
+        if np.abs(apart * steps - np.rint(apart * steps)).max() < _NO_SPREAD:
+            return _MOST_ADDED / steps**2
+    return 0.0
 
 
 def _correlation(environments: Sequence[TaskPairs]) -> float | None:
