@@ -42,5 +42,20 @@ def test_what_cannot_be_compared_is_a_sentence(headgate: Command, store: None) -
     said = headgate("arena", *JUDGE, "--models", "one,nobody")
     assert said.status == 2
     assert "the store has no answer of a model 'nobody'" in said.err
+    assert "There are answers of one@main, other@main." in said.err, "all that the store has, not those named"
     assert "--instances must be >= 1 (got 0)" in headgate("arena", *JUDGE, "--instances", "0").err
     assert "setting 'judge_model' is empty" in headgate("arena").err
+
+
+def test_what_there_is_is_shown_without_a_judge_unless_several_have_compared(headgate: Command, store: None) -> None:
+    nothing = headgate("arena", "--comparisons", "0")
+    assert nothing.status == 2
+    assert "the store has no comparisons of campaign 'main'" in nothing.err
+    headgate("arena", *JUDGE)
+    assert "5 of 5 possible comparisons by nobody, 0 of them new" in headgate("arena", "--comparisons", "0").out
+    headgate("arena", "--judge-model", "org/second", *JUDGE[2:])
+    several = headgate("arena", "--comparisons", "0")
+    assert several.status == 2
+    assert "comparisons by 2 judges or rubrics: nobody, org/second" in several.err
+    named = headgate("arena", "--comparisons", "0", "--judge-model", "org/second")
+    assert "5 of 5 possible comparisons by org/second, 0 of them new" in named.out

@@ -35,8 +35,11 @@ def test_a_trial_as_json_has_every_message(headgate: Command) -> None:
 def test_a_trial_of_a_judged_environment_shows_what_a_judge_would_be_asked(headgate: Command) -> None:
     said = headgate("environments", "try", "headgate:explain")
     assert said.status == 0
-    assert "── a judge would be asked" in said.out
-    assert "no score" in said.out
+    heading, _, asked = said.out.partition("── a judge would be asked\n")
+    assert heading
+    assert "no score here, a judge gives it: `headgate judge` runs it with one" in asked
+    assert "1 reply, " in asked
+    assert "\\n" not in asked, "its lines are lines"
 
 
 def test_a_trial_of_a_model_that_cannot_be_reached_says_so_and_has_no_score(headgate: Command, roster: Path) -> None:
@@ -119,3 +122,12 @@ def test_a_judge_reads_the_baseline_agents_without_another_endpoint(headgate: Co
     said = headgate("judge", "--roster", "baselines", "-e", "headgate:explain", "--instances", "1", *judge)
     assert said.status == 0
     assert "3 samples, 3 scored" in said.out
+
+
+def test_a_judge_that_cannot_be_reached_is_told_at_the_end_and_in_the_status(headgate: Command) -> None:
+    judge = ("--judge-url", "http://127.0.0.1:9/v1", "--judge-model", "nobody", "--set", "request_attempts=1")
+    chosen = ("judge", "--roster", "baselines", "-e", "headgate:explain", "--instances", "1", *judge)
+    said = headgate(*chosen, "--set", "early_stop=false")
+    assert said.status == 4
+    assert "without a score: judge, such as" in said.out
+    assert headgate(*chosen, "--set", "early_stop=false", "--json").status == 4

@@ -52,8 +52,11 @@ def test_every_format_has_its_case_above() -> None:
 def test_what_was_exported_is_imported_once(headgate: Command, stored: Path, form: str) -> None:
     assert headgate("export", "out", "--store", str(stored), "--format", form).status == 0
     said = headgate("import", "out", "--store", "empty", "--format", form, "--json")
-    assert (said.status, said.document) == (0, {"path": "out", "rows": 11, "problems": []})
-    assert headgate("import", "out", "--store", "empty", "--format", form, "--json").document["rows"] == 0
+    assert (said.status, said.document) == (0, {"path": "out", "rows": 11, "known": 0, "problems": []})
+    again = headgate("import", "out", "--store", "empty", "--format", form, "--json").document
+    assert (again["rows"], again["known"]) == (0, 11)
+    told = headgate("import", "out", "--store", "empty", "--format", form).out
+    assert told.strip() == "0 samples from out, 11 more were in the store already"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_what_was_exported_is_imported_once(headgate: Command, stored: Path, for
         (("--until", "2026-01-01T00:00:03Z"), 3),
         (("--min-score", "0.25"), 7),
         (("--successes", "--models", "org/a"), 3),
-        (("--campaign", "none"), 0),
+        (("--until", "2000-01-01"), 0),
     ],
     ids=str,
 )
@@ -88,7 +91,10 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--since", "2026-02-01", "--until", "2026-01-01"), "since must be before until"),
         (("--since", "yesterday"), "--since"),
         (("--format", "seed-summary", "--successes"), "a seed-summary is of all samples"),
-        (("--format", "inspect", "--campaign", "none"), "there is nothing to export"),
+        (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
+        (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
+        (("--campaign", "none"), "It has samples of the campaigns: main, other."),
+        (("-e", " "), "--environments names none (got ' ')"),
     ],
     ids=str,
 )
@@ -159,3 +165,12 @@ def test_the_suffix_says_which_format_is_meant(headgate: Command, stored: Path, 
     assert (tmp_path / "all.parquet").read_bytes().startswith(b"PAR1")
     said = headgate("import", "all.parquet", "--store", str(tmp_path / "copy"))
     assert (said.status, said.out.strip()) == (0, "11 samples from all.parquet")
+
+
+def test_one_row_is_one_row_and_an_unknown_campaign_leaves_the_file_that_is_there(
+    headgate: Command, stored: Path
+) -> None:
+    to_file = ("export", "out.jsonl", "--store", str(stored))
+    assert headgate(*to_file, "--until", "2026-01-01T00:00:01Z").out.strip() == "1 row: out.jsonl"
+    assert headgate(*to_file, "--campaign", "none").status == 2
+    assert len(Path("out.jsonl").read_text().splitlines()) == 1

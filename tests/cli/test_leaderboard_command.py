@@ -81,6 +81,11 @@ def test_html_is_a_page_that_needs_nothing_else(headgate: Command, store: None, 
     ("options", "said"),
     [
         (("--against", "nobody"), "there is no scored model 'nobody'"),
+        (
+            ("--environment", "affine:st"),
+            "no sample of environment 'affine:st'; did you mean 'affine:sat'?",
+        ),
+        (("--environment", "nope"), "It has samples of the environments: affine:ded, affine:sat."),
         (("--k", "0"), "k of pass@k must be >= 1 (got 0)"),
         (("--since", "yesterday"), "--since must be a date, a time, or so long ago (got 'yesterday')"),
     ],

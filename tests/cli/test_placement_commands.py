@@ -74,6 +74,8 @@ def site() -> Iterator[Site]:
         if running is not None and running.up.poll() is None:
             running.up.kill()
             running.up.wait()
+            assert running.up.stdout is not None
+            running.up.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -132,3 +132,24 @@ def test_help_names_every_command(headgate: Command) -> None:
     said = headgate("--help")
     assert said.status == 0
     assert all(name in said.out for name in COMMANDS)
+
+
+def test_every_problem_of_a_roster_stands_on_its_own_line(headgate: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text('models:\n  - {name: a}\n  - {name: "b\\e[31m", base_url: 3}\n')
+    said = headgate("models", "--roster", "bad.yaml")
+    assert said.status == 2
+    assert said.err.count("\n  entry ") >= 2
+    assert "\\n" not in said.err
+    assert "\x1b" not in said.err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "nan"])
+def test_a_plan_with_episodes_of_no_length_is_refused(headgate: Command, roster: Path, seconds: str) -> None:
+    said = headgate("plan", "--roster", str(roster), f"--episode-s={seconds}")
+    assert said.status == 2
+    assert f"--episode-s must be > 0 (got {seconds})" in said.err
+
+
+def test_one_model_is_one_model(headgate: Command, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("models:\n  - {name: a, base_url: 'http://h.example/v1'}\n")
+    assert "1 model\n" in headgate("models", "--roster", "r.yaml").out

@@ -34,3 +34,18 @@ def test_a_folder_without_samples_is_an_empty_store(headgate: Command, tmp_path:
     (tmp_path / "empty").mkdir()
     assert headgate("summary", "--store", "empty").status == 0
     assert "0 parts, 0 rows" in headgate("verify", "--store", "empty").out
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "nan"])
+def test_a_report_of_no_hours_is_refused(headgate: Command, hours: str) -> None:
+    said = headgate("report", f"--hours={hours}")
+    assert said.status == 2
+    assert f"--hours must be > 0 (got {hours})" in said.err
+
+
+@pytest.mark.parametrize("sql", ["", "  ", ";"])
+def test_an_empty_query_is_answered_with_one_that_can_be_asked(headgate: Command, sql: str) -> None:
+    said = headgate("query", sql)
+    assert said.status == 2
+    assert "the query is empty" in said.err
+    assert 'headgate query "select' in said.err

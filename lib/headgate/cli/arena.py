@@ -15,7 +15,7 @@ from headgate.campaign import models_at_hand
 from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.cli.choices import Choices
 from headgate.cli.judging import progress_bar, showing
-from headgate.cli.output import AsJson, console, print_json, print_rows, write_page
+from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
 from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -82,7 +82,7 @@ def arena(
 async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_live: bool) -> ArenaResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
-    stop_on_signals(stop)
+    stop_on_signals(stop, settings.drain_timeout_s)
     bar = progress_bar() if is_live else None
     async with models_at_hand(settings) as roster:
         with bar if bar is not None else nullcontext():
@@ -114,7 +114,9 @@ def arena_run_document(result: ArenaResult) -> dict[str, Any]:
 
 
 def _show(board: reports.ArenaBoard, result: ArenaResult, html: Path | None) -> None:
-    print_rows(f"{len(board.models)} models, rated by {result.judge}", reports.rating_rows(board), names=_TEXT)
+    print_rows(
+        f"{counted(len(board.models), 'model')}, rated by {result.judge}", reports.rating_rows(board), names=_TEXT
+    )
     print_rows("win share of the row against the column", reports.share_rows(board), names=_TEXT)
     print_rows("judge", reports.judge_rows(board), names=_TEXT)
     for warning in board.warnings:

@@ -44,6 +44,11 @@ class Choices:
             InvalidSettingError: see `headgate.config.load_settings`.
         """
         campaign, file = self._campaign_and_file()
+        if self.environments is not None and not self.environments.strip(" ,"):
+            raise InvalidSettingError(
+                f"--environments names none (got {self.environments!r})",
+                next_step="Name some, comma separated, or leave the option out; `headgate environments` lists them.",
+            )
         flags: dict[str, Any] = {
             "roster": self.roster,
             "environments": self.environments,

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from headgate.campaign import rates_of, roster_of, sampled_environments
 from headgate.cli.choices import Choices
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, console, counted, print_json, print_table
 from headgate.orchestration import checked_deployments
 
 
@@ -39,7 +39,8 @@ def check(
     if as_json:
         print_json({"models": len(models), "rates": rates, "deployments": names})
         return 0
-    console().print(f"settings are sound: {len(models)} models, {len(environments)} environments", highlight=False)
+    found = f"{counted(len(models), 'model')}, {counted(len(environments), 'environment')}"
+    console().print(f"settings are sound: {found}", highlight=False)
     for name, rate in rates.items():
         console().print(f"  {name}: {rate:g} samples per model and day", highlight=False)
     if deployments is not None:

@@ -16,8 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
-from headgate.cli.output import AsJson, console, print_json, print_table, write_page
-from headgate.cli.stored import existing_store
+from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
+from headgate.cli.stored import existing_store, require_stored
+from headgate.core.errors import InvalidInputError
 from headgate.reports import build_report
 from headgate.storage import (
     Chosen,
@@ -36,12 +37,17 @@ def query(sql: str, choices: Choices | None = None, *, as_json: AsJson = False) 
 
     Example: headgate query "select model, avg(score) from samples group by model"
     """
+    if not sql.strip(" \t\r\n;"):
+        raise InvalidInputError(
+            "the query is empty",
+            next_step='Give it one statement: headgate query "select model, avg(score) from samples group by model"',
+        )
     found = asyncio.run(_store(choices).query(sql))
     _warn_of(found.problems)
     if as_json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
     else:
-        print_table(f"{len(found.rows)} rows", found.columns, found.rows)
+        print_table(counted(len(found.rows), "row"), found.columns, found.rows)
     return 0
 
 
@@ -75,6 +81,8 @@ def report(
     as_json: AsJson = False,
 ) -> int:
     """Write a self-contained HTML report of the stored samples."""
+    if hours is not None and not hours > 0:
+        raise InvalidInputError(f"--hours must be > 0 (got {hours:g})")
     since = time.time() - hours * 3_600 if hours is not None else None
     found = asyncio.run(_store(choices).scan(since=since))
     _warn_of(found.problems)
@@ -83,7 +91,7 @@ def report(
     if as_json:
         print_json({"path": str(output.resolve()), "samples": found.frame.height})
     else:
-        console().print(f"{found.frame.height} samples: {output.resolve()}", highlight=False, markup=False)
+        console().print(f"{counted(found.frame.height, 'sample')}: {output.resolve()}", highlight=False, markup=False)
     return 0
 
 
@@ -124,13 +132,26 @@ def export(
     )
     with _progress("exported", is_shown=not as_json) as show:
         written = asyncio.run(
-            export_samples(_store(given), output, form or _form_of(output), now=now, chosen=chosen, on_progress=show)
+            _export(_store(given), output, form or _form_of(output), now=now, chosen=chosen, on_progress=show)
         )
     if as_json:
         print_json({"path": str(output), "rows": written})
     else:
-        console().print(f"{written} rows: {output}", highlight=False, markup=False)
+        console().print(f"{counted(written, 'row')}: {output}", highlight=False, markup=False)
     return 0
+
+
+async def _export(
+    store: SampleStore,
+    output: Path,
+    form: ExportFormat,
+    *,
+    now: float,
+    chosen: Chosen,
+    on_progress: Callable[..., None] | None,
+) -> int:
+    await require_stored(store, campaign=chosen.campaign)
+    return await export_samples(store, output, form, now=now, chosen=chosen, on_progress=on_progress)
 
 
 def _form_of(path: Path) -> Literal["inspect", "jsonl", "parquet"]:
@@ -157,20 +178,30 @@ def import_(
     Exit status 4 when samples of another tool were left out because they have no score that could be stored.
     """
     settings = (choices or Choices()).load().settings
+    read = 0
     with _progress("read", is_shown=not as_json) as show:
+
+        def told(done: int) -> None:
+            nonlocal read
+            read = done
+            if show is not None:
+                show(done)
+
         imported = asyncio.run(
             import_samples(
-                sample_store(settings), source, form or _form_of(source), campaign=settings.campaign, on_progress=show
+                sample_store(settings), source, form or _form_of(source), campaign=settings.campaign, on_progress=told
             )
         )
+    known = read - imported.rows
     if as_json:
         print_json({
-            "path": str(source), "rows": imported.rows,
+            "path": str(source), "rows": imported.rows, "known": known,
             "problems": [{"path": p.path, "reason": p.reason} for p in imported.problems],
         })  # fmt: skip
     else:
         _warn_of(imported.problems)
-        console().print(f"{imported.rows} samples from {source}", highlight=False, markup=False)
+        before = f", {known:,} more were in the store already" if known else ""
+        console().print(f"{counted(imported.rows, 'sample')} from {source}{before}", highlight=False, markup=False)
     return 4 if imported.problems else 0
 
 
@@ -187,7 +218,10 @@ def compact(
     if as_json:
         print_json(document)
     else:
-        console().print(f"{done.parts_before} parts became {done.parts_after}, {done.rows} rows", highlight=False)
+        console().print(
+            f"{counted(done.parts_before, 'part')} became {done.parts_after}, {counted(done.rows, 'row')}",
+            highlight=False,
+        )
     return 0
 
 
@@ -201,7 +235,8 @@ def verify(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
         })  # fmt: skip
     else:
         _warn_of(found.problems)
-        console().print(f"{found.manifests} manifests, {found.parts} parts, {found.rows} rows read", highlight=False)
+        read = (counted(found.manifests, "manifest"), counted(found.parts, "part"), counted(found.rows, "row"))
+        console().print(f"{', '.join(read)} read", highlight=False)
     return 4 if found.problems else 0
 
 

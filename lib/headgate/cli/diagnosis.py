@@ -12,7 +12,7 @@ import httpx
 
 from headgate.campaign import models_at_hand, roster_of, sample_store
 from headgate.cli.choices import Choices
-from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
 from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
@@ -69,7 +69,7 @@ async def _python(_: Settings) -> str:
 
 
 async def _roster(settings: Settings) -> str:
-    return f"{len((await roster_of(settings).load()).models)} models"
+    return counted(len((await roster_of(settings).load()).models), "model")
 
 
 async def _endpoints(settings: Settings) -> str:

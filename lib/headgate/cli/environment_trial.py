@@ -12,13 +12,14 @@ from rich.text import Text
 
 from headgate.campaign import Trial, trial
 from headgate.cli.choices import Choices
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, console, print_json, safe_lines
 from headgate.core import ChatReply, Message
 from headgate.telemetry import safe_text
 
 UNSCORED: Final = 3
 """Exit status of an episode that ended without a score: something that it needs is not there, or failed."""
 
+_VERDICT: Final = {True: "success", False: "no success"}
 _STYLES: Final = {"system": "magenta", "user": "cyan", "assistant": "green"}
 
 
@@ -34,8 +35,8 @@ def try_(
 ) -> int:
     """Run one task with one model and show the whole conversation, the score and its reason. Nothing is stored.
 
-    The baseline agents need no roster: baseline-random, baseline-greedy and baseline-solver. Exit status 3 when the
-    episode ended without a score.
+    The baseline agents need no roster: baseline-random, baseline-greedy and baseline-solver. Where a judge gives the
+    score, its questions are shown in place of one. Exit status 3 when the episode ended without a score otherwise.
 
     Example: headgate environments try agentgym:textcraft --model baseline-greedy --index 7
     """
@@ -69,8 +70,7 @@ def _print_message(out: Console, role: str, content: str, note: str) -> None:
     heading.append(note, style="dim")
     out.print(heading)
     # Line by line: a terminal must not take orders from what a model says, and lines are what it is shown in.
-    for line in content.split("\n"):
-        out.print(safe_text(line), markup=False, highlight=False)
+    out.print(safe_lines(content), markup=False, highlight=False)
     out.print()
 
 
@@ -79,25 +79,27 @@ def _conclude(out: Console, done: Trial) -> None:
     if result.questions:
         out.print("── a judge would be asked", style="bold yellow")
         for message in result.questions[0]:
-            out.print(safe_text(message.content), markup=False, highlight=False)
+            out.print(safe_lines(message.content), markup=False, highlight=False)
         out.print()
     if result.error:
         kind = result.error_kind.value if result.error_kind else "after the score"
         out.print(f"error ({kind}): {safe_text(result.error)}", markup=False, highlight=False)
-    says = (
-        "no score"
-        if result.score is None
-        else f"score {result.score:g} ({'success' if result.success else 'no success'})"
-    )
+    says = "no score" if result.score is None else f"score {result.score:g} ({_VERDICT[result.success]})"
+    if result.questions:
+        says = "no score here, a judge gives it: `headgate judge` runs it with one"
     out.print(f"{done.spec.name} task {done.index}, {done.model}: {says}", style="bold", highlight=False, markup=False)
     if result.why:
         out.print(safe_text(result.why), markup=False, highlight=False)
     out.print(
-        f"{result.turns} replies, {result.prompt_tokens} + {result.completion_tokens} tokens, {done.took_s:.2f} s, "
+        f"{_replies(result.turns)}, {result.prompt_tokens} + {result.completion_tokens} tokens, {done.took_s:.2f} s, "
         f"of which {done.model_s:.2f} s were the model's",
         highlight=False,
         markup=False,
     )
+
+
+def _replies(turns: int) -> str:
+    return "1 reply" if turns == 1 else f"{turns} replies"
 
 
 def _document(done: Trial) -> dict[str, Any]:

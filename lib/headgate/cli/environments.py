@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.environment_trial import try_
-from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError
 from headgate.environments import Available, AvailableCollection, registry_of
@@ -73,7 +73,7 @@ def list_(
             }
         )
         return 0
-    title = f"{len(entries)} environments" + (f" of {collection}" if collection else "")
+    title = counted(len(entries), "environment") + (f" of {collection}" if collection else "")
     print_table(title, _COLUMNS, [_row(entry, costs.get(entry.name)) for entry in entries], right=(1, 2, 3, 4, 5, 6))
     if collections:
         _print_collections(collections)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Annotated, Any
 
+import polars as pl
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -15,8 +16,16 @@ from headgate import orchestration
 from headgate.campaign import models_at_hand
 from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
 from headgate.cli.choices import Choices
-from headgate.cli.output import AsJson, console, print_json, print_table
-from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
+from headgate.cli.output import AsJson, console, counted, print_json, print_table
+from headgate.cli.running import (
+    NOT_SCORED,
+    STOPPED_EARLY,
+    Limits,
+    is_unscored,
+    matrix_of,
+    show_unscored,
+    stop_on_signals,
+)
 from headgate.config import Settings
 from headgate.telemetry import setup_logging
 
@@ -60,7 +69,8 @@ def judge(
     What the store has already is not run again. Ctrl-C begins no further sample, judges what there are answers to, and
     ends; what was not judged in time is taken again next time. The judge's key is the setting `judge_key`.
 
-    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`).
+    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`), or none of them has a
+    score.
     """
     loaded = (choices or Choices()).load(
         judge_model=judge_model,
@@ -74,6 +84,7 @@ def judge(
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = asyncio.run(_run(loaded.settings, instances, limits, is_live=is_live))
+    matrix = asyncio.run(_judged_matrix(loaded.settings, result))
     if as_json:
         print_json(judged_document(result))
     else:
@@ -85,10 +96,28 @@ def judge(
         )
         _show_agreement(result)
         console().print(
-            f"{result.samples} samples, {result.scored} scored, {result.stored} stored in {loaded.settings.store}, "
-            f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
+            f"{counted(result.samples, 'sample')}, {result.scored} scored, "
+            f"{result.stored} stored in {loaded.settings.store}, {result.spooled} spooled, "
+            f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
         )
-    return STOPPED_EARLY if result.stopped_early else 0
+        show_unscored(matrix)
+    return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
+
+
+async def _judged_matrix(settings: Settings, result: JudgedResult) -> pl.DataFrame:
+    """Return the last sample of each task of the run's models and environments, what an earlier run took included.
+
+    A task that was judged in vain is taken again as another sample, which is the one that counts.
+    """
+    samples = await matrix_of(settings)
+    pairs = pl.DataFrame(
+        [(pair.model, pair.environment) for pair in result.progress.pairs],
+        schema={"model": pl.String, "environment": pl.String},
+        orient="row",
+    )
+    ours = samples.join(pairs, on=["model", "environment"], how="semi")
+    by_worth = ours.sort(pl.col("score").is_not_null(), "finished_at")
+    return by_worth.unique(["model", "environment", "sequence"], keep="last", maintain_order=True)
 
 
 def _show_agreement(result: JudgedResult) -> None:
@@ -102,7 +131,7 @@ def _show_agreement(result: JudgedResult) -> None:
 async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> JudgedResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
-    stop_on_signals(stop)
+    stop_on_signals(stop, settings.drain_timeout_s)
     bar = progress_bar() if is_live else None
     async with models_at_hand(settings) as roster:
         with bar if bar is not None else nullcontext():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,8 +13,9 @@ from cyclopts import Parameter
 from headgate import reports
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
-from headgate.cli.output import AsJson, console, print_json, print_rows, write_page
-from headgate.cli.stored import existing_store
+from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
+from headgate.cli.stored import existing_store, require_stored
+from headgate.storage import SampleStore, Scan
 
 _PROBLEMS: Final = 10
 """Sentences about what could not be told that are printed at most."""
@@ -46,11 +48,7 @@ def leaderboard(
     """
     settings = (choices or Choices()).load().settings
     start = moment_of(since, time.time(), option="--since") if since else None
-    found = asyncio.run(
-        existing_store(settings).scan(
-            environments=environment or None, since=start, columns=list(reports.LEADERBOARD_COLUMNS)
-        )
-    )
+    found = asyncio.run(_scan(existing_store(settings), environment, start))
     for problem in found.problems:
         console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
     board = reports.build_leaderboard(found.frame, against=against, ks=tuple(dict.fromkeys(k)))
@@ -63,11 +61,18 @@ def leaderboard(
     return 0
 
 
+async def _scan(store: SampleStore, environments: Sequence[str], since: float | None) -> Scan:
+    await require_stored(store, environments=environments)
+    return await store.scan(environments=environments or None, since=since, columns=list(reports.LEADERBOARD_COLUMNS))
+
+
 def _show(board: reports.Leaderboard, html: Path | None) -> None:
     if not board.standings:
         console().print("There are no scored samples to compare.")
     print_rows(
-        f"{len(board.standings)} models, means with intervals by task", reports.standing_rows(board), names=_TEXT
+        f"{counted(len(board.standings), 'model')}, means with intervals by task",
+        reports.standing_rows(board),
+        names=_TEXT,
     )
     print_rows(f"differences from {board.against} on the same tasks", reports.versus_rows(board), names=_TEXT)
     print_rows("by environment", reports.cell_rows(board), names=_TEXT)

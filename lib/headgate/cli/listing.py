@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headgate.cli.choices import Choices
-from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.sampling import roster_source
 
 
@@ -21,5 +21,5 @@ def models(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
     else:
-        print_table(f"{len(rows)} models", columns, rows, right=(0, 6, 7))
+        print_table(counted(len(rows), "model"), columns, rows, right=(0, 6, 7))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,9 +19,11 @@ from headgate.cli.commands import (
     PLACEMENT_COMMANDS,
     TOKEN_COMMANDS,
 )
-from headgate.cli.output import print_error
+from headgate.cli.output import console, print_error
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
+
+INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = {
     0: "done",
@@ -28,7 +31,7 @@ EXIT_CODES: Final = {
     2: "input that cannot be used: a setting, a roster, an option",
     3: "something that is needed is not there: a store, a server, a package",
     4: "a check did not hold: capacity, a bar of a benchmark, a corrupt part, samples that keep failing",
-    130: "interrupted; what was sampled is safe",
+    INTERRUPTED: "interrupted; what was sampled is safe",
 }
 """Exit status of every command."""
 
@@ -82,8 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = build_app()(tokens)
     except CycloptsError:
         return 2
+    except CancelledError:  # a second Ctrl-C while a run drains: see `stop_on_signals`
+        console(stderr=True).print(EXIT_CODES[INTERRUPTED], highlight=False)
+        return INTERRUPTED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BaseExceptionGroup as group:
         known = _first_known(group)
         if known is None:

@@ -74,8 +74,18 @@ def print_error(error: HeadgateError, *, as_json: bool = False) -> None:
         return
     out = console(stderr=True)
     out.print(f"[bold red]error[/] [dim]\\[{error.code}][/] ", end="")
-    out.print(safe_text(error.message), markup=False, highlight=False)
-    out.print(safe_text(error.next_step), markup=False, highlight=False)
+    out.print(safe_lines(error.message), markup=False, highlight=False)
+    out.print(safe_lines(error.next_step), markup=False, highlight=False)
+
+
+def safe_lines(text: str) -> str:
+    """Return `text` as `safe_text` does, but with its lines as lines."""
+    return "\n".join(safe_text(line) for line in text.split("\n"))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 row`, or `2 rows`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def console(*, stderr: bool = False) -> Console:

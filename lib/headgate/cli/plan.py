@@ -15,7 +15,7 @@ from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
 from headgate.core import Model
-from headgate.core.errors import StoreError
+from headgate.core.errors import InvalidInputError, StoreError
 from headgate.sampling import CapacityCheck, capacity_check
 from headgate.storage import PairSummary
 from headgate.telemetry import json_safe
@@ -39,8 +39,10 @@ def plan(
 
     Exit status 4 when something is asked for more than it carries.
     """
+    if episode_s is not None and not episode_s > 0:
+        raise InvalidInputError(f"--episode-s must be > 0 (got {episode_s:g})")
     settings = (choices or Choices()).load().settings
-    found, models, unknown = asyncio.run(_plan(settings, episode_s or ASSUMED_EPISODE_S))
+    found, models, unknown = asyncio.run(_plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s))
     if as_json:
         print_json(
             _document(found) | {"unknown_budgets": unknown, "capacity": json_safe(capacity_plan(settings, models))}

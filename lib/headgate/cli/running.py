@@ -18,13 +18,13 @@ from rich.table import Table
 from headgate import orchestration
 from headgate.campaign import CampaignResult, models_at_hand, run_campaign, sample_store
 from headgate.cli.choices import Choices
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.reports import live_view, score_table, status_lines
-from headgate.telemetry import setup_logging, status_document
+from headgate.telemetry import safe_text, setup_logging, status_document
 
-_MATRIX_COLUMNS: Final = ["campaign", "model", "environment", "score", "error_kind", "error"]
+_MATRIX_COLUMNS: Final = ["campaign", "model", "environment", "sequence", "score", "error_kind", "error", "finished_at"]
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
@@ -76,8 +76,8 @@ def run(
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = asyncio.run(_run(loaded.settings, duration, limits, is_live=is_live))
-    matrix = asyncio.run(_matrix(loaded.settings)) if loaded.settings.instances is not None else None
-    status = STOPPED_EARLY if result.stopped_early else NOT_SCORED if _is_unscored(matrix) else 0
+    matrix = asyncio.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
+    status = STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
     if as_json:
         print_json(result_document(result))
         return status
@@ -87,23 +87,23 @@ def run(
         for line in status_lines(result.status):
             console().print(line, markup=False, highlight=False)
     console().print(
-        f"{result.samples} samples, {result.stored} stored in {loaded.settings.store}, "
-        f"{result.spooled} spooled, {result.open_tasks} tasks open ({result.stopped_by})"
+        f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
+        f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
     )
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
-        for line in _unscored(matrix):
-            console().print(line, markup=False, highlight=False)
+        show_unscored(matrix)
     return status
 
 
-async def _matrix(settings: Settings) -> pl.DataFrame:
+async def matrix_of(settings: Settings) -> pl.DataFrame:
     """Return the samples of a matrix: all of it, also what an earlier run has taken."""
     found = await sample_store(settings).scan(columns=_MATRIX_COLUMNS)
     return found.frame.filter(pl.col("campaign") == settings.campaign)
 
 
-def _is_unscored(matrix: pl.DataFrame | None) -> bool:
+def is_unscored(matrix: pl.DataFrame | None) -> bool:
+    """Return whether there are samples, and none of them has a score."""
     return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
 
 
@@ -113,20 +113,22 @@ def _scores(samples: pl.DataFrame, settings: Settings) -> Table:
     return score_table(samples, () if patterns else settings.environments)
 
 
-def _unscored(samples: pl.DataFrame) -> list[str]:
-    """Return a line for each kind of error that left samples without a score, with one of its messages."""
+def show_unscored(samples: pl.DataFrame) -> None:
+    """Print a line for each kind of error that left samples without a score, with one of its messages."""
     kinds = (
         samples.filter(pl.col("score").is_null())
         .group_by("error_kind", maintain_order=True)
         .agg(pl.len().alias("samples"), pl.col("error").first())
     )
-    return [f"{count} without a score: {kind}, such as {error}" for kind, count, error in kinds.iter_rows()]
+    for kind, count, error in kinds.iter_rows():
+        told = safe_text(f"{count} without a score: {kind}, such as {error}")
+        console().print(told, markup=False, highlight=False)
 
 
 async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> CampaignResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
-    stop_on_signals(stop)
+    stop_on_signals(stop, settings.drain_timeout_s)
     live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
     async with models_at_hand(settings) as roster:
         with live if live is not None else nullcontext():
@@ -147,14 +149,25 @@ def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
     return show
 
 
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """Drain on the first SIGINT or SIGTERM; on the second give up what is in progress."""
+def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
+    """Drain on the first SIGINT or SIGTERM; on the second give up what is in progress.
+
+    Args:
+        stop: set by the first signal; the second cancels the current task.
+        drain_s: how long what is in progress may take to end, said to people at the first signal; None says nothing.
+    """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
 
     def stopped() -> None:
         if stop.is_set() and main is not None:
             main.cancel()
+        elif drain_s is not None:
+            console(stderr=True).print(
+                f"stopping: what is in progress has {drain_s:g} s to end (drain_timeout_s); Ctrl-C again ends at once, "
+                "and loses nothing that was sampled",
+                highlight=False,
+            )
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):

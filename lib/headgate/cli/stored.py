@@ -1,13 +1,19 @@
-"""The sample store of commands that read what is there: a misspelt folder is no empty store."""
+"""The sample store of commands that read what is there: what is misspelt is not what has no samples."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from headgate.campaign import sample_store
 from headgate.config import Settings
 from headgate.core import errors
 from headgate.storage import SampleStore
+
+_LISTED: Final = 10
+"""Names that a store has which are told at most."""
 
 
 def existing_store(settings: Settings) -> SampleStore:
@@ -22,3 +28,25 @@ def existing_store(settings: Settings) -> SampleStore:
             next_step="Give the store's folder or address by --store; `headgate run` makes one with its first samples.",
         )
     return sample_store(settings)
+
+
+async def require_stored(store: SampleStore, *, environments: Iterable[str] = (), campaign: str | None = None) -> None:
+    """Return when the store has samples of what was named.
+
+    Raises:
+        InvalidInputError: if it has none of an environment, or of the campaign.
+    """
+    if wanted := frozenset(environments):
+        _require("environment", wanted, {part.environment for part in (await store.visible()).parts})
+    if campaign is not None:
+        _require("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))
+
+
+def _require(what: str, names: Iterable[str], known: set[str]) -> None:
+    for name in sorted(set(names) - known):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
+        raise errors.InvalidInputError(
+            f"the store has no sample of {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+            next_step=f"It has samples of the {what}s: {listed}.",
+        )

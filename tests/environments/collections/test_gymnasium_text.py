@@ -189,6 +189,13 @@ def test_the_nearest_name_is_told():
         of("FrozenLak-v1")
 
 
+@pytest.mark.parametrize("name", ["Nope-v1", "Hoper-v5"])
+def test_no_name_is_told_that_cannot_be_played(name):
+    with pytest.raises(errors.UnknownEnvironmentError) as refused:
+        of(name)
+    assert "did you mean" not in refused.value.message.lower()
+
+
 def test_a_missing_package_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(errors.MissingExtraError, match="extra 'gymnasium'"):

@@ -16,6 +16,7 @@ from headgate.campaign.arena.answers import Answers, stored_answers
 from headgate.campaign.arena.cells import PairingProvider
 from headgate.campaign.arena.choosing import Pairing, chosen, possible
 from headgate.campaign.arena.comparing import ORDERS, AgainstModel, BothOrders, StoredAnswers
+from headgate.campaign.arena.past_judges import shown_judge
 from headgate.campaign.arena.records import (
     ARENA_FOLDER,
     COLUMNS,
@@ -110,7 +111,7 @@ async def run_arena(
     Args:
         settings: of the campaign; `judgements` says how often each of both orders is judged.
         request: what to compare.
-        judge: in place of the one that the settings name.
+        judge: in place of the one that the settings name; one that is to be asked for no comparison need not be named.
         roster: likewise; needed with `instances` only.
         store: of samples, likewise.
         comparisons: where comparisons are kept; the folder `arena` of the settings' store when None.
@@ -121,17 +122,23 @@ async def run_arena(
     Raises:
         HeadgateError: if something that was given cannot be used, or there is nothing to compare.
     """
-    judge = judge if judge is not None else judge_of(settings)
+    if judge is None and request.comparisons != 0:
+        judge = judge_of(settings)
     rubric = request.rubric if request.rubric is not None else rubric_for(settings)
-    stage = stage_of(judge.request_name, rubric.label if rubric is not None else "")
+    label = rubric.label if rubric is not None else ""
     samples = store if store is not None else sample_store(settings)
     kept = comparisons if comparisons is not None else arena_store(settings)
     try:
+        if judge is None:
+            judge, stage = await shown_judge(settings, kept, label)
+        else:
+            stage = stage_of(judge.request_name, label)
         if request.instances is not None and request.comparisons != 0:
             source = roster if roster is not None else roster_of(settings)
             await answered(settings, request.models, request.instances, judge, source, samples, stop, slots)
         answers = await stored_answers(samples, environments=settings.environments, models=request.models)
         pairings = [p for p in possible(answers) if request.instances is None or p.index < request.instances]
+        await _check_named(request.models, answers, samples, settings)
         _check(request, answers, pairings)
         before = await _rows(kept, settings.campaign, stage)
         asked = chosen(pairings, comparisons_of(before), request.comparisons, seed=settings.campaign)
@@ -233,14 +240,20 @@ def _model(key: str) -> Model:
     return Model(name, revision)
 
 
+async def _check_named(names: Sequence[str], answers: Answers, store: SampleStore, settings: Settings) -> None:
+    found = {known for _, model in answers for known in (model, model.rpartition("@")[0])}
+    missing = [name for name in names if name not in found]
+    if missing:
+        everything = await stored_answers(store, environments=settings.environments, models=())
+        models = sorted({model for _, model in everything})
+        raise InvalidInputError(
+            f"the store has no answer of a model {missing[0]!r} in these environments",
+            next_step=f"There are answers of {', '.join(models[:20]) or 'no model'}.",
+        )
+
+
 def _check(request: ArenaRequest, answers: Answers, pairings: Sequence[Pairing]) -> None:
     models = sorted({model for _, model in answers})
-    for name in request.models:
-        if not any(name in {model, model.rpartition("@")[0]} for model in models):
-            raise InvalidInputError(
-                f"the store has no answer of a model {name!r} in these environments",
-                next_step=f"There are answers of {', '.join(models[:20]) or 'no model'}.",
-            )
     if len(models) < 2:
         what = f"only {models[0]} has answers" if models else "no model has answers"
         raise InvalidInputError(

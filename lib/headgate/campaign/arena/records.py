@@ -30,6 +30,8 @@ COLUMNS: Final = (
 
 _AGAINST: Final = "/vs/"
 _AGAIN: Final = "/again-"
+_ASKED_AGAIN: Final = re.compile(rf"{_AGAIN}\d+$")
+_BY: Final = "by/"
 _JUDGED: Final = re.compile(r"judged (none|(?:0|0\.5|1)(?:, (?:0|0\.5|1))*):")
 
 
@@ -44,7 +46,18 @@ def comparison_environment(environment: str, against: str) -> str:
 
 def stage_of(judge: str, rubric: str) -> str:
     """Return the stage of comparisons by a judge and a rubric: another one of either asks anew."""
-    return checked_name(f"by/{judge}/{rubric}" if rubric else f"by/{judge}", "judge")
+    return checked_name(f"{_BY}{judge}/{rubric}" if rubric else f"{_BY}{judge}", "judge")
+
+
+def stages_of(rows: pl.DataFrame, campaign: str) -> list[str]:
+    """Return the stages of a campaign's comparisons, sorted; what failed and was asked anew is of one stage."""
+    stages = rows.filter(pl.col("campaign") == campaign)["stage"].unique()
+    return sorted({_ASKED_AGAIN.sub("", stage) for stage in stages})
+
+
+def judge_of_stage(stage: str) -> str:
+    """Return the judge of a stage, with a slash and the rubric behind it where there is one."""
+    return stage.removeprefix(_BY)
 
 
 def again(stage: str, runs: int) -> str:

@@ -202,7 +202,8 @@ class GymnasiumCollection:
         try:
             gym.spec(member)
         except (gym.error.Error, ModuleNotFoundError) as error:
-            raise unknown(name, [f"{PREFIX}:{one}" for one in gym.registry], why=str(error)) from error
+            why, *_ = str(error).partition(" Did you mean")  # what it means may be no game in text
+            raise unknown(name, self.names(), why.rstrip(".")) from error
         made = made_environment(name, member)
         game = GAMES.get(member) or _game(name, made, gym.spaces)
         made.close()

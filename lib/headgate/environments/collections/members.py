@@ -39,8 +39,9 @@ def member_of(name: str, prefix: str) -> str:
 
 def unknown(name: str, known: Iterable[str], why: str = "") -> UnknownEnvironmentError:
     """Return the error for an environment that a collection does not have, with the nearest name that it has."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    members = {one.partition(":")[2]: one for one in known}  # the common prefix would make any two look alike
+    nearest = difflib.get_close_matches(name.partition(":")[2], members, n=1, cutoff=0.6)
+    hint = f"; did you mean {members[nearest[0]]!r}?" if nearest else ""
     reason = f": {why}" if why else ""
     return UnknownEnvironmentError(
         f"environment {name!r} is not in its collection{reason}{hint}",
