@@ -41,3 +41,16 @@ def test_a_campaign_within_another_one_ends_nothing_of_the_outer_one(nothing_lef
             pass
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
+
+
+def test_campaigns_that_overlap_leave_it_as_it_was_before_the_first(nothing_left_out: None) -> None:
+    before = gc.get_threshold()
+    first, second = rare_collections(), rare_collections()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] > before[0]
+    assert gc.get_freeze_count() > 0
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
