@@ -73,6 +73,7 @@ async def test_roles_are_placed_by_priority_and_every_victim_goes_on(
     assert (await place_roles(name="first", rounds=2, **_given(tmp_path)))["rounds"] == 0
 
 
+@pytest.mark.long
 async def test_a_cancelled_run_gives_everything_back_and_the_next_one_goes_on(
     prefect: object, placed_ray: None, tmp_path: Path
 ) -> None:

@@ -43,23 +43,43 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_ci_sets_up_checks_and_tests_in_this_order(checkout: Path) -> None:
-    (checkout / "Makefile").write_text("setup check test:\n\t@echo step-$@\n")
+def test_ci_sets_up_and_then_checks_and_tests_side_by_side(checkout: Path) -> None:
+    meet = "touch $@; until [ -e check ] && [ -e test ]; do sleep 0.05; done; echo step-$@"
+    (checkout / "Makefile").write_text(f".PHONY: setup check test\nsetup:\n\t@echo step-$@\ncheck test:\n\t@{meet}\n")
     result = _ci(checkout)
     assert result.returncode == 0, result.stderr
-    assert [line for line in result.stdout.splitlines() if line.startswith("step-")] == [
-        "step-setup",
-        "step-check",
-        "step-test",
-    ]
+    steps = [line for line in result.stdout.splitlines() if line.startswith("step-")]
+    assert steps[0] == "step-setup"
+    assert sorted(steps[1:]) == ["step-check", "step-test"]
 
 
-def test_ci_fails_and_stops_at_the_first_failing_step(checkout: Path) -> None:
-    (checkout / "Makefile").write_text("setup test:\n\t@echo step-$@\ncheck:\n\t@exit 3\n")
+def test_ci_runs_nothing_after_a_setup_that_fails(checkout: Path) -> None:
+    (checkout / "Makefile").write_text("check test:\n\t@echo step-$@\nsetup:\n\t@exit 3\n")
     result = _ci(checkout)
     assert result.returncode != 0
-    assert "step-test" not in result.stdout
+    assert "step-" not in result.stdout
     assert "failed with exit status" in result.stderr
+
+
+def test_a_check_that_fails_ends_the_tests_beside_it(checkout: Path) -> None:
+    (checkout / "Makefile").write_text(
+        "setup:\n\t@true\ncheck:\n\t@echo found; exit 3\ntest:\n\t@sleep 300; echo step-$@\n"
+    )
+    result = _ci(checkout)
+    assert result.returncode != 0
+    assert "found" in result.stdout
+    assert "step-test" not in result.stdout
+    assert "failed with exit status 2: make check" in result.stderr
+
+
+def test_a_check_that_fails_after_the_tests_have_passed_fails_ci(checkout: Path) -> None:
+    (checkout / "Makefile").write_text(
+        "setup test:\n\t@touch $@\ncheck:\n\t@until [ -e test ]; do sleep 0.05; done; sleep 0.3; echo found; exit 3\n"
+    )
+    result = _ci(checkout)
+    assert result.returncode != 0
+    assert "found" in result.stdout
+    assert "failed with exit status 2: make check" in result.stderr
 
 
 def test_ci_ends_what_a_step_left_running_and_names_it(checkout: Path) -> None:

@@ -80,6 +80,7 @@ async def test_the_endpoint_sees_no_more_than_the_day_allows_also_after_a_restar
     assert await scores(places) == [(1.0, None)] * 60
 
 
+@pytest.mark.long
 async def test_processes_side_by_side_spend_one_days_budget_between_them(places, tmp_path: Path) -> None:
     async with metered() as meter:
         roster = tmp_path / "roster.yaml"
