@@ -116,6 +116,6 @@ def test_shell_scripts_parse_and_can_be_run(script: str) -> None:
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     script = (ROOT / ".ci/run").read_text()
-    assert re.search(r"^step make .*\bcheck$", script, re.MULTILINE)
-    assert re.search(r"^step make .*\btest$", script, re.MULTILINE)
+    assert re.search(r"^start make .*\bcheck\b", script, re.MULTILINE)
+    assert re.search(r"^start make .*\btest$", script, re.MULTILINE)
     assert "\nmake test\n" in (ROOT / "README.md").read_text()
