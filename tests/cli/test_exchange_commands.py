@@ -93,7 +93,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--format", "seed-summary", "--successes"), "a seed-summary is of all samples"),
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
-        (("--campaign", "none"), "It has samples of the campaigns: main, other."),
+        (("--campaign", "none"), "It has samples of the campaigns: main, other;"),
         (("-e", " "), "--environments names none (got ' ')"),
     ],
     ids=str,

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from headgate.campaign import sample_store
 from headgate.config import Settings
 from headgate.core import errors
-from headgate.storage import SampleStore
-
-_LISTED: Final = 10
-"""Names that a store has which are told at most."""
+from headgate.storage import SampleStore, require_named
 
 
 def existing_store(settings: Settings) -> SampleStore:
@@ -37,16 +32,6 @@ async def require_stored(store: SampleStore, *, environments: Iterable[str] = ()
         InvalidInputError: if it has none of an environment, or of the campaign.
     """
     if wanted := frozenset(environments):
-        _require("environment", wanted, {part.environment for part in (await store.visible()).parts})
+        require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
     if campaign is not None:
-        _require("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))
-
-
-def _require(what: str, names: Iterable[str], known: set[str]) -> None:
-    for name in sorted(set(names) - known):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
-        raise errors.InvalidInputError(
-            f"the store has no sample of {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-            next_step=f"It has samples of the {what}s: {listed}.",
-        )
+        require_named("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))

@@ -29,6 +29,7 @@ from headgate.storage.journal_thread import JournalThread
 from headgate.storage.location import StoreLocation
 from headgate.storage.measure import StoreFigures, example_samples
 from headgate.storage.measure import measured as measure_store
+from headgate.storage.named import require_named
 from headgate.storage.probe import Probe
 from headgate.storage.query import QUERY_COLUMNS, QueryResult
 from headgate.storage.reading import Scan, Verification
@@ -94,5 +95,6 @@ __all__ = [
     "import_samples",
     "measure_store",
     "open_store",
+    "require_named",
     "validated",
 ]

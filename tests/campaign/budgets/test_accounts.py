@@ -208,6 +208,33 @@ def test_what_an_episode_usually_takes_is_held_from_its_start_though_the_grant_i
     with_budgets(check)
 
 
+def test_what_others_spend_of_a_model_that_is_not_here_is_known_when_it_joins(tmp_path: Path) -> None:
+    async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
+        other = Budgets(Settings(), clock=clock, emit=lambda _: None)
+        other.register(LIMITED)
+        budgets.register(Model("b", budget=ModelBudget(daily_tokens=1_000)))
+        journals = [JournalThread(Journal(tmp_path, "c"), inline=True) for _ in range(2)]
+        both = list(zip((budgets, other), journals, strict=True))
+        for one, journal in both:
+            await one.share(journal)
+        in_step = [asyncio.create_task(one.keep_in_step()) for one, _ in both]
+        for number in range(3):
+            other.settle(f"t-{number}", other.account(LIMITED), Spending(100, 1))
+            await clock.sleep(40.0)
+        budgets.register(LIMITED)
+        assert budgets.account(LIMITED).daily.used(budgets.now()) == Spending(300, 3)
+        budgets.account(LIMITED).daily.validate()
+        for task in in_step:
+            task.cancel()
+        await asyncio.wait(in_step)
+        for one, journal in both:
+            await one.leave()
+            one.close()
+            journal.close()
+
+    with_budgets(check)
+
+
 def test_a_request_that_is_given_up_while_it_waits_for_a_grant_holds_nothing(tmp_path: Path) -> None:
     async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
         budgets.register(LIMITED)

@@ -12,10 +12,10 @@ from headgate.campaign.budgets.past import PastSpending, beyond
 from headgate.campaign.budgets.sharing import SharedBudgets
 from headgate.campaign.budgets.telling import too_large, used_up
 from headgate.config import Settings, value_for
-from headgate.core import NO_SPENDING, Clock, Model, ModelBudget, Spending
+from headgate.core import DAY_S, NO_SPENDING, Clock, Model, ModelBudget, Spending
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
 from headgate.core.status import BudgetStatus
-from headgate.sampling.budgets import Exhausted, SampleLimits
+from headgate.sampling.budgets import BUCKET_S, Exhausted, SampleLimits
 from headgate.storage import JournalThread, SpendingAnswer
 
 RESUME_SHARE: Final = 0.02
@@ -44,7 +44,7 @@ class Budgets:
         self._accounts: dict[str, Account] = {}
         self._own_only: set[str] = set()
         self._past: dict[str, list[PastSpending]] = {}
-        self._news: dict[str, list[tuple[float, Spending]]] = {}
+        self._news: dict[str, dict[float, Spending]] = {}
         self._shared: SharedBudgets | None = None
         self._spenders: dict[str, Account] = {}
         self._spending: dict[str, tuple[Account, Spending]] = {}
@@ -69,7 +69,7 @@ class Budgets:
         """Take over what was spent before, and share every budget with the other processes of the journal."""
         self._shared = SharedBudgets(journal, now=self.now, counted=self._counted, heard=self._heard)
         for alias, answer in (await self._shared.before()).items():
-            self._news.setdefault(alias, []).extend(answer.news)
+            self._note(alias, answer)
         for account in self._accounts.values():
             self._take_over(account)
         await self._shared.begin()
@@ -108,12 +108,20 @@ class Budgets:
         for alias, answer in answers.items():
             account = self._accounts.get(alias)
             if account is None:
-                self._news.setdefault(alias, []).extend(answer.news)
+                self._note(alias, answer)
                 continue
             account.daily.restore([(min(at, now), spent) for at, spent in answer.news], now)
             if answer.granted is not None:
                 account.daily.granted(answer.granted, answer.others.granted)
                 self._look(account)
+
+    def _note(self, alias: str, answer: SpendingAnswer) -> None:
+        """Keep a day of what others spent of a model that is not in the roster: it may join, and spent it then."""
+        known = self._news.setdefault(alias, {})
+        for at, spent in answer.news:
+            known[at] = known.get(at, NO_SPENDING).plus(spent)
+        over = self.now() - DAY_S - BUCKET_S
+        self._news[alias] = {at: spent for at, spent in known.items() if at > over}
 
     @property
     def is_daily(self) -> bool:
@@ -147,7 +155,7 @@ class Budgets:
             account.silence()
 
     def _take_over(self, account: Account) -> None:
-        past, news = self._past.pop(account.alias, ()), self._news.pop(account.alias, [])
+        past, news = self._past.pop(account.alias, ()), list(self._news.pop(account.alias, {}).items())
         now = self.now()
         spent = [(p.at, account.budget.spending(p.prompt_tokens, p.completion_tokens, p.requests)) for p in past]
         known = sorted([*news, *beyond(spent, news)])

@@ -3,9 +3,10 @@
 from headgate.sampling.budgets.daily_budget import DailyBudget, DailyLimits, Exhausted
 from headgate.sampling.budgets.habits import Habits, prompt_chars, reply_chars
 from headgate.sampling.budgets.sample_budget import COMPLETION_FLOOR, Allowed, SampleBudget, SampleLimits, Spent
-from headgate.sampling.budgets.window import SpendingWindow
+from headgate.sampling.budgets.window import BUCKET_S, SpendingWindow
 
 __all__ = [
+    "BUCKET_S",
     "COMPLETION_FLOOR",
     "Allowed",
     "DailyBudget",

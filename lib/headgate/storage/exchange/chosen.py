@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.storage.exchange.conversations import conversation_without_keys, without_keys
+from headgate.storage.named import require_named
 from headgate.storage.reading import Scan
 from headgate.storage.store import SampleStore
 from headgate.storage.visibility import Visible
@@ -207,15 +207,11 @@ def _without_keys(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _check_names(chosen: Chosen, visible: Visible) -> None:
     keys = {model for part in visible.parts for model in part.models}
-    known = {"model": keys | {key.rpartition("@")[0] for key in keys}, "environment": set[str]()}
-    known["environment"] = {part.environment for part in visible.parts}
-    for what, names in (("model", chosen.models), ("environment", chosen.environments)):
-        for name in sorted(names - known[what]):
-            near = difflib.get_close_matches(name, known[what], n=1, cutoff=0.5)
-            raise errors.InvalidInputError(
-                f"the store has no sample of {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-                next_step="`headgate summary` lists the models and environments that it has.",
-            )
+    # A name without its revision means every revision, and is compared with such names.
+    plain = {name for name in chosen.models if "@" not in name}
+    require_named("model", plain, {key.rpartition("@")[0] for key in keys})
+    require_named("model", chosen.models - plain, keys)
+    require_named("environment", chosen.environments, {part.environment for part in visible.parts})
 
 
 def _moment(at: float) -> str:
