@@ -7,7 +7,7 @@ import io
 import polars as pl
 from rich.console import Console
 
-from headgate.reports import ScoreTable, build_leaderboard
+from headgate.reports import ScoreTable, build_leaderboard, footnotes
 from tests.reports.factories import frame, lost, row
 
 PLAY = ("e:one", "e:two")
@@ -57,6 +57,12 @@ def test_the_ranking_is_that_of_the_leaderboard_with_what_is_missing_and_its_not
     assert [[cell.strip() for cell in cells] for cells in ranked] == [["1", "a@main"], ["2", "b@main"], ["2", "c@main"]]
     assert "5.0 %" in next(line for line in lines if "a@main" in line)
     assert any("Models that share a rank are tied" in line for line in lines)
+
+
+def test_what_differences_leave_out_is_not_told_where_none_is_shown() -> None:
+    rows = [row(n, model="a@main") for n in range(20)] + [row(20 + n, model="b@main", index=n) for n in range(12)]
+    assert footnotes(build_leaderboard(frame(*rows)))
+    assert not any(line.startswith("*") for line in _lines(frame(*rows)))
 
 
 def test_no_name_is_cut_in_a_narrow_terminal() -> None:

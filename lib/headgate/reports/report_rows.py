@@ -17,8 +17,9 @@ NAMES: Final = frozenset({"model", "environment", "group", "kind", "where", "las
 def rows_of(tables: dict[str, pl.DataFrame], board: Leaderboard) -> dict[str, list[dict[str, str]]]:
     """Return the tables by their headings, numbers formatted."""
     made = {"Scores": ("summary", _scores), "Missing scores": ("missing", _missing), "Errors": ("errors", _error)}
-    board_rows = [{name: row[name] for name in row if name not in {"p", "tasks"}} for row in standing_rows(board)]
-    return {"Leaderboard": board_rows} | {
+    ranked = [{name: row[name] for name in row if name not in {"p", "tasks"}} for row in standing_rows(board)]
+    ranked = [{name.replace("samples", "scored samples"): cell for name, cell in row.items()} for row in ranked]
+    return {"Leaderboard": ranked} | {
         heading: [row_of(row) for row in tables[name].iter_rows(named=True)] for heading, (name, row_of) in made.items()
     }
 

@@ -40,7 +40,7 @@ class ScoreTable:
             return
         rows = [[row[column] for column in _RANKING] for row in standing_rows(self.board)]
         yield _table("Ranking (each environment counts the same)", _RANKING, rows, names=2)
-        for note in footnotes(self.board):
+        for note in footnotes(self.board, of_differences=False):
             yield Text(printable(note), style="dim")
         shapes = list(self._shapes())
         room = options.update(max_width=_ANY_WIDTH)
