@@ -76,7 +76,7 @@ def test_names_stay_whole_in_a_narrow_terminal_and_the_columns_left_out_are_name
     monkeypatch.setattr(output, "console", lambda **_: Console(width=72, soft_wrap=False))
     said = headgate("leaderboard").out
     assert "strong@main" in said
-    assert "hidden for want of width: samples, tasks" in said
+    assert "columns that do not fit: samples, tasks" in said
     assert all(len(line) <= 72 for line in said.splitlines())
 
 

@@ -57,7 +57,7 @@ def query(sql: str, choices: Choices | None = None, *, as_json: AsJson = False) 
 def summary(
     choices: Choices | None = None,
     *,
-    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again instead of what is new.")] = False,
+    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again, not just what is new.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show counts, means and 95 % intervals per model and environment, and write them to the store's summary."""
@@ -122,8 +122,8 @@ def export(
     since: Annotated[
         str, Parameter(help="Only samples that ended since: 2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago.")
     ] = "",
-    until: Annotated[str, Parameter(help="Only samples that ended before; written as --since is.")] = "",
-    min_score: Annotated[float | None, Parameter(help="Only samples that were scored at least so much.")] = None,
+    until: Annotated[str, Parameter(help="Only samples that ended before, in the same forms.")] = "",
+    min_score: Annotated[float | None, Parameter(help="Only samples with at least this score.")] = None,
     successes: Annotated[
         bool, Parameter(negative="", help="Only samples that their environment calls a success.")
     ] = False,

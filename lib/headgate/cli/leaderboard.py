@@ -45,14 +45,15 @@ def leaderboard(
     since: Annotated[
         str, Parameter(help="Only samples that ended since: 2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago.")
     ] = "",
-    html: Annotated[Path | None, Parameter(help="Write it as a self-contained page to this file, too.")] = None,
+    html: Annotated[Path | None, Parameter(help="Also write a self-contained page to this file.")] = None,
     title: Annotated[str, Parameter(help="Title of the page.")] = "Leaderboard",
     as_json: AsJson = False,
 ) -> int:
     """Compare models: means with intervals by task, ranks, paired differences and pass@k.
 
-    A task that was sampled several times counts as one task in every interval. Two models that share a group letter
-    have not been told apart. `docs/statistics.md` says what is computed, and when to trust it.
+    A task that was sampled several times counts as one task in every interval. Models that share a rank are tied, and
+    two that share a group letter have not been told apart. `docs/statistics.md` says what is computed, and when to
+    trust it.
 
     Exit status 3 when there are no samples, 4 when none of them has a score.
     """

@@ -55,7 +55,7 @@ def print_rows(
             break
     out.print(table)
     if dropped:
-        out.print(f"hidden for want of width: {', '.join(left_out[:dropped])}; --json has them", style="dim")
+        out.print(f"columns that do not fit: {', '.join(left_out[:dropped])}; --json has them", style="dim")
 
 
 def write_page(path: Path, text: str) -> None:
