@@ -160,6 +160,19 @@ def test_a_file_that_is_not_there_or_no_sample_is_refused(headgate: Command) -> 
     assert "line 1 of wrong.jsonl is no sample" in found.err
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.json", "out.jsonl.gz"])
+def test_a_suffix_that_says_no_format_is_refused_with_those_that_there_are(
+    headgate: Command, stored: Path, name: str
+) -> None:
+    said = headgate("export", name, "--store", str(stored))
+    assert said.status == 2
+    assert f"the suffix of {name} does not say which format is meant" in said.err
+    assert "jsonl, inspect, openai, parquet, hf" in said.err
+    assert not Path(name).exists()
+    assert headgate("import", name, "--store", str(stored)).status == 2
+    assert headgate("export", name, "--format", "jsonl", "--store", str(stored)).status == 0
+
+
 def test_the_suffix_says_which_format_is_meant(headgate: Command, stored: Path, tmp_path: Path) -> None:
     assert headgate("export", "all.parquet", "--store", str(stored)).status == 0
     assert (tmp_path / "all.parquet").read_bytes().startswith(b"PAR1")

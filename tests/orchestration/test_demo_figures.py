@@ -16,8 +16,8 @@ from headgate.orchestration.demo_figures import DemoJournal, DemoProgress, missi
 from headgate.storage import Journal, Opening
 
 
-def _shown(renderable: object) -> str:
-    console = Console(width=140, file=io.StringIO())
+def _shown(renderable: object, width: int = 140) -> str:
+    console = Console(width=width, file=io.StringIO())
     console.print(renderable)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -41,6 +41,11 @@ def test_a_table_has_a_row_for_every_model_the_paused_ones_too() -> None:
     text = _shown(PROGRESS.table())
     assert "a@main" in text
     assert "paused, service errors (7 s)" in text
+
+
+def test_a_narrow_terminal_cuts_no_name() -> None:
+    long = DemoProgress({("organisation/a-model-with-a-long-name@main", "affine:sat"): 3}, {}, 5, 2)
+    assert "…" not in _shown(long.table(), width=70)
 
 
 def test_the_journal_is_read_while_others_write_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,10 +17,12 @@ from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
-from headgate.cli.stored import existing_store, require_stored
+from headgate.cli.stored import existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
 from headgate.reports import build_report
 from headgate.storage import (
+    EXPORT_FORMATS,
+    IMPORT_FORMATS,
     Chosen,
     CompactionPolicy,
     ExportFormat,
@@ -47,18 +49,21 @@ def query(sql: str, choices: Choices | None = None, *, as_json: AsJson = False) 
     if as_json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
     else:
-        print_table(counted(len(found.rows), "row"), found.columns, found.rows)
+        rows = [[str(value) if isinstance(value, float) else value for value in row] for row in found.rows]
+        print_table(counted(len(rows), "row"), found.columns, rows)
     return 0
 
 
 def summary(
     choices: Choices | None = None,
     *,
-    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again instead of what is new.")] = False,
+    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again, not just what is new.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show counts, means and 95 % intervals per model and environment, and write them to the store's summary."""
-    found = asyncio.run(_store(choices).summary(time.time(), rebuild=rebuild))
+    settings = (choices or Choices()).load().settings
+    store = existing_store(settings)
+    found = asyncio.run(store.summary(time.time(), rebuild=rebuild))
     _warn_of(found.problems)
     rows = [
         (p.model, p.environment, p.count, p.count_24h, p.mean_score, p.interval.low, p.interval.high, p.unscored)
@@ -67,6 +72,8 @@ def summary(
     columns = ("model", "environment", "samples", "24 h", "mean", "low", "high", "unscored")
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
+    elif not rows:
+        console().print(str(asyncio.run(no_samples(store, settings))), highlight=False, markup=False)
     else:
         print_table(f"{len(rows)} models × environments", columns, rows, right=(2, 3, 4, 5, 6, 7))
     return 0
@@ -80,18 +87,25 @@ def report(
     title: Annotated[str, Parameter(help="Title of the report.")] = "Headgate report",
     as_json: AsJson = False,
 ) -> int:
-    """Write a self-contained HTML report of the stored samples."""
+    """Write a self-contained HTML report of the stored samples. Exit status 3 when there are none, and no page."""
     if hours is not None and not hours > 0:
         raise InvalidInputError(f"--hours must be > 0 (got {hours:g})")
     since = time.time() - hours * 3_600 if hours is not None else None
-    found = asyncio.run(_store(choices).scan(since=since))
+    settings = (choices or Choices()).load().settings
+    store = existing_store(settings)
+    found = asyncio.run(store.scan(since=since))
     _warn_of(found.problems)
-    made = build_report(found.frame, title=title, with_png=False)
+    if found.frame.is_empty():
+        raise asyncio.run(no_samples(store, settings))
+    made = build_report(found.frame, title=title, settings={"store": store.url}, with_png=False)
     write_page(output, made.html)
+    scored = int(made.tables["leaderboard"]["scored"].sum())
     if as_json:
-        print_json({"path": str(output.resolve()), "samples": found.frame.height})
+        print_json({"path": str(output.resolve()), "samples": found.frame.height, "scored": scored})
     else:
-        console().print(f"{counted(found.frame.height, 'sample')}: {output.resolve()}", highlight=False, markup=False)
+        of = "" if scored == found.frame.height else f", {scored or 'none'} of them scored"
+        told = f"{counted(found.frame.height, 'sample')}{of}: {output.resolve()}"
+        console().print(told, highlight=False, markup=False)
     return 0
 
 
@@ -108,8 +122,8 @@ def export(
     since: Annotated[
         str, Parameter(help="Only samples that ended since: 2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago.")
     ] = "",
-    until: Annotated[str, Parameter(help="Only samples that ended before; written as --since is.")] = "",
-    min_score: Annotated[float | None, Parameter(help="Only samples that were scored at least so much.")] = None,
+    until: Annotated[str, Parameter(help="Only samples that ended before, in the same forms.")] = "",
+    min_score: Annotated[float | None, Parameter(help="Only samples with at least this score.")] = None,
     successes: Annotated[
         bool, Parameter(negative="", help="Only samples that their environment calls a success.")
     ] = False,
@@ -132,7 +146,14 @@ def export(
     )
     with _progress("exported", is_shown=not as_json) as show:
         written = asyncio.run(
-            _export(_store(given), output, form or _form_of(output), now=now, chosen=chosen, on_progress=show)
+            _export(
+                _store(given),
+                output,
+                form or _form_of(output, EXPORT_FORMATS),
+                now=now,
+                chosen=chosen,
+                on_progress=show,
+            )
         )
     if as_json:
         print_json({"path": str(output), "rows": written})
@@ -154,14 +175,23 @@ async def _export(
     return await export_samples(store, output, form, now=now, chosen=chosen, on_progress=on_progress)
 
 
-def _form_of(path: Path) -> Literal["inspect", "jsonl", "parquet"]:
-    """Return the format that a suffix stands for; JSON lines where it stands for none."""
-    match path.suffix:
+def _form_of(path: Path, known: Sequence[str]) -> Literal["inspect", "jsonl", "parquet"]:
+    """Return the format that a suffix stands for; JSON lines without a suffix.
+
+    Raises:
+        InvalidInputError: if it stands for none of those that are `known`, or for one of several.
+    """
+    match path.suffix if not path.is_dir() else "":
         case ".parquet":
             return "parquet"
         case ".eval":
             return "inspect"
-    return "jsonl"
+        case "" | ".jsonl" | ".ndjson":
+            return "jsonl"
+    raise InvalidInputError(
+        f"the suffix of {path} does not say which format is meant",
+        next_step=f"Give --format: one of {', '.join(known)}.",
+    )
 
 
 def import_(
@@ -189,7 +219,11 @@ def import_(
 
         imported = asyncio.run(
             import_samples(
-                sample_store(settings), source, form or _form_of(source), campaign=settings.campaign, on_progress=told
+                sample_store(settings),
+                source,
+                form or _form_of(source, IMPORT_FORMATS),
+                campaign=settings.campaign,
+                on_progress=told,
             )
         )
     known = read - imported.rows

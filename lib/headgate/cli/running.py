@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 import polars as pl
 from cyclopts import Parameter
 from rich.live import Live
-from rich.table import Table
 
 from headgate import orchestration
 from headgate.campaign import CampaignResult, models_at_hand, run_campaign, sample_store
@@ -21,10 +20,10 @@ from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.reports import live_view, score_table, status_lines
+from headgate.reports import LEADERBOARD_COLUMNS, ScoreTable, build_leaderboard, live_view, status_lines
 from headgate.telemetry import safe_text, setup_logging, status_document
 
-_MATRIX_COLUMNS: Final = ["campaign", "model", "environment", "sequence", "score", "error_kind", "error", "finished_at"]
+_MATRIX_COLUMNS: Final = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
@@ -124,10 +123,10 @@ def is_unscored(matrix: pl.DataFrame | None) -> bool:
     return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
 
 
-def _scores(samples: pl.DataFrame, settings: Settings) -> Table:
+def _scores(samples: pl.DataFrame, settings: Settings) -> ScoreTable:
     sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    return score_table(samples, () if patterns else settings.environments)
+    return ScoreTable(build_leaderboard(samples), () if patterns else settings.environments)
 
 
 def show_unscored(samples: pl.DataFrame) -> None:

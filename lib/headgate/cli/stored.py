@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.campaign import sample_store
@@ -20,7 +21,7 @@ def existing_store(settings: Settings) -> SampleStore:
     if "://" not in settings.store and not Path(settings.store).expanduser().is_dir():
         raise errors.InvalidInputError(
             f"there is no sample store at {settings.store!r}: the folder does not exist",
-            next_step="Give the store's folder or address by --store; `headgate run` makes one with its first samples.",
+            next_step=f"{_elsewhere(settings)}`headgate run` makes a store with its first samples; --store names one.",
         )
     return sample_store(settings)
 
@@ -35,3 +36,27 @@ async def require_stored(store: SampleStore, *, environments: Iterable[str] = ()
         require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
     if campaign is not None:
         require_named("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))
+
+
+async def no_samples(store: SampleStore, settings: Settings) -> errors.NoSamplesError:
+    """Return why a search of the store found nothing: it is empty, or its samples ended at other times."""
+    parts = (await store.visible()).parts
+    if not parts:
+        return errors.NoSamplesError(
+            f"the sample store {settings.store} is empty",
+            next_step=f"{_elsewhere(settings)}`headgate run` fills a store; --store names another one.",
+        )
+    newest = datetime.fromtimestamp(max(part.max_finished_at for part in parts), UTC)
+    return errors.NoSamplesError(
+        f"no sample in {settings.store} ended in this time; the newest ended at {newest:%Y-%m-%d %H:%M} UTC",
+        next_step="Ask for a longer time, or name another store by --store.",
+    )
+
+
+def _elsewhere(settings: Settings) -> str:
+    """Return a sentence on the stores of campaigns beside the one that was looked for; empty where there is none."""
+    if "://" in settings.store:
+        return ""
+    found = sorted(Path(settings.store).expanduser().parent.glob("*/samples/manifests"))
+    named = " or ".join(f"--store {path.parent}" for path in found[:3])
+    return f"Campaigns of their own stored samples here: {named}, or --campaign with their file. " if found else ""

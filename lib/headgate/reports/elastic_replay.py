@@ -58,10 +58,18 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
         {
             "name": f"{each.load.name}, {each.site.start_s:g} s to start",
             "says": _said(each),
-            "columns": COLUMNS,
-            "rows": list(zip(each.rows, (outcome.says for outcome in each.outcomes), strict=True)),
+            "first": COLUMNS[0],
+            "rows": [
+                dict(zip(COLUMNS, row, strict=True)) | {"what it does": outcome.says}
+                for row, outcome in zip(each.rows, each.outcomes, strict=True)
+            ],
             "bounds": [
-                (f"{bound.wait_s:g} s", f"{bound.cost:.2f}x", f"{bound.p99_cost:.2f}x") for bound in each.bounds
+                {
+                    "waiting": f"{bound.wait_s:g} s",
+                    "cost if nobody waits longer": f"{bound.cost:.2f}x",
+                    "cost if one in a hundred does, starts free": f"{bound.p99_cost:.2f}x",
+                }
+                for bound in each.bounds
             ],
             "notes": each.load.notes,
             "figures": [

@@ -53,6 +53,11 @@ class Chosen:
                 f"since must be before until (got {_moment(self.since)} and {_moment(self.until)})"
             )
 
+    @property
+    def bounds(self) -> tuple[object, ...]:
+        """What is chosen among the samples of one model in one environment."""
+        return self.campaign, self.since, self.until, self.min_score, self.successes
+
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that are chosen; times and environments were chosen when they were read."""
         if self.models:
