@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.moments import moment_of
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
@@ -31,6 +30,7 @@ from headgate.storage import (
     SampleStore,
     export_samples,
     import_samples,
+    sample_store,
 )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.orchestration import DemoChoices, run_demo
+from headgate import orchestration
 
 
 def demo(
@@ -32,8 +32,8 @@ def demo(
     data. With OPENAI_BASE_URL set, or with --roster, it samples those models in their place.
     """
     return asyncio.run(
-        run_demo(
-            DemoChoices(
+        orchestration.run_demo(
+            orchestration.DemoChoices(
                 folder=folder,
                 roster=roster,
                 window_s=window_s,

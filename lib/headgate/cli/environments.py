@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from headgate.campaign import sample_store
 from headgate.cli.choices import Choices
 from headgate.cli.environment_trial import try_
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError
 from headgate.environments import Available, AvailableCollection, registry_of
+from headgate.storage import sample_store
 
 _COLUMNS: Final = (
     "environment",

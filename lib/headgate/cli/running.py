@@ -15,12 +15,13 @@ from cyclopts import Parameter
 from rich.live import Live
 
 from headgate import orchestration
-from headgate.campaign import CampaignResult, models_at_hand, run_campaign, sample_store
+from headgate.campaign import CampaignResult, models_at_hand, run_campaign
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.reports import LEADERBOARD_COLUMNS, ScoreTable, build_leaderboard, live_view, status_lines
+from headgate.storage import sample_store
 from headgate.telemetry import safe_text, setup_logging, status_document
 
 _MATRIX_COLUMNS: Final = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headgate.campaign import sample_store
 from headgate.config import Settings
 from headgate.core import errors
-from headgate.storage import SampleStore, require_named
+from headgate.storage import SampleStore, require_named, sample_store
 
 
 def existing_store(settings: Settings) -> SampleStore:

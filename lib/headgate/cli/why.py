@@ -11,14 +11,13 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.campaign import sample_store
 from headgate.cli.asking import MonitorClient
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json
 from headgate.config import Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, StoreError
-from headgate.storage import Journal, TaskState
+from headgate.storage import Journal, TaskState, sample_store
 
 _TASK_ID: Final = re.compile(r"t-[0-9a-f]{24}\Z")
 

@@ -13,11 +13,11 @@ from prefect.exceptions import PrefectException
 from blocks import BlockRoster
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
-from headgate.campaign import models_at_hand, sample_store
+from headgate.campaign import models_at_hand
 from headgate.config import Settings, load_settings
 from headgate.core import errors
 from headgate.sampling import Roster, RosterSource
-from headgate.storage import SampleStore
+from headgate.storage import SampleStore, sample_store
 
 
 @dataclass(frozen=True, slots=True)

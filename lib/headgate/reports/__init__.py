@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from headgate.reports.elastic_replay import replay_figures, replay_page
     from headgate.reports.leaderboard_views import leaderboard_markdown, leaderboard_page, leaderboard_svg
     from headgate.reports.report import FIGURES, MAX_SCORE_ROWS, Report, build_report
-    from headgate.reports.style import COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid
-    from headgate.reports.svg import INK, drawing, inline_svg
+    from headgate.reports.style import COLOURS, clipped, legend_above, quiet_grid
+    from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
     from headgate.reports.wording import DEFINITIONS
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "INK",
     "LEADERBOARD_COLUMNS",
     "MAX_SCORE_ROWS",
-    "WIDTH_IN",
     "ArenaBoard",
     "ArenaComparison",
     "Estimate",
@@ -43,6 +42,7 @@ __all__ = [
     "arena_markdown",
     "arena_page",
     "arena_svg",
+    "blank_figure",
     "build_arena",
     "build_leaderboard",
     "build_report",
@@ -81,8 +81,8 @@ _LATER = {
     "elastic_replay": ("replay_figures", "replay_page"),
     "arena_views": ("arena_markdown", "arena_page", "arena_svg"),
     "leaderboard_views": ("leaderboard_markdown", "leaderboard_page", "leaderboard_svg"),
-    "style": ("COLOURS", "WIDTH_IN", "clipped", "legend_above", "quiet_grid"),
-    "svg": ("INK", "drawing", "inline_svg"),
+    "style": ("COLOURS", "clipped", "legend_above", "quiet_grid"),
+    "svg": ("INK", "blank_figure", "drawing", "inline_svg"),
     "wording": ("DEFINITIONS",),
 }
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Final
 
 from headgate.reports.arena import ArenaBoard
 from headgate.reports.arena_rows import judge_rows, rating_rows, share_rows
 from headgate.reports.compared import DRAWN, Compared
-from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
-from headgate.reports.svg import INK, drawing, inline_svg
+from headgate.reports.style import COLOURS, quiet_grid, short_name
+from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
 from headgate.statistics import ELO_MEAN
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _CAPTION: Final = "Rating of each model on Elo's scale; lines are 95 % intervals, 1,000 is the mean"
 
@@ -45,7 +46,7 @@ def arena_figure(board: ArenaBoard) -> Figure | None:
     if not shown:
         return None
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 0.3 * len(shown) + 1.0), layout="constrained")
+        figure = blank_figure(0.3 * len(shown) + 1.0)
         axes = figure.subplots()
         axes.axvline(ELO_MEAN, color=INK, linewidth=1, alpha=0.4)
         for row, one in enumerate(shown):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Final
 
 from headgate.reports.compared import DRAWN, Compared
 from headgate.reports.footnotes import footnotes
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, standing_rows, versus_rows
-from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
-from headgate.reports.svg import INK, drawing, inline_svg
+from headgate.reports.style import COLOURS, quiet_grid, short_name
+from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
 from headgate.reports.wording import RANKING
 from headgate.telemetry import safe_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _CAPTION: Final = (
     "Mean score of each model, and its difference from {against} on the same tasks; lines are 95 % intervals"
@@ -43,7 +44,7 @@ def leaderboard_figure(board: Leaderboard) -> Figure | None:
     if not shown:
         return None
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 0.3 * len(shown) + 1.1), layout="constrained")
+        figure = blank_figure(0.3 * len(shown) + 1.1)
         left, right = figure.subplots(1, 2, sharey=True)
         _draw_means(left, shown)
         _draw_differences(right, shown)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from headgate.reports.compared import Compared
 from headgate.reports.figures import errors_figure, latency_figure, scores_figure
@@ -29,6 +28,9 @@ from headgate.reports.tables import (
 from headgate.reports.timelines import activity_figure, samples_figure
 from headgate.reports.wording import DEFINITIONS, moment
 from headgate.telemetry import safe_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAX_SCORE_ROWS: Final = 1_000
 """Rows of a table artifact at most: a UI renders all of them at once."""
