@@ -101,6 +101,22 @@ def test_work_that_nobody_waits_for_is_shown_explained_and_taken_out(site: Site)
     assert "taken out" in site("cancel", "long").stdout
 
 
+def test_status_shows_the_quota_in_use_and_why_work_waits_beside_a_free_group(site: Site) -> None:
+    for name, cpus in (("hog", "3.5"), ("beside", "1")):
+        command = ("--request", name, "--no-wait", "--", "sleep", "600")
+        assert site("submit", "--pool", "rlhf", "--cpu", cpus, *command).returncode == 0
+    (pool,) = json.loads(site("status", "--json").stdout)["pools"]
+    assert (pool["quota"], pool["in_use"], pool["in_use_by"]["dynamic"]) == ("4 CPU", "3.5 CPU", "3.5 CPU")
+    (told,) = pool["not_given"]
+    assert told["request"] == "beside"
+    assert any("-rlhf-r0-" in group for group in told["free_groups"])
+    said = site("status").stdout
+    assert "dynamic 3.5 CPU" in said
+    assert told["because"] in said
+    assert told["because"] in site("why", "beside").stdout
+    assert site("cancel", "beside", "hog").returncode == 0
+
+
 def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:
     said = site("submit", "--pool", "rlhf", "--cpu", "100", "--", "true")
     assert (said.returncode, "cannot_fit" in said.stderr) == (2, True)

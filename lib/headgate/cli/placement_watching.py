@@ -18,6 +18,7 @@ from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
     from headgate.placement.cluster.client import Placement
+    from headgate.placement.usage import PoolUsage
 
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
@@ -88,9 +89,10 @@ def events(
 
 
 def _document(placement: Placement) -> dict[str, Any]:
+    usage = {used.pool: used for used in placement.usage()}
     return {
         "cluster": placement.connection.address,
-        "pools": [_plain(pool) | {"quota": str(pool.quota)} for pool in placement.pools()],
+        "pools": [_plain(pool) | _quota(usage[pool.name]) for pool in placement.pools() if pool.name in usage],
         "nodes": [
             {"node_id": node.node_id, "has": str(node.total), "taken_by_others": str(node.foreign)}
             for node in placement.nodes()
@@ -98,6 +100,19 @@ def _document(placement: Placement) -> dict[str, Any]:
         "groups": [_plain(group) for group in placement.groups()],
         "requests": [_plain(request) for request in placement.requests()],
         "preemptions": placement.stats()["total_preemptions"],
+    }
+
+
+def _quota(used: PoolUsage) -> dict[str, Any]:
+    """Return a pool's quota, what is in use of it by which kind of group, and who waits beside free groups."""
+    return {
+        "quota": str(used.quota),
+        "in_use": str(used.in_use),
+        "in_use_by": {kind: str(getattr(used, kind)) for kind in ("reserved", "dynamic", "lent")},
+        "not_given": [
+            {"request": each.request_id, "free_groups": list(each.group_ids), "because": each.says}
+            for each in used.not_given
+        ],
     }
 
 

@@ -28,6 +28,7 @@ from headgate.placement.possible import must_fit
 from headgate.placement.request import PlacementRequest
 from headgate.placement.restoring import restore
 from headgate.placement.rules import PreemptionRules
+from headgate.placement.usage import PoolUsage, usage
 
 
 class PlacementLedger:
@@ -293,6 +294,10 @@ class PlacementLedger:
         """Return what holds a request, or None if it is not known."""
         request = self.book.requests.get(request_id)
         return None if request is None else self.passing.why(request, now)
+
+    def usage(self, now: float) -> tuple[PoolUsage, ...]:
+        """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
+        return usage(self.book, self.passing, now)
 
     def take_events(self) -> list[Event]:
         """Return what happened since the last call."""

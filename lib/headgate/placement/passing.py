@@ -70,6 +70,11 @@ class Passing:
             return Why(request.stage, f"it has its place, {request.group_id}")
         return self._why_waiting(request, now)
 
+    def refusals(self, request: Occupancy, now: float) -> list[Rejected]:
+        """Return why each step that stops nobody gives a waiting request no place; nothing where one does."""
+        found = self._search(request, self.life.book.pools[request.request.pool], now).climb()
+        return [] if isinstance(found, Offer) else found
+
     def _why_waiting(self, request: Occupancy, now: float) -> Why:
         pool = self.life.book.pools[request.request.pool]
         ahead = self.life.line.ahead_of(request.request_id)

@@ -28,6 +28,7 @@ from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.scaling import scaled
 from headgate.placement.service.values import GroupView, Told, WorkView
+from headgate.placement.usage import PoolUsage
 
 _BRIEFLY_S = 5.0
 
@@ -206,6 +207,11 @@ class Placement:
     def why(self, request_id: str) -> Any:
         """Return what holds a request, as `Why`."""
         return self._link.ask("why", request_id)
+
+    def usage(self) -> tuple[PoolUsage, ...]:
+        """Return how much of each pool's quota is in use, by what, and who waits beside a free group and why."""
+        usage: tuple[PoolUsage, ...] = self._link.ask("usage")
+        return usage
 
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for all pools."""

@@ -24,6 +24,7 @@ from headgate.placement.service.steps import Steps
 from headgate.placement.service.strays import Strays
 from headgate.placement.service.tally import pool_stats
 from headgate.placement.service.values import Beat, Ended, GroupView, Reach, Submission, Told, WorkView, view_of
+from headgate.placement.usage import PoolUsage
 
 _LONGEST_WAIT_S: Final = 30.0
 
@@ -292,6 +293,10 @@ class PlacementService:
             for each in self.ledger.groups.values()
             if pool in {None, each.pool}
         )
+
+    def usage(self) -> tuple[PoolUsage, ...]:
+        """Return how much of each pool's quota is in use; see `PlacementLedger.usage`."""
+        return self.ledger.usage(self._clock.monotonic())
 
     async def nodes(self) -> list[NodeView]:
         """Return the living nodes."""
