@@ -264,11 +264,13 @@ class PlacementLedger:
         if (request := self._current(request_id, epoch)) is not None:
             self.life.work_lost(request, now, why)
 
-    def work_stopped(self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool) -> None:
+    def work_stopped(
+        self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool, answered: bool = False
+    ) -> None:
         """Work was asked to stop; `dead` tells whether it is seen dead, `saved` whether its state was kept."""
         request = self._current(request_id, epoch)
         if request is not None and request.stage is Stage.STOPPING:
-            self.life.work_stopped(request, now, saved=saved, dead=dead)
+            self.life.work_stopped(request, now, saved=saved, dead=dead, answered=answered)
 
     def work_dead(self, request_id: str, epoch: int, now: float) -> None:
         """Work that had not been seen dead in time is dead now."""

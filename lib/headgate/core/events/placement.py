@@ -120,7 +120,7 @@ class PreemptionPlanned(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkPreempted(Event):
-    """Work was stopped for another request and stands in line again."""
+    """Work was stopped for another request and stands in line again; `answered` tells whether it stopped by itself."""
 
     request: str
     pool: str
@@ -130,6 +130,7 @@ class WorkPreempted(Event):
     lost_s: float
     saved: bool
     took_s: float
+    answered: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,11 @@ class Placement:
         return self._link.was_there
 
     @property
+    def is_connected(self) -> bool:
+        """Whether this process is still in the Ray session that it connected in; `ray.shutdown` ends one."""
+        return self._link.is_connected
+
+    @property
     def says(self) -> str:
         """Which cluster is used, in a sentence."""
         return self.connection.says
@@ -282,22 +287,22 @@ class Placement:
             pass
         finally:
             self._heart.close()
-            if self.connection.found is not Found.ATTACHED:
-                ray.shutdown()
+            self._leave()
 
     def shutdown(self) -> None:
         """Remove everything of ours from the cluster, of all drivers: work, groups, hosts, and the ledger itself."""
         self._is_closed = True
         atexit.unregister(self.close)
         try:
-            try:
-                self._link.ask("end")
-            finally:
-                self._heart.close()
+            self._heart.close()  # first: its next call would be one of a ledger that has ended
+            self._link.ask("end")
             self._link.kill()
         finally:
-            if self.connection.found is not Found.ATTACHED:
-                ray.shutdown()
+            self._leave()
+
+    def _leave(self) -> None:
+        if self.connection.found is not Found.ATTACHED and self.is_connected:
+            ray.shutdown()
 
     def __enter__(self) -> Self:
         return self

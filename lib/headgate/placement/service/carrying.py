@@ -178,7 +178,9 @@ class Carrier:
         known = self.steps.ledger.requests.get(request_id)
         is_kept = state is not None and known is not None and known.epoch == epoch and not known.stage.has_ended
         self.steps.do(
-            lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=state is not None, dead=stopped.dead),
+            lambda ledger, now: ledger.work_stopped(
+                request_id, epoch, now, saved=state is not None, dead=stopped.dead, answered=stopped.answered
+            ),
             Writes(states={request_id: state} if is_kept and state is not None else {}),
         )
 

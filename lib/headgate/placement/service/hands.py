@@ -67,10 +67,17 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """How a stop ended. `state` None: nothing new was saved. `dead` False: nobody knows whether it still runs."""
+    """How a stop ended.
+
+    Attributes:
+        state: what was saved; None for nothing new.
+        dead: whether it is seen gone; False where nobody knows whether it still runs.
+        answered: whether it stopped by itself in time, without an error.
+    """
 
     state: bytes | None
     dead: bool
+    answered: bool = False
 
 
 class Hands(Protocol):

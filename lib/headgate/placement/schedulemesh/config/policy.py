@@ -33,10 +33,10 @@ WITHOUT_EFFECT: Final = frozenset({"remaining_time_weight", "min_preempt_score"}
 
 PROTECTED_POOLS: Final = "protected_pools"
 
-SEED_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0)
+SEED_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0, budget_interval_s=0.0)
 """What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, budgets."""
 
-_OFF: Final = ("patience_s", "budget_share")
+_OFF: Final = ("patience_s", "budget_share", "budget_interval_s")
 """What stays off unless it is set; the minimum run time is each request's own."""
 
 _RULES: Final = frozenset(each.name for each in fields(PreemptionRules) if each.init)
