@@ -73,7 +73,7 @@ def _tables(document: Document, *, every: bool) -> list[_Rows]:
         *([_not_given_rows(pools)] if any(pool["not_given"] for pool in pools) else []),
         _Rows(
             counted(len(document["nodes"]), "node"),
-            ("node", "has", "others take"),
+            ("node", "has", "used by others"),
             [(one["node_id"][:12], one["has"], one["taken_by_others"]) for one in document["nodes"]],
         ),
         _Rows(

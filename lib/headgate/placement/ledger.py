@@ -355,7 +355,7 @@ class PlacementLedger:
             if theirs:
                 self.life.notes.tell(events.DriverLost(holder, len(theirs), kept))
             for request in () if kept else theirs:
-                self.withdraw(request.request_id, now, "its driver was lost")
+                self.withdraw(request.request_id, now, "its driver died")
 
     def _set_pool(self, pool: Pool, what: str) -> None:
         self.book.pools[pool.name] = pool

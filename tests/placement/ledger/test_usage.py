@@ -39,7 +39,7 @@ def test_work_that_waits_beside_a_free_group_is_told_why_in_the_words_of_its_own
     (told,) = _used(world).not_given
     (free,) = [group.group_id for group in world.ledger.groups.values() if group.state == "free"]
     assert (told.request_id, told.group_ids) == ("second", (free,))
-    assert told.says == "pool p has 1 CPU of its quota left, this takes 2 CPU"
+    assert told.says == "pool p has 1 CPU of its quota left; this needs 2 CPU"
     why = world.ledger.why("second", world.now)
     assert why is not None
     assert told.says in {each.says for each in why.rejected if each.step == "reserved_group_on_loan"}
@@ -55,6 +55,6 @@ def test_a_free_group_that_is_too_small_or_not_lent_is_told_as_well() -> None:
             world.submit(f"{name}{number}", wants, pool=name, priority=priority)
     says = {told.request_id: told.says for used in world.ledger.usage(world.now) for told in used.not_given}
     assert says == {
-        "small1": "none is idle that is large enough",
+        "small1": "no idle group is large enough",
         "kept1": "pool kept does not lend its reserved groups",
     }

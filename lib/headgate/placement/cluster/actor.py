@@ -117,7 +117,7 @@ class LedgerActor:
         try:
             self._metrics(event)
         except Exception:  # noqa: BLE001 - reported; metrics never stop the ledger
-            _log.exception("An event could not be counted; the ledger goes on")
+            _log.exception("An event could not be counted; the ledger continues")
 
 
 def ledger_actor(journal: str, settings: LedgerSettings) -> Any:

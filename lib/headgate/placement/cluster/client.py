@@ -247,12 +247,12 @@ class Placement:
         return told
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of preemption, under the seed's keys."""
+        """Return counts of preemption, under ScheduleMesh's keys."""
         stats: dict[str, Any] = self._link.ask("stats")
         return stats
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
-        """Return counts of groups, under the seed's keys; of all pools under `pools`."""
+        """Return counts of groups, under ScheduleMesh's keys; of all pools under `pools`."""
         stats: dict[str, Any] = self._link.ask("pool_stats", pool)
         return stats
 

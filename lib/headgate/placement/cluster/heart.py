@@ -138,7 +138,7 @@ class Heart:
                     self._end()
                     return
                 if not is_reported and not self._is_closed:
-                    _log.warning("The placement ledger does not answer; it is asked again: %s", error)
+                    _log.warning("The placement ledger does not answer; trying again: %s", error)
                 is_reported = True
                 with self._changed:
                     self._changed.wait(_RETRY_S)
@@ -184,4 +184,4 @@ def _tell(calls: list[tuple[Listener, WorkView]]) -> None:
         try:
             listener(view)
         except Exception:  # noqa: BLE001 - reported: it is the driver's own
-            _log.exception("A listener of request %s failed; the others go on", view.request_id)
+            _log.exception("A listener of request %s failed; the others continue", view.request_id)

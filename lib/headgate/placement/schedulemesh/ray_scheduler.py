@@ -17,7 +17,7 @@ from headgate.placement.occupancy import Stage
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.schedulemesh.agent import Agent, Preserver, Restorer, actor_options, agent_class
 from headgate.placement.schedulemesh.config.policy import (
-    SEED_RULES,
+    SCHEDULEMESH_RULES,
     WITHOUT_EFFECT,
     as_policy,
     changed_rules,
@@ -77,7 +77,7 @@ class RayScheduler:
         self._rules = self._found
         self._is_ended = False
         if not self.placement.pools():  # nobody else is here whose rules these would be
-            self._set_rules(SEED_RULES)
+            self._set_rules(SCHEDULEMESH_RULES)
 
     # Pools
 

@@ -16,11 +16,11 @@ WorkKind = Literal["hosted", "own_process", "lease"]
 
 
 class GroupFailedError(HeadgateError):
-    """A group could not be made, or is not there any more."""
+    """A group could not be created, or has vanished."""
 
     code = "group_failed"
     http_status = 503
-    next_step = "It is tried again by itself; `headgate placement audit` compares the ledger with Ray."
+    next_step = "It is retried automatically; `headgate placement audit` compares the ledger with Ray."
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,12 +307,12 @@ class PlacementService:
         return self._steps.tally.since(since)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of preemption, under the seed's keys."""
+        """Return counts of preemption, under ScheduleMesh's keys."""
         running = sum(each.stage in {Stage.RUNNING, Stage.STOPPING} for each in self._all())
         return self._steps.tally.stats(running)
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
-        """Return counts of groups under the seed's keys: of one pool, or of all under `pools`."""
+        """Return counts of groups under ScheduleMesh's keys: of one pool, or of all under `pools`."""
         groups = self.ledger.groups.values()
         if pool is not None:
             return pool_stats(pool, groups)
