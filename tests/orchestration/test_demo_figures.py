@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import polars as pl
 import pytest
 from rich.console import Console
 
 from headgate.core import errors
+from headgate.models import LOCAL_MODEL
 from headgate.orchestration import DemoChoices, run_demo
-from headgate.orchestration.demo_figures import DemoJournal, DemoProgress
+from headgate.orchestration.demo_figures import DemoJournal, DemoProgress, missing_local_model
 from headgate.storage import Journal, Opening
 
 
@@ -59,3 +61,10 @@ async def test_a_roster_that_cannot_be_used_is_said_before_anything_starts(tmp_p
     with pytest.raises(errors.InvalidRosterError, match=r"absent\.yaml"):
         await run_demo(choices)
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_local_model_without_a_score_is_told_of() -> None:
+    columns = {"model": [], "environment": [], "score": []}
+    assert "too busy for an answer within 30 s" in missing_local_model(pl.DataFrame(columns), DemoChoices())
+    scored = pl.DataFrame({"model": [f"{LOCAL_MODEL}@main"], "environment": ["affine:ded"], "score": [0.0]})
+    assert missing_local_model(scored, DemoChoices()) == ""

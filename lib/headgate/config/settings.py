@@ -190,7 +190,7 @@ class Settings(
         ge=0,
         allow_inf_nan=False,
         validation_alias=seed_names("BATCH_FLUSH_INTERVAL"),
-        description="A buffered task waits no longer than this.",
+        description="A buffered task waits no longer than this, and not at all while a worker is free.",
     )
 
     # Timing.

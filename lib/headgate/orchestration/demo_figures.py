@@ -10,7 +10,8 @@ from typing import Self
 import polars as pl
 from rich.table import Table
 
-from headgate.orchestration.demo_plan import CAMPAIGN, ENVIRONMENTS
+from headgate.models import LOCAL_MODEL
+from headgate.orchestration.demo_plan import CAMPAIGN, ENVIRONMENTS, DemoChoices, as_typed
 from headgate.storage import Journal, SampleStore
 
 
@@ -96,3 +97,11 @@ async def scored_samples(store: SampleStore, since: float) -> pl.DataFrame:
     """Return model, environment and score of the stored samples that ended at `since` or later."""
     scan = await store.scan(since=since, columns=["campaign", "model", "environment", "score", "finished_at"])
     return scan.frame.filter((pl.col("campaign") == CAMPAIGN) & pl.col("score").is_not_null())
+
+
+def missing_local_model(samples: pl.DataFrame, choices: DemoChoices) -> str:
+    """Return why the local model is in no table, and what to do; nothing when it has a score."""
+    if LOCAL_MODEL in {key.partition("@")[0] for key in samples["model"]}:
+        return ""
+    busy = f"{LOCAL_MODEL} has no score: this machine was too busy for an answer within {choices.window_s:g} s."
+    return f"{busy} Give it longer: {as_typed('--window-s 90')}"

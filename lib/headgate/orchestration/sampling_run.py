@@ -106,6 +106,9 @@ async def _run(
         run_logger().info("%s: %s", subject, message)
         if result.stopped_early and stop.reason is None:
             raise SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
+        if result.given_up and stop.reason is None:
+            given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
+            raise SamplesKeepFailingError(f"{given_up}; {message}")
         return await ended(stop, message, result_data(result))
 
 

@@ -69,4 +69,6 @@ def result_sentence(result: CampaignResult) -> str:
     # The journal is the campaign's: what other runs of it have in progress is counted with it.
     if result.spooled or result.open_tasks:
         parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")
+    if result.empty_because:
+        parts.append(result.empty_because)
     return "; ".join(parts)
