@@ -103,7 +103,7 @@ def test_reserved_groups_are_kept_for_high_priorities(headgate: Command, jobs: P
         (("--mix", "rlhf", "--reserved", "gpu=2"), "--reserved must have the form"),
         (("--mix", "rlhf", "--reserved", "gpus=x"), "--reserved must have the form"),
         (("jobs.jsonl", "--policy", "lifo"), "there is no policy 'lifo'"),
-        (("jobs.jsonl", "--gpus", "4"), "job low takes 8 GPU, and no place on the empty cluster"),
+        (("jobs.jsonl", "--gpus", "4"), "job low takes 8 GPU, and no part of the empty cluster"),
         (("none.csv", "--restart-s", "-1"), "--restart-s must be a number >= 0"),
         (("jobs.jsonl", "--rules", "none.yaml"), "the rules none.yaml cannot be read"),
         (("jobs.jsonl", "--policy", "fifo", "--figure", "no/folder/f.svg"), "cannot be written"),

@@ -56,7 +56,7 @@ def build_app() -> App:
         ),
         (jobqueue, JOBQUEUE_COMMANDS),
         (
-            App(name="placement", help="Place work on a Ray cluster by priority, stopping other work for it."),
+            App(name="placement", help="Run work on a Ray cluster by priority, preempting what is less important."),
             PLACEMENT_COMMANDS,
         ),
         (

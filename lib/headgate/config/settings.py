@@ -332,6 +332,11 @@ class Settings(
                 "thresholds must keep queue_resume_threshold < queue_pause_threshold <= queue_max_size "
                 f"(got {self.queue_resume_threshold}, {self.queue_pause_threshold}, {self.queue_max_size})"
             )
+        if self.group_cap is not None and self.task_admission != "strict_fair":
+            raise ValueError(
+                f"group_cap belongs to strict_fair; {self.task_admission} has shares by weight, and borrow_ceiling "
+                f"bounds what a model holds above its own (got group_cap {self.group_cap})"
+            )
         if self.chutes_error_pause_duration > self.max_pause_s:
             raise ValueError(
                 "chutes_error_pause_duration must be <= max_pause_s "
