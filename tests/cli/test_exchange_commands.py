@@ -63,14 +63,14 @@ def test_what_was_exported_is_imported_once(headgate: Command, stored: Path, for
     ("options", "rows"),
     [
         ((), 11),
-        (("--models", "org/a"), 7),
-        (("--models", "org/a@main, org/b"), 11),
+        (("--model", "org/a"), 7),
+        (("--model", "org/a@main, org/b"), 11),
         (("-e", "x/y"), 4),
         (("--campaign", "other"), 4),
         (("--since", "2026-01-02"), 4),
         (("--until", "2026-01-01T00:00:03Z"), 3),
         (("--min-score", "0.25"), 7),
-        (("--successes", "--models", "org/a"), 3),
+        (("--successes", "--model", "org/a"), 3),
         (("--until", "2000-01-01"), 0),
     ],
     ids=str,
@@ -85,7 +85,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--models", "org/aa"), "did you mean 'org/a'"),
+        (("--model", "org/aa"), "did you mean 'org/a'"),
         (("-e", "x/z"), "did you mean 'x/y'"),
         (("--min-score", "2"), "min_score must be in [0, 1] (got 2.0)"),
         (("--since", "2026-02-01", "--until", "2026-01-01"), "since must be before until"),
@@ -94,7 +94,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
         (("--campaign", "none"), "It has samples of the campaigns: main, other;"),
-        (("-e", " "), "--environments names none (got ' ')"),
+        (("-e", " "), "--environment names none (got ' ')"),
     ],
     ids=str,
 )

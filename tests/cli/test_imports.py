@@ -20,7 +20,7 @@ SMALL = {
 """Modules of commands, and what they leave to others beside that."""
 
 USES = [
-    ["plan", "--roster", "baselines", "--environments", "affine:sat"],
+    ["plan", "--roster", "baselines", "--environment", "affine:sat"],
     ["query", "select count(*) from samples", "--store", "samples"],
     ["summary", "--store", "samples"],
     ["config", "show"],

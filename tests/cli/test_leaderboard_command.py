@@ -81,7 +81,7 @@ def test_names_stay_whole_in_a_narrow_terminal_and_the_columns_left_out_are_name
 
 
 def test_html_is_a_page_that_needs_nothing_else(headgate: Command, store: None, tmp_path: Path) -> None:
-    said = headgate("leaderboard", "--html", "out/board.html", "--title", "Monday", "--against", "weak")
+    said = headgate("leaderboard", "--output", "out/board.html", "--title", "Monday", "--against", "weak")
     assert said.status == 0
     page = (tmp_path / "out" / "board.html").read_text()
     assert "Monday" in page

@@ -80,7 +80,7 @@ def site() -> Iterator[Site]:
 
 
 def test_a_command_streams_its_output_and_gives_its_exit_status(site: Site) -> None:
-    said = site("submit", "--pool", "rlhf", "--cpu", "1", "--", "sh", "-c", "echo hello; pwd; exit 3")
+    said = site("submit", "--pool", "rlhf", "--cpus", "1", "--", "sh", "-c", "echo hello; pwd; exit 3")
     assert said.returncode == 3, said.stderr
     assert said.stdout.splitlines() == ["hello", str(site.folder)]
 
@@ -104,7 +104,7 @@ def test_work_that_nobody_waits_for_is_shown_explained_and_taken_out(site: Site)
 def test_status_shows_the_quota_in_use_and_why_work_waits_beside_a_free_group(site: Site) -> None:
     for name, cpus in (("hog", "3.5"), ("beside", "1")):
         command = ("--request", name, "--no-wait", "--", "sleep", "600")
-        assert site("submit", "--pool", "rlhf", "--cpu", cpus, *command).returncode == 0
+        assert site("submit", "--pool", "rlhf", "--cpus", cpus, *command).returncode == 0
     (pool,) = json.loads(site("status", "--json").stdout)["pools"]
     assert (pool["quota"], pool["in_use"], pool["in_use_by"]["dynamic"]) == ("4 CPU", "3.5 CPU", "3.5 CPU")
     (told,) = pool["not_given"]
@@ -118,7 +118,7 @@ def test_status_shows_the_quota_in_use_and_why_work_waits_beside_a_free_group(si
 
 
 def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:
-    said = site("submit", "--pool", "rlhf", "--cpu", "100", "--", "true")
+    said = site("submit", "--pool", "rlhf", "--cpus", "100", "--", "true")
     assert (said.returncode, "cannot_fit" in said.stderr) == (2, True)
     said = site("submit", "--pool", "nowhere", "--", "true")
     assert (said.returncode, "unknown_pool" in said.stderr) == (2, True)

@@ -69,6 +69,32 @@ def test_the_store_of_a_campaign_beside_an_empty_one_is_named(headgate: Command,
     assert headgate("report", "--store", ".headgate/eight/samples").status == 0
 
 
+@pytest.mark.parametrize(
+    ("chosen", "rows"),
+    [
+        (("-e", "affine:sat"), 4),
+        (("-m", "org/a", "--campaign", "main"), 3),
+        (("--until", "2026-01-01T00:00:02Z", "-e", "affine:sat,affine:abd"), 3),
+        (("--campaign", "other"), 1),
+    ],
+)
+def test_reports_and_leaderboards_are_of_the_samples_that_are_chosen(
+    headgate: Command, chosen: tuple[str, ...], rows: int
+) -> None:
+    samples = [sample(0), sample(1), sample(2), sample(1, environment="affine:abd", model="org/b@main")]
+    asyncio.run(_put(Path("samples"), *samples, sample(9, campaign="other")))
+    assert headgate("report", "--store", "samples", *chosen, "--json").document["samples"] == rows
+    board = headgate("leaderboard", "--store", "samples", *chosen, "--json").document
+    assert sum(model["samples"] for model in board["models"]) == rows
+
+
+def test_a_name_that_no_sample_has_is_no_empty_report(headgate: Command) -> None:
+    asyncio.run(_put(Path("samples"), sample(0)))
+    for wrong in (("-e", "affine:sta"), ("-m", "org/aa"), ("--campaign", "mian")):
+        said = headgate("report", "--store", "samples", *wrong)
+        assert (said.status, "did you mean" in said.err) == (2, True), said.err
+
+
 def test_a_time_without_samples_is_told_with_the_newest(headgate: Command) -> None:
     asyncio.run(_put(Path(".headgate/samples"), sample(0, at=1_767_225_600.0)))
     for command in (("report", "--hours", "1"), ("leaderboard", "--since", "1h")):
@@ -81,7 +107,7 @@ def test_a_time_without_samples_is_told_with_the_newest(headgate: Command) -> No
 def test_samples_without_a_score_are_a_report_and_no_leaderboard(headgate: Command) -> None:
     asyncio.run(_put(Path(".headgate/samples"), failed(0), failed(1)))
     assert "2 samples, none of them scored:" in headgate("report").out
-    said = headgate("leaderboard", "--html", "board.html")
+    said = headgate("leaderboard", "--output", "board.html")
     assert said.status == 4
     assert not Path("board.html").exists()
     assert "Not ranked, since none of their samples has a score: org/a@main (2)." in said.out
@@ -101,11 +127,12 @@ def test_a_query_shows_every_digit(headgate: Command) -> None:
     assert "1767225600.25" in said.out
 
 
-@pytest.mark.parametrize("hours", ["0", "-1", "nan"])
-def test_a_report_of_no_hours_is_refused(headgate: Command, hours: str) -> None:
-    said = headgate("report", f"--hours={hours}")
+@pytest.mark.parametrize("hours", ["-1", "nan"])
+def test_a_report_since_no_time_is_refused(headgate: Command, hours: str, tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    said = headgate("report", f"--hours={hours}", "--store", "samples")
     assert said.status == 2
-    assert f"--hours must be > 0 (got {hours})" in said.err
+    assert f"--since must be a date, a time, or so long ago (got '{hours}h')" in said.err
 
 
 @pytest.mark.parametrize("sql", ["", "  ", ";"])

@@ -20,6 +20,7 @@ from headgate.cli.commands import (
     TOKEN_COMMANDS,
 )
 from headgate.cli.output import console, print_error
+from headgate.cli.renamed import current
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
 
@@ -79,7 +80,9 @@ def _fill(group: App, commands: Mapping[str, tuple[str, str]]) -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status (`EXIT_CODES`)."""
-    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    tokens, renamed = current(sys.argv[1:] if arguments is None else arguments)
+    for sentence in renamed:
+        console(stderr=True).print(sentence, highlight=False, markup=False)
     setup_logging(verbosity=1)
     try:
         result = build_app()(tokens)

@@ -65,7 +65,9 @@ def simulate(
     policy: Annotated[
         tuple[str, ...], Parameter(negative="", help=f"Of {', '.join(POLICIES)}; may be repeated. All without it.")
     ] = (),
-    figure: Annotated[Path | None, Parameter(help="Write an SVG of who held which GPUs to this file.")] = None,
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of who held which GPUs to this file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Replay jobs through the placement ledger in virtual time, beside Ray, FIFO, backfill and other rules.
@@ -81,12 +83,12 @@ def simulate(
     else:
         jobs = _read(trace, longest_hours, checkpoint_every_s, restart_s)
     made = _compared(jobs, cluster, _rules(rules), policy or tuple(POLICIES), quiet=as_json)
-    if figure is not None:
-        _write_figure(made, figure)
+    if output is not None:
+        _write_figure(made, output)
     if as_json:
-        print_json(made.document() | {"figure": None if figure is None else str(figure.resolve())})
+        print_json(made.document() | {"figure": None if output is None else str(output.resolve())})
     else:
-        _print(made, figure)
+        _print(made, output)
     return 0
 
 

@@ -29,8 +29,8 @@ class Wanted:
 
     pool: Annotated[str, Parameter(help="Pool whose quota it counts against.")]
     priority: Annotated[float, Parameter(help="Higher goes first; from 8 on it may claim reserved groups.")] = 5.0
-    cpu: Annotated[float, Parameter(help="CPUs of each member.")] = 1.0
-    gpu: Annotated[float, Parameter(help="GPUs of each member.")] = 0.0
+    cpus: Annotated[float, Parameter(help="CPUs of each member.")] = 1.0
+    gpus: Annotated[float, Parameter(help="GPUs of each member.")] = 0.0
     memory: Annotated[str, Parameter(help="Memory of each member, such as 2GiB.")] = ""
     label: Annotated[
         tuple[str, ...], Parameter(negative="", help="Label for preemption rules, role=train; may be repeated.")
@@ -46,7 +46,7 @@ class Wanted:
 
     def as_written(self) -> dict[str, Any]:
         """Return it as a request is written."""
-        resources: dict[str, Any] = {"cpu": self.cpu, "gpu": self.gpu} | (
+        resources: dict[str, Any] = {"cpu": self.cpus, "gpu": self.gpus} | (
             {"memory": self.memory} if self.memory else {}
         )
         if self.gang < 1:

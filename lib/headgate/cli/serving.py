@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headgate import orchestration
-from headgate.cli.choices import Choices
+from headgate.cli.choices import SettingChoices
 from headgate.cli.output import console
 from headgate.environments import registry_of
 from headgate.models import FaultPlan, run_baselines, run_local_model
@@ -30,7 +30,7 @@ def serve_baselines(
     baseline-judge is a rule that looks for words, for `headgate judge`. Environments of AgentGym servers are known when
     the setting `agentgym_servers` is.
     """
-    found = registry_of(Choices().load().settings)
+    found = registry_of(SettingChoices().load().settings)
     run_baselines(host, port, FaultPlan.parse(faults), find_environment=found.environment, announce=_say)
     return 0
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import polars as pl
+
 from headgate.config import Settings
 from headgate.core import errors
-from headgate.storage import SampleStore, require_named, sample_store
+from headgate.storage import Chosen, Problem, SampleStore, require_named, sample_store
 
 
 def existing_store(settings: Settings) -> SampleStore:
@@ -35,6 +37,21 @@ async def require_stored(store: SampleStore, *, environments: Iterable[str] = ()
         require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
     if campaign is not None:
         require_named("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))
+
+
+async def chosen_samples(
+    store: SampleStore, chosen: Chosen, columns: Sequence[str] | None = None
+) -> tuple[pl.DataFrame, tuple[Problem, ...]]:
+    """Return the stored samples that are chosen, and what could not be read.
+
+    Raises:
+        InvalidInputError: if something was named that the store has nothing of.
+    """
+    chosen.require_known(await store.visible())
+    await require_stored(store, campaign=chosen.campaign)
+    read = None if columns is None else list(dict.fromkeys([*columns, *Chosen.COLUMNS]))
+    found = await store.scan(chosen.environments or None, chosen.since, chosen.until, read)
+    return chosen.rows(found.frame), found.problems
 
 
 async def no_samples(store: SampleStore, settings: Settings) -> errors.NoSamplesError:

@@ -105,4 +105,4 @@ def missing_local_model(samples: pl.DataFrame, choices: DemoChoices) -> str:
     if LOCAL_MODEL in {key.partition("@")[0] for key in samples["model"]}:
         return ""
     busy = f"{LOCAL_MODEL} has no score: this machine was too busy for an answer within {choices.window_s:g} s."
-    return f"{busy} Give it longer: {as_typed('--window-s 90')}"
+    return f"{busy} Give it longer: {as_typed('--duration 90')}"

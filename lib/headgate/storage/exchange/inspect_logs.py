@@ -69,7 +69,7 @@ class InspectLogs:
         if self._single and (len(pairs) > 1 or len(plan.windows) > 1):
             raise errors.InvalidInputError(
                 f"{output} is one log, and these samples make {len(plan.models)} × {len(plan.windows)} logs",
-                next_step="Choose with --models and --environments, or name a folder, which takes them all.",
+                next_step="Choose with --model and --environment, or name a folder, which takes them all.",
             )
         if not self._single:
             self._made.mkdir()
