@@ -32,7 +32,7 @@ GROUPS = {
     "campaign": "What is sampled, and where it goes",
     "daily_rate_per_env": "Rates",
     "num_evaluation_workers": "Workers and queue",
-    "miner_refresh_interval": "Timing",
+    "roster_refresh_s": "Timing",
     "request_timeout_s": "Requests",
     "enable_monitoring": "Monitoring",
 }

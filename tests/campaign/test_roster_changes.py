@@ -10,7 +10,7 @@ from headgate.simulation import ServiceTime
 from tests.campaign.campaign_world import World, models
 
 RATES = {"affine:sat": 8_640.0}
-REFRESH = {"miner_refresh_interval": 60, "low_sample_threshold": 0}
+REFRESH = {"roster_refresh_s": 60, "low_sample_threshold": 0}
 
 
 class ChangingRoster:

@@ -190,9 +190,7 @@ def test_a_model_that_leaves_in_a_storm_is_asked_no_more(world: StormWorld) -> N
             return Roster(tuple([model("calm"), model("stormy")] if both else [model("calm")]))
 
     stormy = StormyProvider(storms=[(60.0, 250.0)])
-    world.run(
-        Shrinking(), Providers(calm=StormyProvider(), stormy=stormy), duration_s=400.0, miner_refresh_interval=120
-    )
+    world.run(Shrinking(), Providers(calm=StormyProvider(), stormy=stormy), duration_s=400.0, roster_refresh_s=120)
     assert stormy.answered[-1] > 250, "what was in flight ran on to its end"
     assert stormy.answered[-1] < 330
     assert [r.provider for r in world.statuses[-1][1].requests] == ["http://calm/v1"]

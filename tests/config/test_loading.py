@@ -20,13 +20,13 @@ SEED = {
     "QUEUE_RESUME_THRESHOLD": ("queue_resume_threshold", "2000", 2_000),
     "BATCH_SIZE": ("batch_size", "60", 60),
     "BATCH_FLUSH_INTERVAL": ("batch_flush_interval", "45", 45.0),
-    "MINER_REFRESH_INTERVAL": ("miner_refresh_interval", "700", 700.0),
+    "MINER_REFRESH_INTERVAL": ("roster_refresh_s", "700", 700.0),
     "SINK_BATCH_SIZE": ("sink_batch_size", "400", 400),
     "SINK_MAX_WAIT": ("sink_max_wait", "200", 200.0),
-    "CHUTES_ERROR_PAUSE_DURATION": ("chutes_error_pause_duration", "600", 600.0),
-    "CHUTES_ERROR_PAUSE_SECONDS": ("chutes_error_pause_duration", "600", 600.0),
-    "CHUTES_ERROR_THRESHOLD": ("chutes_error_threshold", "5", 5),
-    "MAX_CONSECUTIVE_ERRORS": ("chutes_error_threshold", "5", 5),
+    "CHUTES_ERROR_PAUSE_DURATION": ("error_pause_s", "600", 600.0),
+    "CHUTES_ERROR_PAUSE_SECONDS": ("error_pause_s", "600", 600.0),
+    "CHUTES_ERROR_THRESHOLD": ("error_threshold", "5", 5),
+    "MAX_CONSECUTIVE_ERRORS": ("error_threshold", "5", 5),
     "MAX_PAUSE_SECONDS": ("max_pause_s", "7200", 7_200.0),
 }
 

@@ -23,11 +23,11 @@ SEED_DEFAULTS = {
     "queue_resume_threshold": 3_000,
     "batch_size": 50,
     "batch_flush_interval": 30.0,
-    "miner_refresh_interval": 600.0,
+    "roster_refresh_s": 600.0,
     "sink_batch_size": 300,
     "sink_max_wait": 300.0,
-    "chutes_error_pause_duration": 900.0,
-    "chutes_error_threshold": 3,
+    "error_pause_s": 900.0,
+    "error_threshold": 3,
     "max_pause_s": 86_400.0,
 }
 
@@ -97,9 +97,7 @@ def test_thresholds_keep_their_order(resume: int, pause: int, largest: int, is_a
 
 
 def test_the_first_pause_is_no_longer_than_the_longest() -> None:
-    with pytest.raises(
-        InvalidSettingError, match=r"chutes_error_pause_duration must be <= max_pause_s \(got 900, 60\)"
-    ):
+    with pytest.raises(InvalidSettingError, match=r"error_pause_s must be <= max_pause_s \(got 900, 60\)"):
         _loaded(max_pause_s=60)
     assert _loaded(max_pause_s=900).max_pause_s == 900
 
@@ -121,9 +119,9 @@ def test_the_first_pause_is_no_longer_than_the_longest() -> None:
         ("sink_max_wait", 0),
         ("sink_max_wait", math.nan),
         ("catch_up_horizon_s", -1),
-        ("miner_refresh_interval", 0),
-        ("chutes_error_threshold", 0),
-        ("chutes_error_pause_duration", 0),
+        ("roster_refresh_s", 0),
+        ("error_threshold", 0),
+        ("error_pause_s", 0),
         ("request_timeout_s", 0),
         ("request_attempts", 21),
         ("monitor_port", 65_536),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 
 import httpx
@@ -74,6 +75,7 @@ async def test_summary_has_the_seeds_fields_with_counted_figures(client):
         "total_samples_1h": 25,
         "total_samples_24h": 360,
         "total_errors_1h": 3,
+        "models_with_errors": 1,
         "miners_with_errors": 1,
     }
 
@@ -111,10 +113,12 @@ async def test_a_miner_in_the_list_has_the_seeds_fields(client):
         ("has_errors=false&min_samples_1h=2", [1]),
     ],
 )
-async def test_miners_are_filtered(client, query, uids):
-    document = await body(client, f"/status/miners?{query}")
-    assert [miner["uid"] for miner in document["miners"]] == uids
+async def test_models_are_filtered(client, query, uids):
+    document = await body(client, f"/status/models?{query}")
+    assert [model["uid"] for model in document["models"]] == uids
     assert document["total"] == len(uids)
+    earlier = await body(client, f"/status/miners?{query}")
+    assert earlier == {"total": len(uids), "miners": [{**model, "hotkey": None} for model in document["models"]]}
 
 
 async def test_one_miner_adds_its_details_and_can_be_asked_by_key(client):
@@ -123,6 +127,14 @@ async def test_one_miner_adds_its_details_and_can_be_asked_by_key(client):
     assert document["samples_24h"] == {"affine:sat": 50, "agentgym:babyai": 70}
     assert document["last_error_time"] == START + 80
     assert await body(client, "/status/miners/acme/model-3@main") == document
+
+
+async def test_a_model_is_told_without_the_words_of_earlier_clients(client):
+    told = json.dumps([await body(client, "/status/models"), await body(client, "/status/models/3")])
+    assert "miner" not in told
+    assert "hotkey" not in told
+    response = await client.get("/status/models/999")
+    assert response.json()["detail"] == "Model 999 not found"
 
 
 async def test_an_unknown_miner_is_a_problem_with_the_seeds_text(client):
@@ -135,7 +147,7 @@ async def test_an_unknown_miner_is_a_problem_with_the_seeds_text(client):
         "status": 404,
         "detail": "Miner 999 not found",
         "code": "not_found",
-        "next_step": "`/status/miners` lists them.",
+        "next_step": "`/status/models` lists them.",
     }
 
 

@@ -54,7 +54,7 @@ class Membership:
         """Read the roster again every refresh interval, until cancelled; a failed read keeps the last good one."""
         parts = self._parts
         while True:
-            await parts.clock.sleep(parts.settings.miner_refresh_interval)
+            await parts.clock.sleep(parts.settings.roster_refresh_s)
             try:
                 models = (await self._roster.load()).models
             except HeadgateError as error:

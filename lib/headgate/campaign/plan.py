@@ -86,14 +86,14 @@ class CampaignPlan:
         Somebody waits for a run that ends by itself: it pauses a model for seconds, and gives up one that stays down.
         """
         settings = self.settings
-        pause_s, max_pause_s = settings.chutes_error_pause_duration, settings.max_pause_s
+        pause_s, max_pause_s = settings.error_pause_s, settings.max_pause_s
         if self.stop_when_idle:
             pause_s, max_pause_s = min(pause_s, ONE_SHOT_PAUSE_S), min(max_pause_s, ONE_SHOT_MAX_PAUSE_S)
         return SamplingRules(
             low_sample_threshold=settings.low_sample_threshold,
             low_sample_multiplier=settings.low_sample_multiplier,
             catch_up_horizon_s=settings.catch_up_horizon_s,
-            error_threshold=settings.chutes_error_threshold,
+            error_threshold=settings.error_threshold,
             error_pause_s=pause_s,
             max_pause_s=max_pause_s,
             max_pauses=ONE_SHOT_PAUSES if self.stop_when_idle and settings.early_stop else None,

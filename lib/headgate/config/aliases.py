@@ -11,6 +11,11 @@ def seed_names(name: str, *others: str) -> AliasChoices:
     return AliasChoices(*(prefix + n for prefix in ("HEADGATE_", "AFFINE_", "") for n in bare))
 
 
+def own_and_seed_names(own: str, *seed: str) -> AliasChoices:
+    """Return the names of a setting of seed 000 that has a name of our own: that first, then the others."""
+    return AliasChoices("HEADGATE_" + own, *seed_names(*seed).choices)
+
+
 def own_name(name: str) -> AliasChoices:
     """Return the one name of a setting of our own."""
     return AliasChoices("HEADGATE_" + name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any, Final
 import yaml
 from pydantic import SecretStr, ValidationError
 
-from headgate.config.renamed import advice_for
+from headgate.config.renamed import FORMER_NAMES, advice_for
 from headgate.config.settings import Settings, setting_fields, variables_of
 from headgate.core import errors, redacted
+
+_log: Final = logging.getLogger("headgate")
 
 OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
 """Variables of the `HEADGATE_` prefix that are not settings: the configuration file, PostgreSQL's programs."""
@@ -68,7 +71,7 @@ def load_settings(
     _refuse_unknown_variables(environ)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    given = _with_present_names({name: value for name, value in (flags or {}).items() if value is not None})
     _refuse_unknown(given, "flag")
     for name, field in setting_fields().items():
         variable = next((v for v in variables_of(field) if environ.get(v, "") != ""), None)
@@ -98,8 +101,16 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise errors.InvalidSettingError(f"configuration file {file} must map setting names to values")
+    content = _with_present_names(content)
     _refuse_unknown(content, f"file {file}")
     return content
+
+
+def _with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under their names of today; says so of each that was given by a former one."""
+    for name in FORMER_NAMES.keys() & given.keys():
+        _log.warning("setting %s is called %s now", name, FORMER_NAMES[name])
+    return {FORMER_NAMES.get(name, name): value for name, value in given.items()}
 
 
 def _place(error: yaml.YAMLError) -> str:

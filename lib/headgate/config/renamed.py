@@ -1,4 +1,4 @@
-"""Names of settings in earlier systems (seed 004), and what each is called here."""
+"""Settings that have, or had in an earlier system (DataDesigner), another name, and what each is called here."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Former name -> what to write instead."""
+
+
+FORMER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "chutes_error_pause_duration": "error_pause_s",
+        "chutes_error_threshold": "error_threshold",
+        "miner_refresh_interval": "roster_refresh_s",
+    }
+)
+"""Former name of a setting -> its name now. The former one still works."""
 
 
 def advice_for(name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,10 +20,11 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from headgate.config.admission_settings import AdmissionSettings
-from headgate.config.aliases import own_name, seed_names
+from headgate.config.aliases import own_and_seed_names, own_name, seed_names
 from headgate.config.budget_settings import BudgetSettings
 from headgate.config.environment_settings import EnvironmentSettings
 from headgate.config.judge_settings import JudgeSettings
+from headgate.config.renamed import FORMER_NAMES
 from headgate.config.scheduling_settings import SchedulingSettings
 from headgate.config.telemetry_settings import TelemetrySettings
 from headgate.core import checked_name
@@ -194,11 +195,11 @@ class Settings(
     )
 
     # Timing.
-    miner_refresh_interval: float = Field(
+    roster_refresh_s: float = Field(
         600.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=seed_names("MINER_REFRESH_INTERVAL"),
+        validation_alias=own_and_seed_names("ROSTER_REFRESH_S", "MINER_REFRESH_INTERVAL"),
         description="How often the roster is read again.",
     )
     sink_batch_size: int = Field(
@@ -215,17 +216,19 @@ class Settings(
         validation_alias=seed_names("SINK_MAX_WAIT"),
         description="A spooled sample waits no longer than this for its batch to be stored.",
     )
-    chutes_error_pause_duration: float = Field(
+    error_pause_s: float = Field(
         900.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=seed_names("CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"),
+        validation_alias=own_and_seed_names(
+            "ERROR_PAUSE_S", "CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"
+        ),
         description="First pause of a model after consecutive service errors; doubles per further pause.",
     )
-    chutes_error_threshold: int = Field(
+    error_threshold: int = Field(
         3,
         ge=1,
-        validation_alias=seed_names("CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
+        validation_alias=own_and_seed_names("ERROR_THRESHOLD", "CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
         description="Consecutive service errors that pause a model.",
     )
     max_pause_s: float = Field(
@@ -294,6 +297,13 @@ class Settings(
         SecretStr(""), validation_alias=own_name("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _present_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+
     @field_validator("campaign")
     @classmethod
     def _usable_name(cls, value: str) -> str:
@@ -337,11 +347,8 @@ class Settings(
                 f"group_cap belongs to strict_fair; {self.task_admission} has shares by weight, and borrow_ceiling "
                 f"bounds what a model holds above its own (got group_cap {self.group_cap})"
             )
-        if self.chutes_error_pause_duration > self.max_pause_s:
-            raise ValueError(
-                "chutes_error_pause_duration must be <= max_pause_s "
-                f"(got {self.chutes_error_pause_duration:g}, {self.max_pause_s:g})"
-            )
+        if self.error_pause_s > self.max_pause_s:
+            raise ValueError(f"error_pause_s must be <= max_pause_s (got {self.error_pause_s:g}, {self.max_pause_s:g})")
         return self
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:

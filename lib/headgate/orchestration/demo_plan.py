@@ -113,7 +113,7 @@ def window_parameters(
             "batch_flush_interval": 0.5,
             "sink_max_wait": 5,
             "drain_timeout_s": 20 if is_own else 4,
-            "chutes_error_pause_duration": 4,
+            "error_pause_s": 4,
             "max_pause_s": 8,
             "request_attempts": 2,
             "status_interval_s": 5,

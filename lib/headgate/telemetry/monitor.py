@@ -23,7 +23,6 @@ from headgate.telemetry.guard import Guard, checked_binding
 from headgate.telemetry.problems import answer_with_problems
 
 DEFAULT_PORT: Final = 8765
-"""The seed's."""
 
 _STOP_S: Final = 2
 """How long a stop waits for answers that are being written."""
@@ -32,8 +31,8 @@ ROUTES: Final = {
     "/health": "whether the server answers; needs no token",
     "/status": "the whole status",
     "/status/summary": "the figures at a glance",
-    "/status/miners": "every model; filters status_filter=active|paused, min_samples_1h=N, has_errors=true|false",
-    "/status/miners/{uid}": "one model, by uid or by NAME@REVISION",
+    "/status/models": "every model; filters status_filter=active|paused, min_samples_1h=N, has_errors=true|false",
+    "/status/models/{uid}": "one model, by uid or by NAME@REVISION",
     "/status/queue": "the ready queue",
     "/status/workers": "the workers",
     "/status/requests": "the admission of requests: limits, in flight, waiters, cooldowns",
@@ -212,17 +211,19 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
     async def summary() -> dict[str, Any]:
         return views.summary(status())
 
-    @app.get("/status/miners")
-    async def miners(
+    @app.get("/status/models")
+    async def models(
         status_filter: views.StatusFilter | None = None,
         min_samples_1h: Annotated[int | None, Query(ge=0)] = None,
         has_errors: bool | None = None,
     ) -> dict[str, Any]:
-        return views.miners(status(), status_filter, min_samples_1h, has_errors)
+        return views.models(status(), status_filter, min_samples_1h, has_errors)
 
-    @app.get("/status/miners/{uid:path}")
-    async def miner(uid: str) -> dict[str, Any]:
-        return views.miner(status(), uid)
+    @app.get("/status/models/{uid:path}")
+    async def model(uid: str) -> dict[str, Any]:
+        return views.model(status(), uid)
+
+    _add_routes_of_earlier_clients(app, status)
 
     @app.get("/status/queue")
     async def queue() -> dict[str, Any]:
@@ -240,6 +241,20 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
     @app.get("/status/env/{env_name:path}")
     async def environment(env_name: str) -> dict[str, Any]:
         return views.environment(status(), env_name)
+
+
+def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
+    @app.get("/status/miners", deprecated=True)
+    async def miners(
+        status_filter: views.StatusFilter | None = None,
+        min_samples_1h: Annotated[int | None, Query(ge=0)] = None,
+        has_errors: bool | None = None,
+    ) -> dict[str, Any]:
+        return views.as_miners(views.models(status(), status_filter, min_samples_1h, has_errors))
+
+    @app.get("/status/miners/{uid:path}", deprecated=True)
+    async def miner(uid: str) -> dict[str, Any]:
+        return views.as_miners(views.model(status(), uid, "Miner"))
 
 
 def _add_progress_routes(app: FastAPI, progress: Progress) -> None:

@@ -1,6 +1,7 @@
-"""The monitoring API's documents in seed 000's shapes: its field names, with every figure counted.
+"""The monitoring API's documents: the field names of the system that Headgate replaces, with every figure counted.
 
-Two figures of the seed are extrapolations by definition and stay what it calls them: `effective_daily_rate` and
+That system calls models miners: its routes and fields are there under its names, beside those that say models. Two of
+its figures are extrapolations by definition and stay what it calls them: `effective_daily_rate` and
 `projected_daily_samples` are 24 times the samples counted in the last hour.
 """
 
@@ -29,7 +30,8 @@ def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
         "uptime_seconds": max(0.0, status.captured_at - status.started_at),
         "campaign": status.campaign,
         "state": status.state,
-        "miners": _miner_counts(status.models),
+        "models": _model_counts(status.models),
+        "miners": _model_counts(status.models),
         "queue": {
             "current_size": queue.size,
             "max_size": queue.max_size,
@@ -48,19 +50,20 @@ def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
             "total_samples_1h": sum(_total(model.samples_1h.values()) for model in status.models),
             "total_samples_24h": sum(_total(model.samples_24h.values()) for model in status.models),
             "total_errors_1h": sum(model.errors_1h for model in status.models),
+            "models_with_errors": len(with_errors),
             "miners_with_errors": len(with_errors),
         },
         "storage": {"stored": status.stored, "spooled": status.spooled, "open_tasks": status.open_tasks},
     }
 
 
-def miners(
+def models(
     status: campaign_status.CampaignStatus,
     status_filter: StatusFilter | None = None,
     min_samples_1h: int | None = None,
     has_errors: bool | None = None,
 ) -> dict[str, Any]:
-    """Return the body of `/status/miners`: the models that pass every given filter."""
+    """Return the body of `/status/models`: the models that pass every given filter."""
     shown = [
         model
         for model in status.models
@@ -68,11 +71,23 @@ def miners(
         and (min_samples_1h is None or _total(model.samples_1h.values()) >= min_samples_1h)
         and (has_errors is None or (model.errors_1h > 0) == has_errors)
     ]
-    return {"total": len(shown), "miners": [_miner(model) for model in shown]}
+    return {"total": len(shown), "models": [_model(model) for model in shown]}
 
 
-def miner(status: campaign_status.CampaignStatus, uid: str) -> dict[str, Any]:
-    """Return the body of `/status/miners/{uid}`; `uid` is a number or a model's key.
+def as_miners(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of `/status/miners` or `/status/miners/{uid}` from that of `/status/models` or one of them."""
+    if "models" in document:
+        return {"total": document["total"], "miners": [as_miners(one) for one in document["models"]]}
+    return document | {"hotkey": None}
+
+
+def model(status: campaign_status.CampaignStatus, uid: str, noun: str = "Model") -> dict[str, Any]:
+    """Return the body of `/status/models/{uid}`.
+
+    Args:
+        status: of the campaign.
+        uid: a number, or a model's key.
+        noun: what one that is not there is called.
 
     Raises:
         NotFoundError: if there is no such model.
@@ -80,20 +95,20 @@ def miner(status: campaign_status.CampaignStatus, uid: str) -> dict[str, Any]:
     """
     found = [model for model in status.models if uid in (str(model.uid), model.model)]
     if not found:
-        raise errors.NotFoundError(f"Miner {uid} not found", next_step="`/status/miners` lists them.")
+        raise errors.NotFoundError(f"{noun} {uid} not found", next_step="`/status/models` lists them.")
     if len(found) > 1:
         raise errors.InvalidInputError(
-            f"uid {uid} belongs to {len(found)} models", next_step="Ask /status/miners/NAME@REVISION instead."
+            f"uid {uid} belongs to {len(found)} models", next_step="Ask /status/models/NAME@REVISION instead."
         )
-    model = found[0]
+    one = found[0]
     detail = {
-        "pause_until": model.pause_until,
-        "samples_24h": dict(model.samples_24h),
-        "last_error_time": model.last_error_at,
-        "in_flight": model.in_flight,
-        "queued": model.queued,
+        "pause_until": one.pause_until,
+        "samples_24h": dict(one.samples_24h),
+        "last_error_time": one.last_error_at,
+        "in_flight": one.in_flight,
+        "queued": one.queued,
     }
-    return _miner(model) | detail
+    return _model(one) | detail
 
 
 def queue(status: campaign_status.CampaignStatus) -> dict[str, Any]:
@@ -174,15 +189,26 @@ def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, 
         known = ", ".join(sorted({pair.environment for pair in status.pairs})) or "none yet"
         raise errors.NotFoundError(f"Environment {name} not found", next_step=f"Sampled now: {known}.")
     sampled = {pair.model for pair in pairs}
-    models = [model for model in status.models if model.model in sampled]
-    hour = sum(model.samples_1h.get(name, 0) for model in models)
+    ours = [one for one in status.models if one.model in sampled]
+    shown = [
+        {
+            "uid": one.uid,
+            "model": one.name,
+            "samples_1h": one.samples_1h.get(name, 0),
+            "samples_24h": one.samples_24h.get(name, 0),
+        }
+        for one in ours
+    ]
+    active = sum(not one.is_paused for one in ours)
+    hour = sum(one.samples_1h.get(name, 0) for one in ours)
     scored = sum(pair.scored for pair in pairs)
     return {
         "env_name": name,
         "total_samples_1h": hour,
-        "total_samples_24h": sum(model.samples_24h.get(name, 0) for model in models),
+        "total_samples_24h": sum(one.samples_24h.get(name, 0) for one in ours),
         "queue_size": status.queue.by_environment.get(name, 0),
-        "active_miners": sum(not model.is_paused for model in models),
+        "active_models": active,
+        "active_miners": active,
         "sampling_rate_per_hour": hour,
         "projected_daily_samples": 24 * hour,
         "due": sum(pair.due for pair in pairs),
@@ -190,24 +216,16 @@ def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, 
         "errors": sum(pair.errors for pair in pairs),
         "mean_score": sum(pair.score_sum for pair in pairs) / scored if scored else None,
         "lag_seconds": max(pair.lag_s for pair in pairs),
-        "miners": [
-            {
-                "uid": model.uid,
-                "model": model.name,
-                "samples_1h": model.samples_1h.get(name, 0),
-                "samples_24h": model.samples_24h.get(name, 0),
-            }
-            for model in models
-        ],
+        "models": shown,
+        "miners": shown,
     }
 
 
-def _miner(model: campaign_status.ModelStatus) -> dict[str, Any]:
+def _model(model: campaign_status.ModelStatus) -> dict[str, Any]:
     hour = _total(model.samples_1h.values())
     shown: dict[str, Any] = json_safe(
         {
             "uid": model.uid,
-            "hotkey": None,
             "model": model.name,
             "revision": model.revision,
             "status": "paused" if model.is_paused else "active",
@@ -228,7 +246,7 @@ def _miner(model: campaign_status.ModelStatus) -> dict[str, Any]:
     return shown
 
 
-def _miner_counts(models: Iterable[campaign_status.ModelStatus]) -> dict[str, int]:
+def _model_counts(models: Iterable[campaign_status.ModelStatus]) -> dict[str, int]:
     states = [model.is_paused for model in models]
     return {"total": len(states), "active": states.count(False), "paused": states.count(True)}
 
