@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 from headgate.reports import (
     build_leaderboard,
     build_report,
-    footnotes,
     leaderboard_document,
     leaderboard_markdown,
+    leaderboard_notes,
     leaderboard_page,
     standing_rows,
     versus_rows,
@@ -50,7 +50,7 @@ def test_models_of_the_same_mean_share_a_rank_in_the_leaderboard_and_in_the_repo
     assert list(_ranks(ZEROS).values()) == ["1", "1", "1"]
     report = build_report(ZEROS, title="t", with_png=False)
     assert report.tables["leaderboard"]["rank"].to_list() == [1, 1, 1]
-    assert any("share a rank are tied" in note for note in footnotes(build_leaderboard(ZEROS)))
+    assert any("share a rank are tied" in note for note in leaderboard_notes(build_leaderboard(ZEROS)))
     assert "share a rank are tied" in report.html
 
 
@@ -81,7 +81,7 @@ def test_a_difference_that_leaves_out_an_environment_is_marked_and_the_note_name
     board = build_leaderboard(LEFT_OUT)
     first, second = standing_rows(board)
     assert (first["mean"], second["mean"], second["difference"]) == ("0.875", "0.500", "-0.750 *")
-    (note,) = [note for note in footnotes(board) if note.startswith("*")]
+    (note,) = [note for note in leaderboard_notes(board) if note.startswith("*")]
     assert note == (
         f"* {B}: difference from {A} over common tasks alone; left out, with fewer than 10 of them: test:few (9)."
     )
@@ -100,13 +100,13 @@ def test_beside_a_difference_stand_the_means_that_it_is_the_difference_of() -> N
 def test_a_difference_over_fewer_tasks_is_marked_though_no_environment_is_left_out() -> None:
     board = build_leaderboard(_samples((A, "test:one", [1.0] * 30), (B, "test:one", [0.0] * 20)))
     assert standing_rows(board)[1]["difference"] == "-1.000 *"
-    assert f"* {B}: difference from {A} over common tasks alone." in footnotes(board)
+    assert f"* {B}: difference from {A} over common tasks alone." in leaderboard_notes(board)
 
 
 def test_a_difference_over_all_tasks_of_both_has_no_mark() -> None:
     board = build_leaderboard(_samples((A, "test:one", [1.0] * 20), (B, "test:one", [0.0] * 20)))
     assert standing_rows(board)[1]["difference"] == "-1.000"
-    assert footnotes(board) == ()
+    assert leaderboard_notes(board) == ()
 
 
 def test_a_mean_over_fewer_environments_is_marked_and_the_note_names_them() -> None:
@@ -116,7 +116,7 @@ def test_a_mean_over_fewer_environments_is_marked_and_the_note_names_them() -> N
     )  # fmt: skip
     board = build_leaderboard(samples)
     assert [one["mean"] for one in standing_rows(board)] == ["0.500", "0.900 *", "0.100 *"]
-    assert f"* {B}, {C}: mean over 1 of 2 environments; no score in test:two." in footnotes(board)
+    assert f"* {B}, {C}: mean over 1 of 2 environments; no score in test:two." in leaderboard_notes(board)
     assert leaderboard_document(board)["models"][1]["left_out"] == ["test:two"]
     assert "0.900 *" in build_report(samples, title="t", with_png=False).html
 
@@ -128,7 +128,7 @@ def test_a_model_that_leads_by_the_scores_that_it_lacks_is_marked_with_the_one_b
     board = build_leaderboard(samples)
     assert _ranks(samples) == {A: "1 †", B: "1 †", C: "3"}
     assert [one["missing"] for one in standing_rows(board)] == ["40.0 %", "0.0 %", "0.0 %"]
-    (note,) = [note for note in footnotes(board) if note.startswith("†")]
+    (note,) = [note for note in leaderboard_notes(board) if note.startswith("†")]
     assert note.endswith(f"the mean would be: {A} 0.600 or 1.000.")
     first = leaderboard_document(board)["models"][0]
     assert (first["missing"], first["missing_share"], first["rank_could_change"]) == (8, pytest.approx(0.4), True)
@@ -138,7 +138,7 @@ def test_a_model_that_leads_by_the_scores_that_it_lacks_is_marked_with_the_one_b
 def test_missing_scores_that_change_no_order_are_not_marked() -> None:
     samples = _samples((A, "test:one", [None] * 2 + [1.0] * 18), (B, "test:one", [0.2] * 20))
     assert _ranks(samples) == {A: "1", B: "2"}
-    assert not any(note.startswith("†") for note in footnotes(build_leaderboard(samples)))
+    assert not any(note.startswith("†") for note in leaderboard_notes(build_leaderboard(samples)))
 
 
 def test_a_model_further_down_that_could_pass_all_others_marks_them_all() -> None:
@@ -165,8 +165,8 @@ def test_a_model_without_any_score_is_shown_and_not_ranked() -> None:
     board = build_leaderboard(samples)
     last = standing_rows(board)[-1]
     assert (last["rank"], last["model"], last["mean"], last["missing"]) == ("–", B, "–", "100.0 %")
-    assert f"Not ranked, since none of their samples has a score: {B} (9)." in footnotes(board)
-    assert "In no mean, since no model has a score there: test:two." in footnotes(board)
+    assert f"Not ranked, since none of their samples has a score: {B} (9)." in leaderboard_notes(board)
+    assert "In no mean, since no model has a score there: test:two." in leaderboard_notes(board)
     assert leaderboard_document(board)["unscored"] == {B: 9}
 
 
@@ -180,7 +180,7 @@ def test_more_models_than_are_compared_have_means_and_no_ranks() -> None:
     board = build_leaderboard(_samples(*((f"acme/{n}@main", "test:one", [1.0]) for n in range(201))))
     assert {one.rank for one in board.standings} == {None}
     assert board.pairs == ()
-    assert "No ranks: at most 200 models are compared with each other (here 201)." in footnotes(board)
+    assert "No ranks: at most 200 models are compared with each other (here 201)." in leaderboard_notes(board)
 
 
 def test_the_order_of_the_samples_changes_no_mark() -> None:

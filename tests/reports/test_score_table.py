@@ -7,7 +7,7 @@ import io
 import polars as pl
 from rich.console import Console
 
-from headgate.reports import ScoreTable, build_leaderboard, footnotes
+from headgate.reports import ScoreTable, build_leaderboard, leaderboard_notes
 from tests.reports.factories import frame, lost, row
 
 PLAY = ("e:one", "e:two")
@@ -61,7 +61,7 @@ def test_the_ranking_is_that_of_the_leaderboard_with_what_is_missing_and_its_not
 
 def test_what_differences_leave_out_is_not_told_where_none_is_shown() -> None:
     rows = [row(n, model="a@main") for n in range(20)] + [row(20 + n, model="b@main", index=n) for n in range(12)]
-    assert footnotes(build_leaderboard(frame(*rows)))
+    assert leaderboard_notes(build_leaderboard(frame(*rows)))
     assert not any(line.startswith("*") for line in _lines(frame(*rows)))
 
 

@@ -78,7 +78,7 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
         names=_TEXT,
         spare=_SPARE,
     )
-    for note in reports.footnotes(board):
+    for note in reports.leaderboard_notes(board):
         console().print(safe_text(note), style="dim", highlight=False, markup=False)
     print_rows(
         f"differences from {board.against} on the same tasks",

@@ -17,8 +17,8 @@ from headgate.core.errors import InvalidInputError
 from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
+    from headgate.placement import PoolUsage
     from headgate.placement.cluster.client import Placement
-    from headgate.placement.usage import PoolUsage
 
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 

@@ -121,7 +121,7 @@ def _data(board: reports.Leaderboard, published: PublishedReport) -> dict[str, A
     }
     return {
         "models": models,
-        "notes": list(reports.footnotes(board)),
+        "notes": list(reports.leaderboard_notes(board)),
         "problems": len(board.problems()),
         "places": dict(published.places),
         "links": dict(published.links),

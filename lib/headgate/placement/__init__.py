@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headgate.placement.pool import GroupShape, Pool
     from headgate.placement.request import PlacementRequest
     from headgate.placement.rules import Aggressiveness, PreemptionRules, checked_rules, rules_from
+    from headgate.placement.usage import PoolUsage
 
 __all__ = [
     "Aggressiveness",
@@ -51,6 +52,7 @@ __all__ = [
     "PlacementRequest",
     "Pool",
     "PoolSpec",
+    "PoolUsage",
     "PreemptionRules",
     "RequestSpec",
     "Why",
@@ -90,6 +92,7 @@ _WHERE: Final = {
     "outcomes": ("LedgerSettings", "Why"),
     "pool": ("GroupShape", "Pool"),
     "request": ("PlacementRequest",),
+    "usage": ("PoolUsage",),
     "rules": ("Aggressiveness", "PreemptionRules", "checked_rules", "rules_from"),
 }
 _FILES: Final = {name: file for file, names in _WHERE.items() for name in names}

@@ -19,7 +19,7 @@ COULD_MOVE: Final = " †"
 _NAMED: Final = 5
 
 
-def footnotes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
+def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
     """Return a sentence for each mark and each gap in the leaderboard's tables, those `of_differences` if they show."""
     return (*_means(board), *(_differences(board) if of_differences else ()), *_missing(board), *_ranks(board))
 

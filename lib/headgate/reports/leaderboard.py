@@ -21,7 +21,7 @@ from headgate.statistics import (
     pass_at_k,
 )
 
-COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
+LEADERBOARD_COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
 """What a leaderboard reads of a sample."""
 
 MAX_MODELS: Final = 200
@@ -128,7 +128,7 @@ def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[
     """Return the leaderboard of `samples`; those without a score count in no mean, and are told beside it.
 
     Args:
-        samples: with the columns `COLUMNS`; a task is what has the same environment and index.
+        samples: with the columns `LEADERBOARD_COLUMNS`; a task is what has the same environment and index.
         against: key or name of the model that the others are compared with; the first by mean when empty.
         ks: of pass@k.
 
@@ -183,13 +183,13 @@ def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[
 
 
 def _checked(samples: pl.DataFrame) -> pl.DataFrame:
-    missing = [name for name in COLUMNS if name not in samples.columns]
+    missing = [name for name in LEADERBOARD_COLUMNS if name not in samples.columns]
     if missing:
         raise errors.InvalidInputError(
             f"the samples lack the columns {', '.join(missing)}",
-            next_step=f"A leaderboard reads {', '.join(COLUMNS)}.",
+            next_step=f"A leaderboard reads {', '.join(LEADERBOARD_COLUMNS)}.",
         )
-    return distinct(samples.select(COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
+    return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 
 def _cell(model: str, environment: str, rows: pl.DataFrame, ks: Sequence[int]) -> Cell:

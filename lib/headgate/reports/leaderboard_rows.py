@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.reports.comparing import Comparison
-from headgate.reports.footnotes import COULD_MOVE, FEWER, footnotes
+from headgate.reports.footnotes import COULD_MOVE, FEWER, leaderboard_notes
 from headgate.reports.leaderboard import Cell, Leaderboard, Standing
 from headgate.reports.statistics import Estimate
 from headgate.reports.wording import count, interval, percent, score
@@ -74,7 +74,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
         "pairs": [_comparison_document(pair) for pair in board.pairs],
         "unscored": dict(board.unscored),
         "without_scores": list(board.without_scores),
-        "notes": list(footnotes(board)),
+        "notes": list(leaderboard_notes(board)),
         "problems": list(board.problems()),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.reports.compared import DRAWN, Compared
-from headgate.reports.footnotes import footnotes
+from headgate.reports.footnotes import leaderboard_notes
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, standing_rows, versus_rows
 from headgate.reports.style import COLOURS, quiet_grid, short_name
@@ -81,7 +81,7 @@ def _shown(board: Leaderboard, title: str, period: str) -> Compared:
             (f"Differences from the reference, {safe_text(board.against, limit_chars=80)}", versus_rows(board)),
             ("Environments", cell_rows(board)),
         ],
-        notes=footnotes(board),
+        notes=leaderboard_notes(board),
         problems=board.problems(),
         problems_title="What could not be told",
         nothing="There are no scored samples to compare.",

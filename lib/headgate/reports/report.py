@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from headgate.reports.compared import Compared
 from headgate.reports.figures import errors_figure, latency_figure, scores_figure
-from headgate.reports.footnotes import footnotes
+from headgate.reports.footnotes import leaderboard_notes
 from headgate.reports.leaderboard import build_leaderboard
 from headgate.reports.page import template
 from headgate.reports.report_rows import NAMES, rows_of
@@ -111,7 +111,7 @@ def build_report(
         title=safe_text(title, limit_chars=200),
         period=safe_text(period, limit_chars=200) if period is not None else _period(rows),
         tables=list(rows_of(tables, board).items()),
-        notes=footnotes(board),
+        notes=leaderboard_notes(board),
         nothing="There are no samples to report on.",
         names=NAMES,
         definitions=DEFINITIONS,

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from headgate.reports.footnotes import footnotes
+from headgate.reports.footnotes import leaderboard_notes
 from headgate.reports.leaderboard import Leaderboard
 from headgate.reports.leaderboard_rows import standing_rows
 from headgate.telemetry import printable
@@ -40,7 +40,7 @@ class ScoreTable:
             return
         rows = [[row[column] for column in _RANKING] for row in standing_rows(self.board)]
         yield _table("Ranking (each environment counts the same)", _RANKING, rows, names=2)
-        for note in footnotes(self.board, of_differences=False):
+        for note in leaderboard_notes(self.board, of_differences=False):
             yield Text(printable(note), style="dim")
         shapes = list(self._shapes())
         room = options.update(max_width=_ANY_WIDTH)

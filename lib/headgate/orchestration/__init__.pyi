@@ -1,0 +1,69 @@
+from .arenas import ArenaOrder as ArenaOrder, run_arena_order as run_arena_order
+from .artifact_keys import artifact_key as artifact_key
+from .benchmarking import BenchOrder as BenchOrder, run_benchmark as run_benchmark
+from .children import ChildProcess as ChildProcess, child_process as child_process
+from .costs import (
+    CostMeter as CostMeter,
+    RequestCost as RequestCost,
+    WindowCost as WindowCost,
+    cost_meter as cost_meter,
+)
+from .demo import run_demo as run_demo
+from .demo_plan import DemoChoices as DemoChoices
+from .deploying import (
+    cancel_runs as cancel_runs,
+    deploy_all as deploy_all,
+    finished_runs as finished_runs,
+    has_ended as has_ended,
+    read_runs as read_runs,
+    start_run as start_run,
+)
+from .deployment_file import (
+    Deployment as Deployment,
+    DeploymentFile as DeploymentFile,
+    Schedule as Schedule,
+    checked_deployments as checked_deployments,
+    read_deployment_file as read_deployment_file,
+)
+from .elastic_forms import ActorEngines as ActorEngines, WorkerPlacement as WorkerPlacement
+from .elastic_leases import PlacedLeases as PlacedLeases
+from .elastic_placing import PlacedEngines as PlacedEngines, placed_engines as placed_engines
+from .elastic_reporting import ElasticReportOrder as ElasticReportOrder, run_elastic_report as run_elastic_report
+from .inputs import ChosenModels as ChosenModels, SamplingOrder as SamplingOrder, settings_of as settings_of
+from .jobqueue_draining import DrainOrder as DrainOrder, run_drain as run_drain
+from .jobqueue_generating import GenerationOrder as GenerationOrder, run_generation as run_generation
+from .jobqueue_requeueing import RequeueOrder as RequeueOrder, run_requeueing as run_requeueing
+from .judging import JudgingOrder as JudgingOrder, run_judging as run_judging
+from .leaderboards import LeaderboardOrder as LeaderboardOrder, run_leaderboard as run_leaderboard
+from .leftovers import clear_leftovers as clear_leftovers
+from .limit_choices import (
+    FILE_SUFFIXES as FILE_SUFFIXES,
+    limits_of as limits_of,
+    require_api as require_api,
+    shared_slots as shared_slots,
+)
+from .own_server import (
+    LocalServer as LocalServer,
+    PrivateServer as PrivateServer,
+    private_server as private_server,
+    run_server as run_server,
+    start_server as start_server,
+)
+from .placement_demand import Demand as Demand, placed as placed
+from .placement_runner import PlacedFuture as PlacedFuture, PlacementTaskRunner as PlacementTaskRunner
+from .placement_tenures import Tenure as Tenure, TenureEnd as TenureEnd
+from .placing import PlacingOrder as PlacingOrder, run_placing as run_placing
+from .sampling_run import run_evaluation as run_evaluation, run_sampling as run_sampling
+from .sampling_windows import SEED_ENVIRONMENTS as SEED_ENVIRONMENTS, window_deployments as window_deployments
+from .slot_audit import (
+    LimitReport as LimitReport,
+    apply_limits as apply_limits,
+    audit_limits as audit_limits,
+    limit_reports as limit_reports,
+)
+from .slot_service import SlotService as SlotService, open_slot_service as open_slot_service
+from .slots import SlotBroker as SlotBroker
+from .stopping import StopRequest as StopRequest, stop_on_signals as stop_on_signals
+from .upkeep import run_compaction as run_compaction, run_report as run_report
+from .work_pool import POOL as POOL, QUEUES as QUEUES, ensure_pool as ensure_pool
+from .workers import worker as worker

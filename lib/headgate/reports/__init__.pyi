@@ -1,0 +1,39 @@
+from .arena import ArenaBoard as ArenaBoard, ArenaComparison as ArenaComparison, build_arena as build_arena
+from .arena_rows import (
+    arena_document as arena_document,
+    judge_rows as judge_rows,
+    rating_rows as rating_rows,
+    share_rows as share_rows,
+)
+from .arena_views import arena_markdown as arena_markdown, arena_page as arena_page, arena_svg as arena_svg
+from .elastic_replay import replay_figures as replay_figures, replay_page as replay_page
+from .footnotes import leaderboard_notes as leaderboard_notes
+from .leaderboard import (
+    LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,
+    Leaderboard as Leaderboard,
+    build_leaderboard as build_leaderboard,
+)
+from .leaderboard_rows import (
+    cell_rows as cell_rows,
+    leaderboard_document as leaderboard_document,
+    standing_rows as standing_rows,
+    versus_rows as versus_rows,
+)
+from .leaderboard_views import (
+    leaderboard_markdown as leaderboard_markdown,
+    leaderboard_page as leaderboard_page,
+    leaderboard_svg as leaderboard_svg,
+)
+from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
+from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
+from .score_table import ScoreTable as ScoreTable
+from .statistics import (
+    Estimate as Estimate,
+    combined as combined,
+    distinct as distinct,
+    estimate as estimate,
+    estimate_of as estimate_of,
+)
+from .style import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
+from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
+from .wording import DEFINITIONS as DEFINITIONS, percent as percent
