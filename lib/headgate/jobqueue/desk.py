@@ -114,7 +114,7 @@ class Desk:
             StoreFailedError: the store cannot be read.
         """
         self._store.own(self._owner)
-        self._ledger = Ledger(self._store, self._clock.monotonic())
+        self._ledger = Ledger(self._store, self._now())
         self._is_open = True
         self._thread.start()
 
@@ -178,6 +178,9 @@ class Desk:
             has_left = await self.do(lambda ledger, _: self._left(ledger, first))
             return None if has_left else await asyncio.shield(asyncio.wrap_future(first.future))
 
+    def _now(self) -> Instant:
+        return Instant(self._clock.monotonic(), self._clock.wall())
+
     # The thread.
 
     def _run(self) -> None:
@@ -211,7 +214,7 @@ class Desk:
     def _work(self, group: list[_Request[Any]]) -> None:
         ledger = self._ledger
         assert ledger is not None
-        at = Instant(self._clock.monotonic(), self._clock.wall())
+        at = self._now()
         if self._lookout.has_stood_still(ledger.next_deadline(), at.now):
             ledger.extend_all(at)
         for request in group:
@@ -302,7 +305,7 @@ class Desk:
         try:
             self._store.close()
             self._store.own(self._owner)
-            self._ledger = Ledger(self._store, now)
+            self._ledger = Ledger(self._store, self._now())
         except HeadgateError as error:
             _log.error("The job queue's database cannot be opened again: %s", error)
             return False

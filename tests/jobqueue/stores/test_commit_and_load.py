@@ -53,6 +53,10 @@ FULL_SERVER = Resource(
     lease_s=20.5,
     reserved_at=1e9 / 7,
     note='why "so"',
+    also=(
+        ResourceSpec("other", "Host", 65535, frozenset({"y"}), frozenset({'ö "'}), '{"k": "\\\\ ü"}'),
+        ResourceSpec("b", "h", 1),
+    ),
 )
 FULL_ENTRY = HistoryEntry(2**41, 1e9 / 11, Happening.LATE_RESULT, "job", 4, "lease", "worker", "a/b/12", 'n"o\\te\n')
 FULL_REPLY = Reply("POST /v1 ü", "f", 409, '{"type": "x"}', 1e9 / 13)

@@ -124,7 +124,7 @@ class _Simulation:
         jobs: list[tuple[str, str]],
     ) -> None:
         self._store = open_store("memory:").own("headgate bench")
-        self._ledger = Ledger(self._store, 0.0)
+        self._ledger = Ledger(self._store, Instant(0.0, 0.0))
         self._rng = random.Random(seed)
         self._rule = rule
         self._workers = workers

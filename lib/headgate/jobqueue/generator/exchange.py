@@ -44,21 +44,22 @@ def put_into(
     """
     store.own(owner)
     try:
-        ledger = Ledger(store, at.now)
+        ledger = Ledger(store, at)
         submitted = ledger.adopt(jobs, at)
-        ledger.add_resources(resources, at)
+        servers = ledger.add_resources(resources, at)
         pending = [job.spec for job in jobs if not job.is_done]
-        unserved = unserved_jobs(pending, (resource.spec for resource in ledger.resources().values()))
+        unserved = unserved_jobs(pending, _specs_of(ledger))
         if ledger.changes:
             store.commit(ledger.changes)
             ledger.committed()
-        return Taken(submitted.added, submitted.existing, len(resources), len(unserved))
+        registered = len({resource.resource_id for resource in servers})
+        return Taken(submitted.added, submitted.existing, registered, len(unserved))
     finally:
         store.close()
 
 
 def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]]:
-    """Return all jobs by submission and all servers of a store, which is closed afterwards.
+    """Return all jobs by submission and all servers of a store, as each pool names them; it is closed afterwards.
 
     Raises:
         StoreInUseError: when a server owns it: what is in motion is in its memory.
@@ -67,12 +68,16 @@ def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]
     reader = store.reader()  # first: owning a database makes one where there is none
     try:
         store.own(owner)
-        jobs = all_jobs(reader)
-        resources = sorted(store.load().resources, key=lambda resource: (resource.spec.pool, resource.index))
-        return jobs, [resource.spec for resource in resources]
+        return all_jobs(reader), _specs_of(Ledger(store, Instant(0.0, 0.0)))
     finally:
         reader.close()
         store.close()
+
+
+def _specs_of(ledger: Ledger) -> list[ResourceSpec]:
+    """Return all servers by pool, as each pool names them."""
+    specs = (spec for resource in ledger.resources().values() for spec in resource.specs)
+    return sorted(specs, key=lambda spec: spec.pool)
 
 
 def all_jobs(reader: Reader) -> list[Job]:

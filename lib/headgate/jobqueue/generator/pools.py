@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+UNNAMED: Final = "default"
+"""Team or task of a job whose payload names none."""
+
 _GROUP: Final = re.compile(r"(?P<slug>.+)_[1-9][0-9]*", re.ASCII | re.DOTALL)
 
 
@@ -43,6 +46,9 @@ def pools_of(jobs: Iterable[tuple[str, str]]) -> Pools:
     users: dict[str, set[str]] = {}
     for resource_type, team in jobs:
         users.setdefault(resource_type, set()).add(team)
+    for of_type in users.values():
+        if len(of_type) > 1:
+            of_type.discard(UNNAMED)  # a job without a team makes no group common to several
     grouped = {
         team
         for name, teams in users.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from headgate.jobqueue.generator.exchange import Taken, unserved_jobs
@@ -44,13 +44,14 @@ def send(server: QueueServer, jobs: Sequence[JobSpec], resources: Sequence[Resou
     if resources:
         server.register(resources)
     taken = server.submit(jobs)
-    known = map(resource_spec_of, server.resources()) if jobs else ()
-    return Taken(taken.added, taken.existing, len(resources), len(unserved_jobs(jobs, known)))
+    known = _specs_of(server.resources()) if jobs else ()
+    registered = len({spec.address for spec in resources})
+    return Taken(taken.added, taken.existing, registered, len(unserved_jobs(jobs, known)))
 
 
 def contents_of_server(server: QueueServer) -> tuple[list[Job], list[ResourceSpec]]:
-    """Return all jobs by submission and all policy servers; each is as it was when it was read."""
-    return [job_of(job) for job in server.all_jobs()], [resource_spec_of(one) for one in server.resources()]
+    """Return all jobs by submission and all policy servers, as each pool names them, when they were read."""
+    return [job_of(job) for job in server.all_jobs()], sorted(_specs_of(server.resources()), key=lambda s: s.pool)
 
 
 def job_of(body: JobOut) -> Job:
@@ -82,7 +83,7 @@ def job_of(body: JobOut) -> Job:
     )
 
 
-def resource_spec_of(body: ResourceOut) -> ResourceSpec:
-    """Return a policy server as it was registered."""
-    given = {**body.resource, "pool": body.pool, "host": body.host, "port": body.port}
-    return ResourceIn.model_validate(given).spec
+def _specs_of(resources: Iterable[ResourceOut]) -> Iterator[ResourceSpec]:
+    for body in resources:
+        for named in ({**body.resource, "pool": body.pool}, *body.also):
+            yield ResourceIn.model_validate({"host": body.host, "port": body.port, **named}).spec

@@ -146,11 +146,11 @@ async def acquire(
         return seed_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
 
     match await _acquired(service, request, ask):
-        case Reserved(resource):
+        case Reserved(resource, spec):
             service.metrics.reserved()
             _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
             _audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
-            return {"index": resource.index, "resource": json.loads(resource.spec.body)}
+            return {"index": resource.index, "resource": json.loads(spec.body)}
         case UnknownType():
             raise HTTPException(404, "Unknown resource type")
         case NotHeld() | Stale() | Unknown():

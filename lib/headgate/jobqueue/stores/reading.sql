@@ -18,7 +18,7 @@ SELECT {job_columns} FROM jobs WHERE state = 'in_progress' ORDER BY seq;
 
 -- name: resources
 SELECT pool, host, port, compatible_task, not_compatible_task, body, number, state, epoch, lease_id, job_id, worker,
-       lease_s, reserved_at, note
+       lease_s, reserved_at, note, also
 FROM resources;
 
 -- name: next_indexes
