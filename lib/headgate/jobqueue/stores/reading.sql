@@ -24,6 +24,11 @@ FROM resources;
 -- name: next_indexes
 SELECT pool, next_index FROM pools;
 
+-- name: last_claims
+SELECT team, max(entry) FROM jobs JOIN (
+  SELECT entry, job_id FROM history WHERE what = 'claimed' ORDER BY entry DESC LIMIT :limit
+) AS last_claims USING (job_id) GROUP BY team;
+
 -- name: last_numbers
 SELECT (SELECT coalesce(max(seq), -1) FROM jobs), (SELECT coalesce(max(entry), -1) FROM history);
 
