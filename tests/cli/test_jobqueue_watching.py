@@ -101,7 +101,7 @@ def test_a_job_that_is_not_there_is_said_to_be_none(headgate: Command, queue: Qu
 def test_dead_jobs_are_listed_and_requeued(headgate: Command, queue: QueueSite) -> None:
     assert "no GPU at all" in headgate("jobqueue", "dead").out
     assert headgate("jobqueue", "requeue").status == 2
-    assert "1 jobs wait again" in headgate("jobqueue", "requeue", "dead").out
+    assert "1 job pending again" in headgate("jobqueue", "requeue", "dead").out
     assert headgate("jobqueue", "dead", "--json").document == []
     assert headgate("jobqueue", "requeue", "--all", "--json").document == {"requeued": []}
 

@@ -48,6 +48,7 @@ LIMITS_COMMANDS: Final = {
 
 JOBQUEUE_COMMANDS: Final = {
     "serve": ("jobqueue_serving:serve", "Serve a job queue to outside workers."),
+    "add": ("jobqueue_working:add", "Add commands to a queue as jobs."),
     "work": ("jobqueue_working:work", "Work on a queue's jobs by running a command for each."),
     "reserve": ("jobqueue_working:reserve", "Within a job's command: wait for its policy server and print it."),
     "status": ("jobqueue_watching:status", "Show jobs by state, teams by tasks, and policy servers."),

@@ -1,4 +1,4 @@
-"""A job queue at a glance: as tables, as a document, and as tables that follow it."""
+"""A job queue at a glance: as tables, as a document, and as tables that are refreshed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_status(statistics: StatisticsOut, *, as_json: bool) -> None:
 
 
 def watch_status(client: SyncJobQueueClient) -> None:
-    """Show a queue's figures anew, again and again, until Ctrl-C."""
+    """Show a queue's figures, refreshed until Ctrl-C."""
     with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
         while True:
             try:
@@ -57,12 +57,12 @@ def _tables(statistics: StatisticsOut) -> list[_Rows]:
     counts = tuple(statistics.jobs.get(state, 0) for state in JobState)
     whole = _Rows(
         "jobs",
-        (*states, "workers", "claims that wait"),
+        (*states, "workers", "waiting claims"),
         [(*counts, statistics.workers, statistics.waiting_claims)],
         range(6),
     )
     lanes = _Rows(
-        f"{len(statistics.lanes)} teams by tasks",
+        "jobs by team and task",
         ("team", "task", "pool", *states, "note"),
         [
             (
@@ -80,12 +80,12 @@ def _tables(statistics: StatisticsOut) -> list[_Rows]:
         range(3, 7),
     )
     pools = _Rows(
-        f"{len(statistics.pools)} pools of policy servers",
-        ("pool", "servers", "busy", "free", "draining", "down", "jobs that wait"),
+        "policy servers by pool",
+        ("pool", "servers", "busy", "free", "draining", "down", "waiting jobs"),
         [(p.pool, p.servers, p.busy, p.free, p.draining, p.down, p.waiting) for p in statistics.pools],
         range(1, 7),
     )
-    return [whole, lanes, pools]
+    return [table for table in (whole, lanes, pools) if table.rows]
 
 
 def _drawn(rows: _Rows) -> Table:

@@ -18,6 +18,9 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import safe_text
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
+QueueUrl = Annotated[
+    str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
+]
 
 
 def print_json(document: Any) -> None:

@@ -365,6 +365,11 @@ class ResourceOut(BaseModel):
     resource: dict[str, Any] = Field(description="As its pool registered it.")
     also: list[dict[str, Any]] = Field([], description="As further pools registered it, each with its `pool`.")
 
+    @property
+    def pools(self) -> list[str]:
+        """The pools that name it."""
+        return [self.pool, *(named["pool"] for named in self.also)]
+
     @classmethod
     def of(cls, resource: Resource, pools: Container[str] | None = None) -> ResourceOut:
         """Return a server of the ledger as a body, as these of its pools (None: all) name it."""

@@ -6,7 +6,7 @@ Needs httpx and pydantic, and nothing of the server.
 from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.command_jobs import CommandJobs, CommandRules, ReserveMode
+from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.errors import (
     LeaseLost,
     NoServerError,
@@ -27,6 +27,7 @@ from headgate.jobqueue.worker.sync_worker import SyncWorker
 from headgate.jobqueue.worker.worker import TERMINATED, Worker
 
 __all__ = [
+    "COMMAND_TASK",
     "TERMINATED",
     "Artifact",
     "CommandJobs",

@@ -29,6 +29,9 @@ from headgate.jobqueue.worker.results import check_place, file_name, retract_res
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
+COMMAND_TASK: Final = "command"
+"""Task of the jobs that carry a command: a list of texts, `command` of their payload."""
+
 TAIL_CHARS: Final = 4_000
 """An error of a failed attempt: what happened, and the end of what the command printed. The server keeps no more."""
 
@@ -49,7 +52,8 @@ class CommandRules:
     """How a job's command is run.
 
     Attributes:
-        command: the program and its arguments; no shell reads them.
+        command: the program and its arguments; no shell reads them. None: the one that each job carries, so that
+            whoever may submit jobs runs programs here.
         reserve: `ask`: the command asks when it has loaded what takes long; `before`: it starts with a server.
         timeout_s: seconds after which an attempt is stopped; None for no limit.
         grace_s: seconds between SIGTERM and SIGKILL.
@@ -57,7 +61,7 @@ class CommandRules:
         log_dir: what commands print is kept there, a file for each claim; None: only the end of a failed one's.
     """
 
-    command: Sequence[str]
+    command: Sequence[str] | None
     reserve: ReserveMode = ReserveMode.ASK
     timeout_s: float | None = None
     grace_s: float = 10.0
@@ -65,9 +69,9 @@ class CommandRules:
     log_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.command:
+        if self.command is not None and not self.command:
             raise InvalidInputError("the command must have at least one word (got none)")
-        if shutil.which(self.command[0]) is None:
+        if self.command is not None and shutil.which(self.command[0]) is None:
             # Found out by a job, it would be charged to one job after the other until all of them are dead.
             raise InvalidInputError(
                 f"the command's program must be there and executable (got {self.command[0][:200]!r})",
@@ -81,7 +85,8 @@ class CommandJobs:
     """What a `Worker.run` does with each job: it runs the command and hands its result in.
 
     A command gets the job as a file and writes its result, a JSON object, to another one; exit status 0 and a result
-    complete the job, everything else fails the attempt. The files are named by variables (`environment`).
+    complete the job, everything else fails the attempt. The files are named by variables (`environment`). A command
+    that a job carries may write none: its exit status and the end of its output are its result.
 
     Args:
         rules: how.
@@ -94,12 +99,16 @@ class CommandJobs:
 
     async def __call__(self, job: HeldJob) -> None:
         """Run the command for a job, and tell the server what came of it."""
+        command = self._rules.command or _carried(job)
+        if command is None:
+            await job.fail("the job carries no command: `command` of its payload must be a list of texts", retry=False)
+            return
         try:
             await self._check_results(job)
             with _folder() as name:
                 folder = Path(name)
                 log = self._log_file(job, folder)
-                outcome = await self._run(job, folder, log)
+                outcome = await self._run(command, job, folder, log)
                 await self._settle(job, outcome, folder / "result.json", log)
         except ResultRefusedError as error:
             await job.fail(error, retry=False)
@@ -109,7 +118,7 @@ class CommandJobs:
         if self._rules.results_dir is not None:
             await asyncio.to_thread(check_place, place_of(job, self._rules.results_dir), _claim(job))
 
-    async def _run(self, job: HeldJob, folder: Path, log: Path) -> Outcome:
+    async def _run(self, command: Sequence[str], job: HeldJob, folder: Path, log: Path) -> Outcome:
         job_file = folder / "job.json"
         job_file.write_text(job.spec.model_dump_json(indent=2) + "\n")
         async with self._way_to_server(job, folder) as socket:
@@ -122,7 +131,7 @@ class CommandJobs:
                 server=job.server,
             )
             return await run_command(
-                self._rules.command,
+                command,
                 environ,
                 log,
                 lambda: job.lease.left_s,
@@ -149,7 +158,7 @@ class CommandJobs:
             await job.fail(_report(outcome.sentence, log))
             return
         try:
-            result = _result_in(result_file)
+            result = self._result(result_file, log)
             job.check_result(result)
         except InvalidInputError as error:
             await job.fail(_report(f"{outcome.sentence}, but {error.message}", log))
@@ -163,6 +172,11 @@ class CommandJobs:
                 await asyncio.to_thread(retract_result, artifact.path, _claim(job))
             raise
 
+    def _result(self, path: Path, log: Path) -> dict[str, Any]:
+        if self._rules.command is None and not path.exists():
+            return {"exit_status": 0, "output": tail_of(log, TAIL_CHARS)}
+        return _result_in(path)
+
     def _log_file(self, job: HeldJob, folder: Path) -> Path:
         kept = self._rules.log_dir
         if kept is None:
@@ -172,6 +186,12 @@ class CommandJobs:
         except OSError as error:
             raise InvalidInputError(f"the folder of logs {kept} cannot be made: {error.strerror}") from None
         return kept / f"{file_name(job.id)}.{job.epoch}.log"
+
+
+def _carried(job: HeldJob) -> Sequence[str] | None:
+    command = job.payload.get("command")
+    is_one = isinstance(command, list) and bool(command) and all(isinstance(word, str) for word in command)
+    return command if is_one else None
 
 
 def _claim(job: HeldJob) -> dict[str, Any]:
