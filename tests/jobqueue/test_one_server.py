@@ -24,13 +24,13 @@ from hypothesis.stateful import (
 )
 
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.generator import imported_jobs, resources_of, seed_documents
+from headgate.jobqueue.generator import imported_jobs, legacy_documents, resources_of
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef, ReservationRef, Reserved
 from headgate.jobqueue.port import Changes, JobQuery, Store
 from headgate.jobqueue.resource import Resource, ResourceSpec
-from headgate.jobqueue.server import seed_ledger
+from headgate.jobqueue.server import legacy_ledger
 from headgate.jobqueue.stores import MemoryStore, open_store
 from headgate.jobqueue.wire import JobIn, ResourceIn
 from headgate.simulation import PrivatePostgres
@@ -152,10 +152,10 @@ class OneServer(RuleBasedStateMachine):
 
     @rule()
     def claim_by_the_legacy_protocol(self) -> None:
-        job = seed_ledger.take(self.ledger, "old", None, 60.0, self.at)
+        job = legacy_ledger.take(self.ledger, "old", None, 60.0, self.at)
         if job is not None:
-            kind = seed_ledger.type_of(job)
-            outcome = seed_ledger.acquire(self.ledger, kind, "old", job.job_id, 60.0, self.at, wait=False)
+            kind = legacy_ledger.type_of(job)
+            outcome = legacy_ledger.acquire(self.ledger, kind, "old", job.job_id, 60.0, self.at, wait=False)
             self.told(outcome)
 
     @precondition(lambda self: self.claims)
@@ -206,7 +206,7 @@ class OneServer(RuleBasedStateMachine):
         with closing(self.store.reader()) as reader:
             jobs = reader.jobs(JobQuery(limit=10_000))
         specs = [spec for one in self.ledger.resources().values() for spec in one.specs]
-        written, listed = json.loads(json.dumps(seed_documents(jobs, specs)))
+        written, listed = json.loads(json.dumps(legacy_documents(jobs, specs)))
         imported = imported_jobs(written)
         read = resources_of(listed, [job.spec for job in imported])
 

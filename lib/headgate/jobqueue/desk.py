@@ -284,7 +284,7 @@ class Desk:
         if isinstance(error, StoreFailedError):
             _log.error("The job queue's database failed: %s", error)
         else:
-            _log.exception("The ledger failed at an operation; it is built anew from its database")
+            _log.exception("The ledger failed at an operation; it is rebuilt from its database")
         self._ledger = None
         self._reloaded_at = float("-inf")
         _refuse(group, _unanswered(error))
@@ -335,6 +335,4 @@ def _closing() -> HeadgateError:
 def _unanswered(error: Exception) -> HeadgateError:
     if isinstance(error, StoreFailedError):
         return error
-    return StoreFailedError(
-        f"the ledger failed ({type(error).__name__}) and was built anew", next_step="Send it again."
-    )
+    return StoreFailedError(f"the ledger failed ({type(error).__name__}) and was rebuilt", next_step="Send it again.")

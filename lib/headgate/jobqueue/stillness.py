@@ -47,5 +47,5 @@ class Lookout:
             return False
         if self._looked_at - looked_at <= _STOOD_STILL_S and now <= deadline + _OVERSLEPT_S:
             return False
-        _log.warning("Woke %.1f s after a lease's deadline: every lease gets a full new period", now - deadline)
+        _log.warning("Woke %.1f s after the deadline of a lease: every lease gets a full new period", now - deadline)
         return True

@@ -41,7 +41,7 @@ class JobIn(Body):
     task: Name = Field(examples=["turning_on_radio"])
     instance: NameOrEmpty = Field("", examples=["3"])
     pool: NameOrEmpty = Field("", description="Policy servers that can serve it; empty: it needs none.")
-    resource_type: NameOrEmpty = Field("", description="Its pool's name on the seed's routes; empty: the pool.")
+    resource_type: NameOrEmpty = Field("", description="Its pool's name in the legacy protocol; empty: the pool.")
     payload: JsonObject = Field(default_factory=dict)
     priority: int = Field(0, ge=-1_000_000, le=1_000_000)
     max_attempts: int = Field(DEFAULT_MAX_ATTEMPTS, ge=1, le=1000)

@@ -11,7 +11,7 @@ from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant
 from headgate.jobqueue.port import JobQuery
-from headgate.jobqueue.stores import versions
+from headgate.jobqueue.stores import statements
 from headgate.jobqueue.stores.statements import Dialect, Migration, migrations
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import a_job, submitted
@@ -30,7 +30,7 @@ INSERT INTO resources VALUES ('q', 0, 'GPU-1', 80, '["t"]', '[]', '{"k":1}', 'op
 
 def use_steps(monkeypatch: pytest.MonkeyPatch, steps: list[Migration]) -> None:
     """Let this Headgate know these steps alone."""
-    monkeypatch.setattr(versions, "migrations", lambda dialect: tuple(steps))
+    monkeypatch.setattr(statements, "migrations", lambda dialect: tuple(steps))
 
 
 def steps_of(place: Place) -> list[Migration]:

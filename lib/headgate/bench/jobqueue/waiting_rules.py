@@ -2,7 +2,7 @@
 
 A worker claims a job, loads its simulator, gets a policy server, runs the episode, and claims the next one. What
 differs is how it gets the server: it stands in line, or it asks again and again and whoever asks first has it
-(seed 003).
+(the legacy protocol).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.submissions import Submission, Track, ranked
 
 DEFAULT_TOP: Final = 5
-"""Submissions of each track that are evaluated, as in seed 003."""
+"""Submissions of each track that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)

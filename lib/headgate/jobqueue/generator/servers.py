@@ -124,7 +124,7 @@ def entry_of(server: ResourceSpec) -> dict[str, Any]:
 def grouped(
     servers: Mapping[str, Sequence[ResourceSpec]], taken: Collection[str] = ()
 ) -> dict[str, tuple[ResourceSpec, ...]]:
-    """Return servers in groups of equal constraints, named and numbered as in seed 003: `{name}_{n}`, n from 1.
+    """Return servers in groups of equal constraints, named as in the legacy protocol: `{name}_{n}`, n from 1.
 
     Args:
         servers: name -> its servers.

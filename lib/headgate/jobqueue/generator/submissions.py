@@ -133,7 +133,7 @@ def json_files(folder: Path, what: str, next_step: str) -> list[Path]:
 
 
 def _track(file: str, field: object) -> Track:
-    """The file's name decides, as in seed 003; the field only where the name says nothing."""
+    """The file's name decides; the field only where the name says nothing."""
     first = file.partition(".")[0]
     for said in (first, field):
         if isinstance(said, str) and said in set(Track):

@@ -19,8 +19,7 @@ from headgate.jobqueue.stores.arrays import columns_of, texts
 from headgate.jobqueue.stores.changes import flaw_of
 from headgate.jobqueue.stores.postgres_connection import Address, connected
 from headgate.jobqueue.stores.rows import Row, job_of_row, storable_text
-from headgate.jobqueue.stores.statements import statements
-from headgate.jobqueue.stores.versions import check_version, steps_from
+from headgate.jobqueue.stores.statements import check_version, statements, steps_from
 from headgate.jobqueue.stores.writing import Batch, batches_of
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -15,14 +16,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Clock, SystemClock
+from headgate.core import Clock, SystemClock, redacted
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.worker.command import Ended, Outcome, run_command
 from headgate.jobqueue.worker.environment import command_environment
 from headgate.jobqueue.worker.errors import ResultRefusedError
 from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.output import tail_of
 from headgate.jobqueue.worker.publishing import place_of, publish
 from headgate.jobqueue.worker.reservation_socket import reservation_socket
 from headgate.jobqueue.worker.results import check_place, file_name, retract_result
@@ -35,6 +35,9 @@ COMMAND_TASK: Final = "command"
 TAIL_CHARS: Final = 4_000
 """An error of a failed attempt: what happened, and the end of what the command printed. The server keeps no more."""
 
+_READ_BYTES: Final = 64 * 1024
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SOCKET_CHARS: Final = 100
 _RESULT_BYTES: Final = 64 * 1024 * 1024
 
@@ -220,7 +223,7 @@ def _result_in(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"its result is no JSON: {error}"[:300]) from None
+        raise InvalidInputError(f"its result is not JSON: {error}"[:300]) from None
     if not isinstance(result, dict):
         raise InvalidInputError(f"its result must be a JSON object (got {type(result).__name__})")
     return result
@@ -231,3 +234,22 @@ def _report(what: str, log: Path) -> str:
     head = f"{what}; the end of its output:\n"
     tail = tail_of(log, TAIL_CHARS - len(head))
     return head + tail if tail else f"{what}; it printed nothing"
+
+
+def tail_of(path: Path, chars: int) -> str:
+    """Return the last characters that were printed, without secrets, colours and control characters.
+
+    What is no UTF-8 shows as U+FFFD; a progress bar as its last state. Empty when nothing was printed, or the file is
+    gone.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _READ_BYTES))
+            data = file.read(_READ_BYTES)
+    except OSError:
+        return ""
+    text = _COLOURS.sub("", data.decode(errors="replace"))
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    clean = _CONTROL.sub("", "\n".join(lines)).strip()
+    return redacted(clean, limit_chars=2 * _READ_BYTES)[-chars:] if chars > 0 else ""

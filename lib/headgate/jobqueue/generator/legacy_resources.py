@@ -1,4 +1,4 @@
-"""`resources.json` of seed 003 and our servers: read the one, write it from the other."""
+"""`resources.json` of the legacy protocol: read, and written with the `jobs.json` that fits it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.generator.groups import bound_evenly, fitting_groups
-from headgate.jobqueue.generator.pools import pools_of
+from headgate.jobqueue.generator.legacy_groups import bound_evenly, fitting_groups, pools_of
+from headgate.jobqueue.generator.legacy_jobs import jobs_document
 from headgate.jobqueue.generator.problems import Problems
-from headgate.jobqueue.generator.seed_jobs import jobs_document
 from headgate.jobqueue.generator.servers import grouped, servers_document, servers_of
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.resource import ResourceSpec
@@ -44,10 +43,10 @@ def resources_document(resources: Iterable[ResourceSpec]) -> dict[str, list[dict
     return servers_document(_by_pool(resources))
 
 
-def seed_documents(
+def legacy_documents(
     jobs: Sequence[Job], resources: Iterable[ResourceSpec]
 ) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
-    """Return `jobs.json` and `resources.json` that fit each other, also for a server of the seed.
+    """Return `jobs.json` and `resources.json` that fit each other, also for a server of the legacy protocol.
 
     A pool whose jobs name other resource types than the pool is split into groups `{pool}_{n}` again. A job keeps its
     group where that still takes its task, and else gets the one with the fewest jobs per server. Where the files would

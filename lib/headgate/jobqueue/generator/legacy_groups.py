@@ -1,14 +1,23 @@
-"""Which pool each of seed 003's groups of servers belongs to: the groups of one team are one pool."""
+"""The legacy protocol's groups of servers: which pool each belongs to, and binding jobs to them again.
+
+That protocol splits a team's servers into groups `{slug}_{n}` of equal constraints and binds a job to one of them.
+Headgate matches a job and a server when the server is asked for, so all servers of the team are one pool, and no group
+stands idle while jobs wait for another.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+from headgate.jobqueue.resource import ResourceSpec
 
 UNNAMED: Final = "default"
 """Team or task of a job whose payload names none."""
+
+Bound = TypeVar("Bound")
 
 _GROUP: Final = re.compile(r"(?P<slug>.+)_[1-9][0-9]*", re.ASCII | re.DOTALL)
 
@@ -16,10 +25,6 @@ _GROUP: Final = re.compile(r"(?P<slug>.+)_[1-9][0-9]*", re.ASCII | re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The pools of one pair of files.
-
-    The seed splits a team's servers into groups `{slug}_{n}` of equal constraints and binds a job to one of them.
-    Headgate matches a job and a server when the server is asked for, so all servers of the team are one pool, and no
-    group stands idle while jobs wait for another.
 
     Attributes:
         users: resource type -> teams whose jobs name it.
@@ -56,3 +61,30 @@ def pools_of(jobs: Iterable[tuple[str, str]]) -> Pools:
         if (matched := _GROUP.fullmatch(name)) is not None and teams == {matched["slug"]}
     }
     return Pools(users, frozenset(team for teams in users.values() for team in teams), frozenset(grouped))
+
+
+def fitting_groups(task: str, names: Iterable[str], groups: Mapping[str, Sequence[ResourceSpec]]) -> tuple[str, ...]:
+    """Return those of the named groups whose servers take the task."""
+    return tuple(name for name in names if any(server.serves(task) for server in groups[name]))
+
+
+def bound_evenly(
+    jobs: Sequence[tuple[Bound, Sequence[str]]], groups: Mapping[str, Sequence[ResourceSpec]]
+) -> dict[Bound, str]:
+    """Return a group for each job that fits one: jobs with few choices first, then the fewest jobs per server.
+
+    Binding every job to the first group that fits would leave servers of later groups without work for ever.
+
+    Args:
+        jobs: each with the groups that fit it.
+        groups: group -> its servers.
+    """
+    loads = dict.fromkeys(groups, 0)
+    bound: dict[Bound, str] = {}
+    for job, fitting in sorted(jobs, key=lambda pair: len(pair[1])):  # stable: of equal ones the earlier first
+        if not fitting:
+            continue
+        group = min(fitting, key=lambda name: loads[name] / len(groups[name]))
+        loads[group] += 1
+        bound[job] = group
+    return bound

@@ -1,4 +1,4 @@
-"""`jobs.json` of seed 003 and our jobs: read the one, write it from the other."""
+"""`jobs.json` of the legacy protocol and our jobs: read the one, write it from the other."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.generator.legacy_groups import UNNAMED, pools_of
 from headgate.jobqueue.generator.names import part_problem, team_slug
-from headgate.jobqueue.generator.pools import UNNAMED, pools_of
 from headgate.jobqueue.generator.problems import Problems
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
 from headgate.jobqueue.names import Name, NameOrEmpty, checked_object, object_text
