@@ -23,7 +23,7 @@ def serve(
         float | None, Parameter(help="Lease of a job for legacy-protocol workers.")
     ] = None,
     resource_heartbeat_timeout_s: Annotated[
-        float | None, Parameter(help="Lease of a policy server for legacy-protocol workers.")
+        float | None, Parameter(help="Lease of a server for legacy-protocol workers.")
     ] = None,
     legacy_acquire_wait_s: Annotated[
         float | None, Parameter(help="Longest wait of the legacy protocol's acquire, then 429.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -10,19 +12,23 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from pydantic import BaseModel, ValidationError
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from headgate.cli.jobqueue_status import show_status, watch_status
-from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json, print_table
+from headgate.cli.output import AsJson, QueueUrl, console, counted, drawn_table, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.job import JobState
-from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut
-from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
+from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut, StatisticsOut
+from headgate.jobqueue.worker import QueueUnreachableError, RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
 
 _PATIENCE: Final = RetryPolicy(patience_s=5.0)
 """Whoever types a command would rather be told soon that the server is not there."""
 
 _ERROR_CHARS: Final = 120
+_WATCH_EVERY_S: Final = 2.0
 
 _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `headgate jobqueue resources` shows it.")]
 _Reason = Annotated[str, Parameter(help="Why, for the history.")]
@@ -42,9 +48,11 @@ def status(
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with _client(url) as client:
         if watch:
-            watch_status(client)
+            _watch(client)
+        elif as_json:
+            print_json(_document(client.statistics()))
         else:
-            show_status(client.statistics(), as_json=as_json)
+            console().print(_tables(client.statistics()))
     return 0
 
 
@@ -196,6 +204,38 @@ def remove(
     else:
         _say(f"{server} removed")
     return 0
+
+
+def _watch(client: SyncJobQueueClient) -> None:
+    """Show a queue's figures, refreshed until Ctrl-C."""
+    with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
+                live.update(_tables(client.statistics()))
+            except QueueUnreachableError as error:
+                live.update(Text(safe_text(str(error)), overflow="fold"))
+            time.sleep(_WATCH_EVERY_S)
+
+
+def _tables(statistics: StatisticsOut) -> Group:
+    states = [state.value for state in JobState]
+    whole = [*(statistics.jobs.get(state, 0) for state in JobState), statistics.workers, statistics.waiting_claims]
+    tables: list[Table] = [drawn_table("jobs", [*states, "workers", "waiting claims"], [whole], right=range(6))]
+    if statistics.lanes:
+        lanes = [
+            (
+                lane.team, lane.task, lane.pool or None, lane.pending, lane.in_progress, lane.done, lane.dead,
+                "" if lane.is_served or not lane.pending else "no open server serves it",
+            )
+            for lane in statistics.lanes
+        ]  # fmt: skip
+        columns = ["team", "task", "pool", *states, "note"]
+        tables.append(drawn_table("jobs by team and task", columns, lanes, right=range(3, 7)))
+    if statistics.pools:
+        pools = [(p.pool, p.servers, p.busy, p.free, p.draining, p.down, p.waiting) for p in statistics.pools]
+        columns = ["pool", "servers", "busy", "free", "draining", "down", "waiting jobs"]
+        tables.append(drawn_table("policy servers by pool", columns, pools, right=range(1, 7)))
+    return Group(*tables)
 
 
 def _client(url: str | None) -> AbstractContextManager[SyncJobQueueClient]:

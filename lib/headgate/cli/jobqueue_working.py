@@ -76,10 +76,7 @@ def work(
     command: Annotated[
         str | None, Parameter(help="Program and arguments for every job, quoted as for a shell; none is started.")
     ] = None,
-    run_commands: Annotated[
-        bool,
-        Parameter(negative="", help="Run the commands of `add`: whoever may submit jobs then runs programs here."),
-    ] = False,
+    run_commands: Annotated[bool, Parameter(negative="", help="Run the command that each job carries.")] = False,
     url: QueueUrl = None,
     count: Annotated[int, Parameter(help="Jobs at a time.")] = 1,
     team: Annotated[_Names, Parameter(negative="", help="Only jobs of this team; may be repeated.")] = (),
@@ -89,27 +86,24 @@ def work(
         ReserveMode,
         Parameter(help="ask: the command asks for its policy server when it has loaded; before: it starts with one."),
     ] = ReserveMode.ASK,
-    timeout_s: Annotated[
-        float | None, Parameter(help="An attempt that takes longer is stopped and has failed.")
-    ] = None,
+    timeout_s: Annotated[float | None, Parameter(help="Longest attempt; it then fails.")] = None,
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
     results_dir: Annotated[
         Path | None, Parameter(help="Write results here, too: TEAM/metrics/TASK_INSTANCE.json, with provenance.")
     ] = None,
-    log_dir: Annotated[
-        Path | None, Parameter(help="Keep what commands print here, a file for each claim: JOB.EPOCH.log.")
-    ] = None,
+    log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
     stop_when_empty: Annotated[bool, Parameter(negative="", help="End when there is nothing to do.")] = False,
     idle_exit_s: Annotated[float | None, Parameter(help="End after this time without a job.")] = None,
     max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
-    lease_s: Annotated[
-        float, Parameter(help="Other workers get the jobs of a worker that died after this time (10..3600).")
-    ] = 90,
+    lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,
     worker: Annotated[
         str | None, Parameter(help="Name of the worker, unique; by default user, SLURM job or host, and a UUID.")
     ] = None,
 ) -> int:
-    """Work on a queue's jobs by running a command for each: the same one, or the one that the job carries.
+    """Work on a queue's jobs by running a command for each.
+
+    With --command it is the same for all of them. With --run-commands it is the one that the job carries: whoever may
+    submit jobs to the queue then runs programs on this machine, as this user.
 
     The command finds its job in the file HEADGATE_JOB_FILE and writes its result, a JSON object, to the file
     HEADGATE_RESULT_FILE. Exit status 0 and a result complete the job; everything else fails the attempt, and the end of
@@ -159,9 +153,7 @@ def work(
 def reserve(
     *,
     timeout_s: Annotated[float | None, Parameter(help="Longest wait; without it there is no limit.")] = None,
-    release: Annotated[
-        bool, Parameter(negative="", help="Give the policy server back before the command ends.")
-    ] = False,
+    release: Annotated[bool, Parameter(negative="", help="Give the policy server back now.")] = False,
 ) -> int:
     """Wait for the policy server of the job whose command this runs in, and print it as one line of JSON.
 

@@ -33,14 +33,17 @@ from headgate.jobqueue.generator.results import (
     compared,
     evaluations_of_jobs,
 )
-from headgate.jobqueue.generator.selection import (
+from headgate.jobqueue.generator.servers import servers_document, servers_of
+from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,
     ChosenTeam,
+    Submission,
+    Track,
     chosen_submissions,
     chosen_teams,
+    read_submissions,
+    submission_of,
 )
-from headgate.jobqueue.generator.servers import servers_document, servers_of
-from headgate.jobqueue.generator.submissions import Submission, Track, read_submissions, submission_of
 from headgate.jobqueue.generator.writing import json_bytes, write_files
 
 __all__ = [

@@ -12,9 +12,14 @@ from headgate.jobqueue.generator.instances import Instance, Instances
 from headgate.jobqueue.generator.legacy_groups import bound_evenly, fitting_groups
 from headgate.jobqueue.generator.names import part_problem
 from headgate.jobqueue.generator.problems import refused
-from headgate.jobqueue.generator.selection import DEFAULT_TOP, ChosenTeam, chosen_submissions, chosen_teams
 from headgate.jobqueue.generator.servers import grouped, servers_document
-from headgate.jobqueue.generator.submissions import Submission
+from headgate.jobqueue.generator.submissions import (
+    DEFAULT_TOP,
+    ChosenTeam,
+    Submission,
+    chosen_submissions,
+    chosen_teams,
+)
 from headgate.jobqueue.job import JobSpec
 from headgate.jobqueue.names import object_text
 from headgate.jobqueue.resource import ResourceSpec

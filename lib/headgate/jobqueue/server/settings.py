@@ -35,7 +35,7 @@ class ServerSettings(BaseModel):
         ge=1,
         le=604_800,
         allow_inf_nan=False,
-        description="Lease of a policy server for legacy-protocol workers.",
+        description="Lease of a server for legacy-protocol workers.",
     )
     legacy_acquire_wait_s: float = Field(
         50.0, ge=0, le=300, allow_inf_nan=False, description="Longest wait of the legacy protocol's acquire, then 429."

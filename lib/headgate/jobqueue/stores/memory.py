@@ -14,7 +14,7 @@ from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.port import CLAIMS_READ, Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
 from headgate.jobqueue.resource import Resource
-from headgate.jobqueue.stores.changes import completions, flaw_of, next_indexes
+from headgate.jobqueue.stores.writing import completions, flaw_of, next_indexes
 
 
 class MemoryStore:
