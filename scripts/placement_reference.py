@@ -26,7 +26,7 @@ def _head() -> list[str]:
     return [
         "# Placement",
         "",
-        "What pools, requests and rules of preemption are made of, what Ray exports about them, and what is refused.",
+        "Fields of pools, requests and preemption rules, the metrics that Ray exports, and the errors.",
         "[How it works](../design/placement.md), [how to use it](../how-to/placement.md),",
         "[on a cluster](../how-to/placement-cluster.md). Durations are in seconds.",
         "",
@@ -43,7 +43,7 @@ def _forms() -> list[str]:
 
 def _rules() -> list[str]:
     meanings = meanings_of(PreemptionRules)
-    lines = ["", "## Rules of preemption", "", "An unknown name is refused with the nearest known one.", *HEAD]
+    lines = ["", "## Preemption rules", "", "An unknown name is refused; the message suggests the nearest.", *HEAD]
     for field in dataclasses.fields(PreemptionRules):
         if field.init:
             value = field.default if field.default is not dataclasses.MISSING else {}
@@ -57,8 +57,8 @@ def _cluster() -> list[str]:
         "",
         "## Settings of Ray",
         "",
-        "A cluster that Headgate starts has these; for another one, set each as `RAY_<name>` where its head and its",
-        "nodes start.",
+        "Headgate sets these on a cluster that it starts; on another one, set each as `RAY_<name>` where its head and",
+        "its nodes start.",
         "",
         "| setting | value |",
         "|---|---|",
@@ -71,9 +71,9 @@ def _metrics() -> list[str]:
         "",
         "## Metrics",
         "",
-        "By `ray.util.metrics`, on the page of Ray's exporter on the ledger's node; below are the names on that page.",
-        "Ray adds tags of its own, `WorkerId` among them: ask for `sum by (pool)`. The names with `schedulemesh_` are",
-        "those of an earlier scheduler, with its tags; what it showed as gauges of the last value are histograms.",
+        "Exported through `ray.util.metrics`, on the metrics page of the ledger's node; these are the names there.",
+        "Ray adds tags such as `WorkerId`, so query `sum by (pool)`. Names with `schedulemesh_` keep",
+        "[ScheduleMesh's dashboards](../how-to/placement-schedulemesh.md) working; latencies are histograms.",
     ]
     for metric in PLACEMENT_METRICS.values():
         tags = f" Tags: {', '.join(f'`{tag}`' for tag in metric.tags)}." if metric.tags else ""

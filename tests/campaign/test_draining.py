@@ -209,7 +209,7 @@ def test_nothing_new_starts_while_the_journal_cannot_be_written(world: World, mo
 
 def test_a_task_that_ended_its_process_again_and_again_is_recorded_and_not_run(world: World, monkeypatch) -> None:
     monkeypatch.setattr(Journal, "close", die)
-    lives = {"service": ServiceTime(1_000.0), "duration_s": 11, "settings": {**STEADY, "drain_timeout_s": 0}}
+    lives = {"service": ServiceTime(1_000.0), "duration_s": 4, "settings": {**STEADY, "drain_timeout_s": 0}}
     for life in range(5):
         world.run(models(1), RATES, start_s=life * 100, **lives)
     world.run(models(1), {"affine:sat": 1.0}, start_s=700, duration_s=5, settings=STEADY)

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.campaign import Campaign
 from headgate.core import errors
-from headgate.core.events import TaskOpened
+from headgate.core.events import TaskOpened, TaskStarted
 from headgate.simulation import LoopClock, ServiceTime
 from tests.campaign.campaign_world import World, models
 
@@ -39,10 +39,23 @@ def slow() -> ServiceTime:
 
 
 def test_a_task_in_a_sampler_s_buffer_says_when_it_enters_the_queue(world: World) -> None:
-    found = asked(world, 4.0, settings={"batch_flush_interval": 100.0})
+    found = asked(world, 4.0, service=slow(), settings={"batch_flush_interval": 100.0, "num_evaluation_workers": 1})
     assert found["buffered"].gate == "batch"
     assert found["buffered"].until is not None
-    assert {task["state"] for task in found["tasks"]} == {"buffered"}
+    assert {task["state"] for task in found["tasks"]} == {"running", "buffered"}
+
+
+def test_no_task_is_kept_in_a_buffer_while_a_worker_is_free(world: World) -> None:
+    started = []
+
+    async def ask(campaign: Campaign, clock: LoopClock) -> None:
+        await clock.sleep(4.0)
+        started.extend(world.of(TaskStarted))
+
+    options: Any = {"duration_s": 5, "settings": {"batch_flush_interval": 100.0}, "plan": {"is_traced": True}}
+    world.run(models(1), RATES, during=ask, **options)
+    assert len(started) >= 3
+    assert all(event.queue_wait_s < 0.1 for event in started)
 
 
 def test_a_queued_task_names_the_gate_that_holds_it_and_a_running_one_none(world: World) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
-from headgate.campaign import Campaign
+from headgate.campaign import Campaign, MatrixTaskProvider
 from headgate.core import ErrorKind, Model
-from headgate.core.events import ModelPaused, ModelResumed, QueuePaused, QueueResumed, QueueWarned
+from headgate.core.events import ModelGivenUp, ModelPaused, ModelResumed, QueuePaused, QueueResumed, QueueWarned
 from headgate.simulation import LoopClock, ServiceTime
 from tests.campaign.campaign_world import World, models
 
@@ -93,6 +94,59 @@ def test_a_pause_survives_a_restart(world: World) -> None:
     assert len(world.store.samples) == before
     world.run(models(1), RATES, start_s=1_000, duration_s=200, settings=STEADY)
     assert len(world.store.samples) > before
+
+
+# Runs that end by themselves.
+
+
+def matrix(instances: int, *environments: str) -> dict[str, Any]:
+    return {"provider": MatrixTaskProvider(environments or ("affine:sat",), instances), "stop_when_idle": True}
+
+
+def test_a_run_of_fixed_tasks_pauses_for_seconds_and_ends_when_its_service_is_back(world: World) -> None:
+    script = failing("m000", ErrorKind.CONNECTION, 20)
+    one_by_one = models(2, max_parallel=1)
+    result = world.run(one_by_one, RATES, duration_s=None, script=script, plan=matrix(40))
+    assert [p.pause_s for p in world.of(ModelPaused)] == [2, 4, 8]
+    assert world.of(ModelGivenUp) == []
+    assert result.status.captured_at - result.status.started_at < 300
+    assert result.stopped_by == "everything is done"
+    assert {e: len(n) for e, n in world.sequences().items()} == {(f"m00{n}@main", "affine:sat"): 40 for n in range(2)}
+
+
+def test_a_model_that_stays_down_is_given_up_and_the_others_are_completed(world: World) -> None:
+    script = failing("m000", ErrorKind.AUTH, 1e9)
+    rates = {"affine:sat": 100.0, "affine:abd": 100.0}
+    result = world.run(models(3, max_parallel=1), rates, duration_s=None, script=script, plan=matrix(40, *rates))
+    (given_up,) = world.of(ModelGivenUp)
+    assert (given_up.model, given_up.pauses) == ("m000@main", 5)
+    assert list(result.given_up) == ["m000@main"]
+    assert len(world.samples_of("m000@main")) == 18, "three before each of five pauses, and three at last"
+    assert [len(world.samples_of(f"m00{n}@main")) for n in (1, 2)] == [80, 80]
+    assert (result.open_tasks, result.stopped_by) == (0, "everything is done")
+    again = world.run(models(3, max_parallel=1), rates, start_s=900, duration_s=None, plan=matrix(40, *rates))
+    assert again.given_up == {}, "a later run begins without its errors"
+    scored = [s for s in world.samples_of("m000@main") if s.score is not None]
+    assert len(scored) == 80 - 18, "what was withdrawn is taken; `failed` would have what failed taken again, too"
+
+
+def test_a_model_is_never_given_up_by_rates_or_without_early_stop(world: World) -> None:
+    script = failing("m000", ErrorKind.AUTH, 1e9)
+    world.run(models(2), RATES, duration_s=86_400, script=script, settings=STEADY)
+    assert max(p.level for p in world.of(ModelPaused)) >= 6
+    world.events.clear()
+    settings = {"early_stop": False, "campaign": "fixed"}
+    world.run(models(2, max_parallel=1), RATES, duration_s=3_600, script=script, settings=settings, plan=matrix(60))
+    assert max(p.pause_s for p in world.of(ModelPaused)) == 60
+    assert world.of(ModelGivenUp) == []
+
+
+def test_a_run_of_fixed_tasks_does_not_sit_out_the_long_pause_of_another_one(world: World) -> None:
+    world.run(models(1), RATES, duration_s=100, script=failing("m000", ErrorKind.AUTH, 1e9), settings=STEADY)
+    (pause,) = world.of(ModelPaused)
+    assert pause.pause_s == 900
+    result = world.run(models(1), RATES, start_s=200, duration_s=None, plan=matrix(20))
+    assert result.status.captured_at - result.status.started_at < 200
 
 
 def test_a_long_pause_ends_without_a_burst(world: World) -> None:

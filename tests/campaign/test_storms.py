@@ -139,7 +139,7 @@ def test_the_status_says_what_a_storm_does(world: StormWorld) -> None:
     assert requests["http://stormy/v1"].limit == 1
     assert requests["http://stormy/v1"].consecutive_rate_limits > 5
     assert requests["http://stormy/v1"].breaker in {"open", "half_open"}
-    assert requests["http://calm/v1"].in_flight == WORKERS
+    assert requests["http://calm/v1"].in_flight >= WORKERS - 1
     assert requests["http://calm/v1"].consecutive_rate_limits == 0
     parked = [s.workers.parked for _, s in world.statuses]
     assert 0 < max(parked) <= WORKERS

@@ -208,7 +208,7 @@ def test_on_a_terminal_a_table_stands_below_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_simulated_engine_says_that_it_is_no_language_model(headgate: Command) -> None:
-    line = ("elastic", "fake-engine", "--port", "0", "--api", "vllm")
+    line = ("elastic", "fake-engine", "--port", "0", "--kind", "vllm")
     with started(*line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         url = process.stdout.readline().decode().strip()
@@ -229,7 +229,7 @@ def test_an_impossible_engine_is_refused(headgate: Command) -> None:
 
 @pytest.mark.slow
 def test_the_demo_wakes_workers_for_its_burst_and_loses_nothing(headgate: Command) -> None:
-    said = headgate("elastic", "demo", "--seconds", "8", "--json")
+    said = headgate("elastic", "demo", "--duration", "8", "--json")
     assert said.status == 0
     assert said.document["failed"] == 0
     assert said.document["answered"] > 10
@@ -240,6 +240,6 @@ def test_the_demo_wakes_workers_for_its_burst_and_loses_nothing(headgate: Comman
 
 
 def test_a_demo_without_time_is_refused(headgate: Command) -> None:
-    said = headgate("elastic", "demo", "--seconds", "1")
+    said = headgate("elastic", "demo", "--duration", "1")
     assert said.status == 2
-    assert "--seconds must be at least 5" in said.err
+    assert "--duration must be at least 5" in said.err

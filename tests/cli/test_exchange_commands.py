@@ -63,14 +63,14 @@ def test_what_was_exported_is_imported_once(headgate: Command, stored: Path, for
     ("options", "rows"),
     [
         ((), 11),
-        (("--models", "org/a"), 7),
-        (("--models", "org/a@main, org/b"), 11),
+        (("--model", "org/a"), 7),
+        (("--model", "org/a@main, org/b"), 11),
         (("-e", "x/y"), 4),
         (("--campaign", "other"), 4),
         (("--since", "2026-01-02"), 4),
         (("--until", "2026-01-01T00:00:03Z"), 3),
         (("--min-score", "0.25"), 7),
-        (("--successes", "--models", "org/a"), 3),
+        (("--successes", "--model", "org/a"), 3),
         (("--until", "2000-01-01"), 0),
     ],
     ids=str,
@@ -85,7 +85,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--models", "org/aa"), "did you mean 'org/a'"),
+        (("--model", "org/aa"), "did you mean 'org/a'"),
         (("-e", "x/z"), "did you mean 'x/y'"),
         (("--min-score", "2"), "min_score must be in [0, 1] (got 2.0)"),
         (("--since", "2026-02-01", "--until", "2026-01-01"), "since must be before until"),
@@ -94,7 +94,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
         (("--campaign", "none"), "It has samples of the campaigns: main, other;"),
-        (("-e", " "), "--environments names none (got ' ')"),
+        (("-e", " "), "--environment names none (got ' ')"),
     ],
     ids=str,
 )
@@ -158,6 +158,19 @@ def test_a_file_that_is_not_there_or_no_sample_is_refused(headgate: Command) -> 
     found = headgate("import", "wrong.jsonl")
     assert found.status == 2
     assert "line 1 of wrong.jsonl is no sample" in found.err
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.json", "out.jsonl.gz"])
+def test_a_suffix_that_says_no_format_is_refused_with_those_that_there_are(
+    headgate: Command, stored: Path, name: str
+) -> None:
+    said = headgate("export", name, "--store", str(stored))
+    assert said.status == 2
+    assert f"the suffix of {name} does not say which format is meant" in said.err
+    assert "jsonl, inspect, openai, parquet, hf" in said.err
+    assert not Path(name).exists()
+    assert headgate("import", name, "--store", str(stored)).status == 2
+    assert headgate("export", name, "--format", "jsonl", "--store", str(stored)).status == 0
 
 
 def test_the_suffix_says_which_format_is_meant(headgate: Command, stored: Path, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from headgate.cli import output
 from headgate.cli.moments import moment_of
 from headgate.core import Sample, errors
 from headgate.storage import open_store
@@ -68,8 +70,18 @@ def test_it_can_be_narrowed_to_environments_and_to_a_time(headgate: Command, sto
     assert (nothing["models"], nothing["against"]) == ([], None)
 
 
+def test_names_stay_whole_in_a_narrow_terminal_and_the_columns_left_out_are_named(
+    headgate: Command, store: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "console", lambda **_: Console(width=72, soft_wrap=False))
+    said = headgate("leaderboard").out
+    assert "strong@main" in said
+    assert "columns that do not fit: samples, tasks" in said
+    assert all(len(line) <= 72 for line in said.splitlines())
+
+
 def test_html_is_a_page_that_needs_nothing_else(headgate: Command, store: None, tmp_path: Path) -> None:
-    said = headgate("leaderboard", "--html", "out/board.html", "--title", "Monday", "--against", "weak")
+    said = headgate("leaderboard", "--output", "out/board.html", "--title", "Monday", "--against", "weak")
     assert said.status == 0
     page = (tmp_path / "out" / "board.html").read_text()
     assert "Monday" in page

@@ -72,7 +72,7 @@ def test_slots_that_nobody_holds_are_found_and_mended(
     said = headgate("limits", "audit", name)
     assert said.status == 4
     assert "3 leaked" in said.out
-    assert headgate("limits", "audit", name, "--mend").status == 0
+    assert headgate("limits", "audit", name, "--fix").status == 0
     assert headgate("limits", "audit", name, "--json").document == []
     assert "every limit counts the slots that are held" in headgate("limits", "audit", name).out
 

@@ -37,10 +37,10 @@ def taken_out(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def test_requests_are_taken_out_and_what_had_ended_is_told(headgate: Command, taken_out: list[str]) -> None:
+def test_requests_are_cancelled_and_those_that_had_ended_are_told(headgate: Command, taken_out: list[str]) -> None:
     said = headgate("placement", "cancel", "waits", "ended")
     assert said.status == 0
-    assert said.out.splitlines() == ["waits is taken out", "ended had ended already"]
+    assert said.out.splitlines() == ["waits is cancelled", "ended had already ended"]
     assert headgate("placement", "cancel", "waits", "--json").document == {"waits": True}
 
 

@@ -46,7 +46,7 @@ class Site:
         )
         assert self.up.stdout is not None
         said = ""
-        while "The ledger runs" not in said:
+        while "The ledger is running" not in said:
             line = self.up.stdout.readline()
             assert line, said
             said += line
@@ -80,7 +80,7 @@ def site() -> Iterator[Site]:
 
 
 def test_a_command_streams_its_output_and_gives_its_exit_status(site: Site) -> None:
-    said = site("submit", "--pool", "rlhf", "--cpu", "1", "--", "sh", "-c", "echo hello; pwd; exit 3")
+    said = site("submit", "--pool", "rlhf", "--cpus", "1", "--", "sh", "-c", "echo hello; pwd; exit 3")
     assert said.returncode == 3, said.stderr
     assert said.stdout.splitlines() == ["hello", str(site.folder)]
 
@@ -98,11 +98,27 @@ def test_work_that_nobody_waits_for_is_shown_explained_and_taken_out(site: Site)
     assert [pool["name"] for pool in found["pools"]] == ["rlhf"]
     assert any(one["request_id"] == "long" for one in found["requests"])
     assert "long is" in site("why", "long").stdout
-    assert "taken out" in site("cancel", "long").stdout
+    assert "is cancelled" in site("cancel", "long").stdout
+
+
+def test_status_shows_the_quota_in_use_and_why_work_waits_beside_a_free_group(site: Site) -> None:
+    for name, cpus in (("hog", "3.5"), ("beside", "1")):
+        command = ("--request", name, "--no-wait", "--", "sleep", "600")
+        assert site("submit", "--pool", "rlhf", "--cpus", cpus, *command).returncode == 0
+    (pool,) = json.loads(site("status", "--json").stdout)["pools"]
+    assert (pool["quota"], pool["in_use"], pool["in_use_by"]["dynamic"]) == ("4 CPU", "3.5 CPU", "3.5 CPU")
+    (told,) = pool["not_given"]
+    assert told["request"] == "beside"
+    assert any("-rlhf-r0-" in group for group in told["free_groups"])
+    said = site("status").stdout
+    assert "dynamic 3.5 CPU" in said
+    assert told["because"] in said
+    assert told["because"] in site("why", "beside").stdout
+    assert site("cancel", "beside", "hog").returncode == 0
 
 
 def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:
-    said = site("submit", "--pool", "rlhf", "--cpu", "100", "--", "true")
+    said = site("submit", "--pool", "rlhf", "--cpus", "100", "--", "true")
     assert (said.returncode, "cannot_fit" in said.stderr) == (2, True)
     said = site("submit", "--pool", "nowhere", "--", "true")
     assert (said.returncode, "unknown_pool" in said.stderr) == (2, True)
@@ -124,9 +140,9 @@ def test_a_file_of_pools_is_answered_with_what_holds_now_and_what_waits_for_node
         "pools: [{name: big, quota: {cpu: 90}, reserved: [{cpu: 60}]}]\nrules: {label_rules: {role: {a: [b]}}}\n"
     )
     said = site("apply", "more.yaml").stdout
-    assert "the rules of preemption are in force (label rules: role)" in said
-    assert "reserved group 0 of pool big (60 CPU) fits on no node that is there" in said
-    assert "others take" in site("status").stdout
+    assert "the preemption rules are applied (label rules: role)" in said
+    assert "reserved group 0 of pool big (60 CPU) fits on no node now" in said
+    assert "used by others" in site("status").stdout
     assert site("close", "big").returncode == 0
 
 
@@ -145,7 +161,7 @@ def test_up_ends_when_its_ledger_is_ended_by_somebody_else() -> None:
         try:
             assert site("down").returncode == 0
             said, _ = site.up.communicate(timeout=90)
-            assert (site.up.returncode, "ended by somebody else" in said) == (0, True), said
+            assert (site.up.returncode, "stopped by someone else" in said) == (0, True), said
         finally:
             if site.up.poll() is None:
                 site.up.terminate()

@@ -57,7 +57,7 @@ def test_tables_name_the_trace_the_cluster_and_what_was_assumed(headgate: Comman
 
 
 def test_the_figure_is_an_svg_that_a_page_can_hold(headgate: Command, jobs: Path, tmp_path: Path) -> None:
-    said = headgate("placement", "simulate", str(jobs), "--nodes", "1", "--figure", "held.svg", "--json")
+    said = headgate("placement", "simulate", str(jobs), "--nodes", "1", "--output", "held.svg", "--json")
     assert Path(said.document["figure"]) == tmp_path / "held.svg"
     text = (tmp_path / "held.svg").read_text()
     assert ET.fromstring(text).tag.endswith("svg")
@@ -103,10 +103,10 @@ def test_reserved_groups_are_kept_for_high_priorities(headgate: Command, jobs: P
         (("--mix", "rlhf", "--reserved", "gpu=2"), "--reserved must have the form"),
         (("--mix", "rlhf", "--reserved", "gpus=x"), "--reserved must have the form"),
         (("jobs.jsonl", "--policy", "lifo"), "there is no policy 'lifo'"),
-        (("jobs.jsonl", "--gpus", "4"), "job low takes 8 GPU, and no place on the empty cluster"),
+        (("jobs.jsonl", "--gpus", "4"), "job low takes 8 GPU, and no part of the empty cluster"),
         (("none.csv", "--restart-s", "-1"), "--restart-s must be a number >= 0"),
         (("jobs.jsonl", "--rules", "none.yaml"), "the rules none.yaml cannot be read"),
-        (("jobs.jsonl", "--policy", "fifo", "--figure", "no/folder/f.svg"), "cannot be written"),
+        (("jobs.jsonl", "--policy", "fifo", "--output", "no/folder/f.svg"), "cannot be written"),
     ],
 )
 def test_what_cannot_be_replayed_is_said_in_a_sentence(

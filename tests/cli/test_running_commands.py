@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from headgate.cli.running import show_unscored
 from tests.cli.conftest import Command
 
 
@@ -66,6 +68,32 @@ def test_a_window_without_a_length_is_refused(headgate: Command, roster: Path, s
     said = headgate("run", "-e", "affine:sat-hard", "--roster", str(roster), f"--duration={seconds}")
     assert said.status == 2
     assert f"the window must last longer than 0 s (got {seconds})" in said.err
+
+
+def test_a_run_that_takes_no_sample_says_when_the_next_is_due_and_what_to_do(
+    headgate: Command, endpoint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "one.yaml").write_text(f"models: [{{name: m, base_url: '{endpoint}', model: baseline-random}}]\n")
+    once = ("run", "--roster", "one.yaml", "-e", "affine:sat", "--duration", "2")
+    first = headgate(*once)
+    assert "1 sample, 1 stored" in first.out, "a pair that is new has its first sample at once"
+    second = headgate(*once)
+    assert second.status == 0
+    assert "no samples: nothing fell due within 2s; the next sample is due in " in second.out
+    assert "a model has a sample in an environment every 4m 48s" in second.out
+    assert "--instances 20" in second.out
+
+
+def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        ("m@main", "e", 0, None, "connection", "refused", 1.0),
+        ("m@main", "e", 0, 1.0, None, None, 2.0),
+        ("m@main", "e", 1, None, "connection", "refused", 3.0),
+        ("m@main", "e", 1, None, "auth", "HTTP 401", 4.0),
+    ]
+    columns = ["model", "environment", "sequence", "score", "error_kind", "error", "finished_at"]
+    show_unscored(pl.DataFrame(rows, schema=columns, orient="row"))
+    assert capsys.readouterr().out.splitlines() == ["1 without a score: auth, such as HTTP 401"]
 
 
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:

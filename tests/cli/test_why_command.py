@@ -96,21 +96,21 @@ def test_a_running_campaign_says_where_each_task_is(headgate: Command, running: 
     states = {str(task["task_id"]): task["state"] for task in running.tasks()}
     assert sorted(states.values()) == ["queued", "queued", "running"]
     for task_id, state in states.items():
-        answer = headgate("why", task_id, "--address", running.address, "--json").document
+        answer = headgate("why", task_id, "--url", running.address, "--json").document
         assert (answer["task_id"], answer["state"], answer["asked"]) == (task_id, state, running.address)
         assert (answer["gate"] == "model_parallel") == (state == "queued")
 
 
 def test_a_task_can_be_named_by_model_and_environment(headgate: Command, running: Running) -> None:
-    first = headgate("why", "m", ENVIRONMENT, "--address", running.address, "--json").document
+    first = headgate("why", "m", ENVIRONMENT, "--url", running.address, "--json").document
     assert first["state"] == "running"
-    second = headgate("why", "m@main", ENVIRONMENT, "1", "--address", running.address, "--json").document
+    second = headgate("why", "m@main", ENVIRONMENT, "1", "--url", running.address, "--json").document
     assert second["task_id"] == task_id_of("m@main", ENVIRONMENT, 1, "sample", "main")
 
 
 def test_the_answer_names_gate_and_reason_in_words(headgate: Command, running: Running) -> None:
     queued = next(str(task["task_id"]) for task in running.tasks() if task["state"] == "queued")
-    said = headgate("why", queued, "--address", running.address)
+    said = headgate("why", queued, "--url", running.address)
     assert said.status == 0
     assert f"{queued} is queued: model m@main has 1 of 1 requests in flight" in said.out
     assert "gate: model_parallel" in said.out
@@ -118,19 +118,19 @@ def test_the_answer_names_gate_and_reason_in_words(headgate: Command, running: R
 
 
 def test_names_without_an_open_task_are_refused(headgate: Command, running: Running) -> None:
-    said = headgate("why", "other", ENVIRONMENT, "--address", running.address)
+    said = headgate("why", "other", ENVIRONMENT, "--url", running.address)
     assert said.status == 2
     assert "no open task of other@main" in said.err
 
 
 def test_the_journal_that_is_asked_is_that_of_the_campaign_that_answers(headgate: Command, running: Running) -> None:
-    asked = ("--address", running.address, "--campaign", "another")
+    asked = ("--url", running.address, "--campaign", "another")
     said = headgate("why", "other", ENVIRONMENT, "3", *asked)
     assert "not in the journal of main" in said.err
 
 
 def test_a_task_that_no_one_knows_is_refused(headgate: Command, running: Running) -> None:
-    said = headgate("why", "t-" + "0" * 24, "--address", running.address)
+    said = headgate("why", "t-" + "0" * 24, "--url", running.address)
     assert said.status == 2
     assert "is in no running campaign" in said.err
 
@@ -153,7 +153,7 @@ def test_health_and_capacity_of_a_running_campaign(running: Running) -> None:
 
 
 def test_an_address_where_nothing_answers_is_an_error(headgate: Command) -> None:
-    said = headgate("why", "t-" + "0" * 24, "--address", "http://127.0.0.1:9")
+    said = headgate("why", "t-" + "0" * 24, "--url", "http://127.0.0.1:9")
     assert said.status == 2
     assert "no campaign answers at http://127.0.0.1:9" in said.err
 

@@ -55,8 +55,8 @@ def test_a_new_user_samples_the_baselines_and_sees_their_scores(
 ) -> None:
     roster = _block("yaml", "baseline-solver")
     (tmp_path / "roster.yaml").write_text(roster.replace("http://127.0.0.1:8001/v1", endpoint))
-    run = _block("bash", "--duration 60").replace("--duration 60", "--duration 8")
-    assert "2 models" in _shell(run, tmp_path, environment)
+    assert "2 models" in _shell(_block("bash", "--instances 20"), tmp_path, environment)
+    _shell(_block("bash", "--duration 60").replace("--duration 60", "--duration 5"), tmp_path, environment)
     seen = _shell(_block("bash", "headgate summary"), tmp_path, environment)
     assert "baseline-solver@main" in seen
     assert "report.html" in seen

@@ -26,6 +26,10 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
     page = (tmp_path / "index.html").read_text()
     loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page)
     assert loaded == []
+    # Opened as files, pages search through a script in place of what a server would send, by a worker that is no file.
+    assert (tmp_path / "search/search_index.js").read_text().startswith("var __index = {")
+    (shim,) = re.findall(r'<script src="([^"]*shim[^"]*)"', page)
+    assert (tmp_path / shim).is_file()
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -91,3 +92,25 @@ def spec(number: int, team: str = "team_a", task: str = "radio", **more: Any) ->
     """Return a job whose evaluation gives a score of a tenth of its number."""
     payload = more.pop("payload", f'{{"result": {{"q_score": {number / 10}}}}}')
     return JobSpec(f"{team}.{task}.{number}", team, task, str(number), payload=payload, **more)
+
+
+def challenge(folder: Path, port: int) -> dict[str, str]:
+    """Write a submission of one team, its policy server and test instances of two tasks; return what names them."""
+    (folder / "submissions").mkdir()
+    submission = {
+        "team": "Robots",
+        "overall_scores": {"q_score": 0.5},
+        "per_task_scores": {"q_score": {"grid-5x5": 0.5, "grid-7x7": 0.5}},
+    }
+    (folder / "submissions/standard.robots.json").write_text(json.dumps(submission))
+    for task, count in (("grid-5x5", 3), ("grid-7x7", 2)):
+        (folder / "instances" / task).mkdir(parents=True)
+        for number in range(count):
+            (folder / "instances" / task / f"house_{task}_0_{number}_template-tro_state.json").write_text("{}")
+    server = {"host": "127.0.0.1", "port": port, "not_compatible_task": ["grid-7x7"]}
+    (folder / "raw.json").write_text(json.dumps({"robots": [server]}))
+    return {
+        "submissions_dir": str(folder / "submissions"),
+        "test_instances_dir": str(folder / "instances"),
+        "resources_raw_file": str(folder / "raw.json"),
+    }

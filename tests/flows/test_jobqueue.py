@@ -26,7 +26,7 @@ from headgate.jobqueue.tokens import Scope
 from headgate.jobqueue.worker import ForbiddenError, QueueUnreachableError
 from headgate.storage import open_store
 from tests.flows.api import artifacts_of, newest_run
-from tests.flows.queue_site import COMMAND, SLOW, QueueSite, queue_site, spec
+from tests.flows.queue_site import COMMAND, SLOW, QueueSite, challenge, queue_site, spec
 
 DRAIN = "drain job queue, campaign jobqueue"
 
@@ -94,7 +94,7 @@ async def test_generated_jobs_are_evaluated_against_a_policy_server_and_shown_by
     queue: QueueSite, store: Path, tmp_path: Path
 ) -> None:
     async with PolicyServer(ScriptedPolicy()) as policy:
-        site = _site(tmp_path, policy.port)
+        site = challenge(tmp_path, policy.port)
         dry = await generate_jobs(**site, jobqueue=queue.block, dry_run=True)
         assert (dry["jobs"], dry["added"]) == (3, None)
         counts = await generate_jobs(**site, jobqueue=queue.block, output_dir=str(tmp_path / "made"))
@@ -258,34 +258,12 @@ async def test_a_run_sees_and_may_do_what_its_token_says(queue: QueueSite, store
     with pytest.raises(ForbiddenError, match="claim"):
         await _drain(reader, store, workers=1, command=COMMAND)
     with pytest.raises(ForbiddenError, match="admin"):
-        await generate_jobs(**_site(store.parent, 8000), jobqueue=reader.block)
+        await generate_jobs(**challenge(store.parent, 8000), jobqueue=reader.block)
     await admin.work_off(2)
     counts = await _drain(reader, store)
     assert (counts["done"], counts["stored"]) == (1, 1)
     assert list((await _stored(store))["model"]) == ["b@main"]
     assert (await _drain(admin, store))["stored"] == 1
-
-
-def _site(folder: Path, port: int) -> dict[str, str]:
-    """Write a submission of one team, its policy server and test instances of two tasks."""
-    (folder / "submissions").mkdir()
-    submission = {
-        "team": "Robots",
-        "overall_scores": {"q_score": 0.5},
-        "per_task_scores": {"q_score": {"grid-5x5": 0.5, "grid-7x7": 0.5}},
-    }
-    (folder / "submissions/standard.robots.json").write_text(json.dumps(submission))
-    for task, count in (("grid-5x5", 3), ("grid-7x7", 2)):
-        (folder / "instances" / task).mkdir(parents=True)
-        for number in range(count):
-            (folder / "instances" / task / f"house_{task}_0_{number}_template-tro_state.json").write_text("{}")
-    server = {"host": "127.0.0.1", "port": port, "not_compatible_task": ["grid-7x7"]}
-    (folder / "raw.json").write_text(json.dumps({"robots": [server]}))
-    return {
-        "submissions_dir": str(folder / "submissions"),
-        "test_instances_dir": str(folder / "instances"),
-        "resources_raw_file": str(folder / "raw.json"),
-    }
 
 
 def _headgate(*words: str) -> str:

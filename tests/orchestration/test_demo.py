@@ -29,7 +29,7 @@ def _started(folder: Path, output: Path, mark: str) -> subprocess.Popen[bytes]:
         "demo",
         "--folder",
         str(folder),
-        "--window-s",
+        "--duration",
         str(WINDOW_S),
         "--no-local-model",
     ]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import polars as pl
 import pytest
 from rich.console import Console
 
 from headgate.core import errors
+from headgate.models import LOCAL_MODEL
 from headgate.orchestration import DemoChoices, run_demo
-from headgate.orchestration.demo_figures import DemoJournal, DemoProgress
+from headgate.orchestration.demo_figures import DemoJournal, DemoProgress, missing_local_model
 from headgate.storage import Journal, Opening
 
 
-def _shown(renderable: object) -> str:
-    console = Console(width=140, file=io.StringIO())
+def _shown(renderable: object, width: int = 140) -> str:
+    console = Console(width=width, file=io.StringIO())
     console.print(renderable)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -41,6 +43,11 @@ def test_a_table_has_a_row_for_every_model_the_paused_ones_too() -> None:
     assert "paused, service errors (7 s)" in text
 
 
+def test_a_narrow_terminal_cuts_no_name() -> None:
+    long = DemoProgress({("organisation/a-model-with-a-long-name@main", "affine:sat"): 3}, {}, 5, 2)
+    assert "…" not in _shown(long.table(), width=70)
+
+
 def test_the_journal_is_read_while_others_write_it(tmp_path: Path) -> None:
     now = 1_000_000.0
     other = Journal(tmp_path, "demo")
@@ -59,3 +66,10 @@ async def test_a_roster_that_cannot_be_used_is_said_before_anything_starts(tmp_p
     with pytest.raises(errors.InvalidRosterError, match=r"absent\.yaml"):
         await run_demo(choices)
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_local_model_without_a_score_is_told_of() -> None:
+    columns = {"model": [], "environment": [], "score": []}
+    assert "too busy for an answer within 30 s" in missing_local_model(pl.DataFrame(columns), DemoChoices())
+    scored = pl.DataFrame({"model": [f"{LOCAL_MODEL}@main"], "environment": ["affine:ded"], "score": [0.0]})
+    assert missing_local_model(scored, DemoChoices()) == ""

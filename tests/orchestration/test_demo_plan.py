@@ -8,7 +8,17 @@ import pytest
 
 from headgate.config import load_settings
 from headgate.orchestration import DemoChoices, DeploymentFile, read_deployment_file
-from headgate.orchestration.demo_plan import ENVIRONMENTS, MODELS, demo_deployments, faults, worker_environ
+from headgate.orchestration.demo_plan import (
+    BLOCK,
+    ENVIRONMENTS,
+    LOCAL_BLOCK,
+    LOCAL_ENVIRONMENTS,
+    MODELS,
+    as_typed,
+    demo_deployments,
+    faults,
+    worker_environ,
+)
 from tests.house.tree import ROOT
 
 REAL = read_deployment_file(ROOT / "prefect.yaml")
@@ -53,6 +63,19 @@ def test_own_models_are_asked_a_few_questions_only(environ: dict[str, str], tmp_
     assert choices.goal(environ) == 1
     (roster,) = {p["roster"] for p in _windows(demo_deployments(REAL, choices, environ))}
     assert roster == ("" if environ else "demo")
+
+
+def test_the_small_local_model_is_sampled_where_prompts_are_short(tmp_path: Path) -> None:
+    rosters = {
+        p["environment"]: p["roster"] for p in _windows(demo_deployments(REAL, DemoChoices(folder=tmp_path), {}))
+    }
+    assert {environment for environment, roster in rosters.items() if roster == LOCAL_BLOCK} == LOCAL_ENVIRONMENTS
+    assert set(rosters.values()) == {BLOCK, LOCAL_BLOCK}
+
+
+def test_an_option_is_told_as_it_was_started() -> None:
+    assert as_typed("--keep-serving", {"MAKELEVEL": "1"}) == "make demo ARGS='--keep-serving'"
+    assert as_typed("--keep-serving", {}) == "headgate demo --keep-serving"
 
 
 def test_settings_of_other_campaigns_do_not_reach_the_demo_and_keys_do() -> None:

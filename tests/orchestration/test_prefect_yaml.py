@@ -10,10 +10,11 @@ import sys
 from datetime import timedelta
 
 import pytest
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.states import Pending
 
 from headgate.environments import available
 from headgate.orchestration import QUEUES, SEED_ENVIRONMENTS, Deployment, checked_deployments, read_deployment_file
@@ -91,6 +92,20 @@ async def test_one_command_deploys_everything_without_a_question(prefect: object
             assert [(s.slug, s.active) for s in found.schedules] == [(s.slug, s.active) for s in wanted.schedules]
             for schedule in found.schedules:  # or its runs come up in the tests that follow
                 await client.update_deployment_schedule(found.id, schedule.id, active=False)
+        assert await _pending_runs(client, "sample-environment/affine-sat", 3) == ["PENDING", "PENDING", "CANCELLED"]
+        assert await _pending_runs(client, "report/report", 2) == ["PENDING", "SCHEDULED"], "it waits for its turn"
+
+
+async def _pending_runs(client: PrefectClient, deployment: str, count: int) -> list[str]:
+    """Return what becomes of runs of a deployment that are started while those before them go on."""
+    found = await client.read_deployment_by_name(deployment)
+    runs = [await client.create_flow_run_from_deployment(found.id) for _ in range(count)]
+    for run in runs:
+        await client.set_flow_run_state(run.id, Pending())
+    states = [(await client.read_flow_run(run.id)).state for run in runs]
+    for run in runs:
+        await client.delete_flow_run(run.id)
+    return [state.type.value for state in states if state is not None]
 
 
 async def test_the_server_makes_runs_of_a_schedule(prefect: object) -> None:

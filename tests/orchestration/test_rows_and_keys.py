@@ -44,6 +44,7 @@ def test_a_row_has_its_numbers_formatted() -> None:
             "samples": "10",
             "scored": "9",
             "mean": "0.500",
+            "missing": "10.0 %",
             "errors": "1",
             "per day": "28,800",
             "24 h": "1,234",
@@ -55,6 +56,13 @@ def test_a_row_has_its_numbers_formatted() -> None:
 def test_environments_stand_in_the_rows_where_there_are_several() -> None:
     rows = score_rows(replace(STATUS, pairs=(PAIR, replace(PAIR, environment="affine:abd"))))
     assert [row["environment"] for row in rows] == ["affine:sat", "affine:abd"]
+
+
+def test_the_share_of_missing_scores_stands_in_the_rows_where_any_is_missing() -> None:
+    whole = replace(PAIR, scored=10)
+    assert "missing" not in score_rows(replace(STATUS, pairs=(whole,)))[0]
+    rows = score_rows(replace(STATUS, pairs=(whole, replace(PAIR, scored=6), replace(PAIR, done=0, scored=0))))
+    assert [row["missing"] for row in rows] == ["0.0 %", "40.0 %", ""]
 
 
 def test_nothing_scored_is_no_mean_of_zero() -> None:

@@ -13,7 +13,7 @@ import pytest
 from headgate.placement.cluster.heart import Heart
 from headgate.placement.cluster.leases import PlacementLease
 from headgate.placement.cluster.link import LedgerLink
-from headgate.placement.errors import PlacementLostError
+from headgate.placement.errors import LedgerUnreachableError, PlacementLostError
 from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.service.values import Beat, WorkView, view_of
 from tests.placement.service.conftest import work
@@ -28,6 +28,7 @@ class SaidLink:
         self.said: queue.Queue[tuple[WorkView, ...]] = queue.Queue()
         self.watched: list[tuple[str, ...]] = []
         self.answered = threading.Semaphore(0)
+        self.is_connected = True
 
     def ask(self, name: str, *args: Any, patience_s: float = 0.0) -> Any:
         del patience_s
@@ -35,6 +36,8 @@ class SaidLink:
             self.said.put(())
         if name != "beat":
             return None
+        if not self.is_connected:
+            raise LedgerUnreachableError("this connection is closed")
         _, _, number, watched, _ = args
         if number:
             self.answered.release()
@@ -93,6 +96,18 @@ def test_the_end_that_another_call_has_learnt_counts_also_where_no_more_was_told
     known = heart.view("r")
     assert known is not None
     assert known.stage is Stage.DONE
+
+
+def test_a_session_that_has_ended_ends_the_heart_without_a_warning(
+    heart: Heart, link: SaidLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = PlacementLease(cast("LedgerLink", link), heart, "r", on_lost=None, timeout=None)
+    link.is_connected = False
+    link.said.put(())
+    with pytest.raises(PlacementLostError, match="connection was closed"):
+        lease.wait()
+    assert heart.is_closed
+    assert caplog.messages == []
 
 
 def test_who_gives_up_a_lease_in_line_is_woken_at_once(heart: Heart, link: SaidLink) -> None:

@@ -58,7 +58,7 @@ def watched() -> Watched:
 A_GROUP = events.GroupCreated("g-1", "rlhf", True, ("n-1",), 0.02)
 PLACED = events.WorkPlaced("rollout", "rlhf", "g-1", "reserved_group", 0.01)
 STARTED = events.WorkStarted("rollout", "rlhf", "g-1", 0.02)
-PREEMPTED = events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 40.0, 12.5, True, 0.25)
+PREEMPTED = events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 40.0, 12.5, True, 0.25, True)
 
 
 def test_the_names_and_tags_that_dashboards_know_are_kept() -> None:

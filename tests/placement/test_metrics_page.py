@@ -35,7 +35,7 @@ for event in (
     events.WorkStarted("rollout", "rlhf", "g-1", 0.02),
     events.StepRejected("train", "rlhf", "reserved", "no free one"),
     events.PreemptionPlanned("train", "rlhf", ("rollout",), 12.5, "label_based_preemption", 0.3),
-    events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 40.0, 12.5, True, 0.25),
+    events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 40.0, 12.5, True, 0.25, True),
     events.GroupQuarantined("g-2", "rlhf", "x"),
     events.GroupCreationFailed("g-3", "rlhf", "no node"),
     events.WorkStarted("train", "rlhf", "g-1", 0.5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 
 import cloudpickle
@@ -25,6 +26,11 @@ class Answers:
 
     def run(self) -> str:
         return self.says
+
+
+class Stuck(Answers):
+    def cancel(self, task_id: str) -> None:
+        time.sleep(600)
 
 
 class Broken:
@@ -148,3 +154,37 @@ def test_answers_are_mappings_and_what_is_refused_leaves_nothing(scheduler: Simp
     same = scheduler.submit_spec(spec("held"))  # it is there already, and not made twice
     assert same["agent"]["name"] == again["agent"]["name"]
     assert scheduler.complete("held")["outcome"] == "released"
+
+
+def test_a_preemption_is_told_with_whether_the_victim_answered_its_cancel(scheduler: SimpleScheduler) -> None:
+    scheduler.ensure_pool("small", resources={"cpu": 1.0})
+    scheduler.configure_preemption(cancel_timeout=0.3)
+    scheduler.scheduler.wait_s = 20.0
+    for priority, (task_id, victim) in enumerate((("polite", Answers), ("stuck", Stuck), ("last", Answers)), start=1):
+        assert scheduler.submit_spec(spec(task_id, actor_class=victim, priority=2 * priority))["success"]
+    told = scheduler.stats()["recent_preemptions"]
+    keys = ("task_id", "preemptor_task_id", "agent_name", "pool_name", "priority", "cancel_success", "reason")
+    names = {agent["task_id"]: agent["name"] for agent in scheduler.list_agents()["agents"]}
+    assert [tuple(each[key] for key in keys) for each in told] == [
+        ("polite", "stuck", names["polite"], "small", 2, True, "same_pool_preemption"),
+        ("stuck", "last", names["stuck"], "small", 4, False, "same_pool_preemption"),
+    ]
+
+
+def test_an_agent_is_made_ahead_of_any_task_and_stays_whatever_comes(scheduler: SimpleScheduler) -> None:
+    pool = scheduler.scheduler
+    pool.create_pool("agents", {}, {"cpu": 0.5}, target_agents=2)
+    warm = pool.create_agent("warm", "agents", Answers, actor_args=["welcome"])
+    assert ray.get(warm["agent"]["handle"].run.remote()) == "welcome warm of agents"
+    assert pool.get_pool("agents")["pool"]["used_resources"]["cpu"] == 0.5
+    assert pool.create_agent("warm", "agents", Answers)["reason"] == "agent_exists"
+    assert pool.create_agent("wide", "agents", Answers, resources={"cpu": 9})["reason"] == "cannot_fit"
+    assert pool.create_agent("lost", "nowhere", Answers)["reason"] == "missing_arguments"
+    assert pool.create_agent("other", "agents", Answers, resources={"cpu": 0.25})["success"]
+
+    pool.wait_s = 0.1
+    assert scheduler.submit_spec(spec("urgent", cpu=0.5, pool="agents", priority=9))["reason"] == "preemption_failed"
+    assert pool.delete_agent("other")["success"]
+    pool.wait_s = 60.0
+    assert scheduler.submit_spec(spec("urgent", cpu=0.5, pool="agents", priority=9))["success"]
+    assert pool.list_agents("agents")["agents"][0]["name"] == "warm"

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from headgate.reports import live_view, status_line, status_lines
-from headgate.reports.live import duration
+from headgate.telemetry import duration
 from tests.telemetry.factories import model, status
 
 

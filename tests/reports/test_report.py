@@ -165,7 +165,7 @@ def test_markdown_is_cut_to_its_cap_and_says_so():
     ]
     text = build_report(frame(*rows), title="many", with_png=False).markdown
     assert 10_000 < len(text.encode()) <= MAX_BYTES
-    assert "more rows stand in the HTML report" in text
+    assert "more rows stand in the page" in text
 
 
 def test_table_artifacts_are_capped():

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from headgate.core import ErrorKind, Secret, errors
+from headgate.reports import build_leaderboard
 from headgate.reports.tables import (
     PROVIDER_ERRORS,
     checked_samples,
@@ -53,7 +54,7 @@ def test_copies_of_a_sample_are_counted_once():
 
 def test_each_environment_counts_the_same_in_the_leaderboard():
     rows = [row(n, environment="a:many") for n in range(8)] + [row(9, environment="a:few", score=0.0)]
-    (line,) = leaderboard_table(summary_table(checked_samples(frame(*rows)))).to_dicts()
+    (line,) = leaderboard_table(build_leaderboard(frame(*rows))).to_dicts()
     assert (line["mean"], line["environments"], line["scored"]) == (0.5, 2, 9)
     assert 0 < line["low"] < 0.5 < line["high"] < 1
 
@@ -66,12 +67,31 @@ def test_a_model_scored_in_fewer_environments_does_not_lead():
         lost(4, model="acme/narrow@main", environment="a:hard"),
         lost(5, model="acme/broken@main", environment="a:hard"),
     ]
-    board = leaderboard_table(summary_table(checked_samples(frame(*rows))))
-    assert board.select("rank", "model", "environments").rows() == [
-        (1, "acme/broad@main", 2),
-        (2, "acme/narrow@main", 1),
-        (3, "acme/broken@main", 0),
+    board = leaderboard_table(build_leaderboard(frame(*rows)))
+    assert board.select("model", "environments", "left_out", "missing_share").rows() == [
+        ("acme/broad@main", 2, 0, 0.0),
+        ("acme/narrow@main", 1, 1, 0.5),
+        ("acme/broken@main", 0, 2, 1.0),
     ]
+
+
+def test_the_means_that_missing_scores_allow_count_each_environment_the_same():
+    rows = [row(n, environment="a:many") for n in range(8)] + [
+        row(8, environment="a:few", score=0.0),
+        lost(9, environment="a:few"),
+        lost(10, environment="a:gone"),
+    ]
+    (line,) = table(missing_table, *rows)
+    assert (line["mean"], line["mean_if_zero"], line["mean_if_one"]) == (
+        0.5,
+        pytest.approx(1 / 3),
+        pytest.approx(2.5 / 3),
+    )
+
+
+def test_samples_without_an_index_have_no_task_in_common():
+    rows = frame(row(1), row(2)).drop("index")
+    assert checked_samples(rows)["index"].n_unique() == 2
 
 
 def test_errors_show_their_last_message_redacted_and_where_they_were():

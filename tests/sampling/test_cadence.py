@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.sampling import Cadence, ModelSampler, SamplingRules, first_offset_s, interval_s
+from headgate.sampling import NEW_PAIRS_PER_S, Cadence, ModelSampler, PairHistory, SamplingRules, interval_s, phase_s
 from tests.sampling.table import DAY_S, HOUR_S, MODELS, NOW, RATES
 
 rates = st.floats(0.5, 50_000)
@@ -110,31 +110,79 @@ def test_after_a_restart_an_overdue_sample_comes_within_half_an_interval(spread:
     assert cadence.next_at == NOW + 5
 
 
-# No herd.
+# New pairs: sampled at once, and no herd, neither at the start nor later.
 
 
-def _firsts(threshold: int) -> list[list[float]]:
-    """The first due times of every model, after the start; boosted unless the threshold is 0."""
+@given(rates, multipliers, st.floats(0, 0.999), st.floats(0, 2))
+def test_a_new_pair_is_due_after_its_wait_and_then_at_its_phase(
+    rate: float, multiplier: float, phase: float, wait: float
+) -> None:
+    step = interval_s(rate, multiplier)
+    cadence = Cadence.new(rate, NOW, multiplier, phase * step, wait * step)
+    assert cadence.next_at == pytest.approx(NOW + min(phase, wait) * step)
+    cadence.take(cadence.next_at, multiplier)
+    assert cadence.next_at == cadence.due, "what comes next is at its phase, and no less than half an interval away"
+    assert cadence.due - NOW - min(phase, wait) * step >= step / 2 - 1e-3
+    assert (cadence.due - NOW) / step - phase == pytest.approx(round((cadence.due - NOW) / step - phase), abs=1e-3)
+
+
+def _starts(threshold: int) -> list[list[tuple[float, float]]]:
+    """First and second due time of every pair, after the start, by model; boosted unless the threshold is 0."""
     rules = SamplingRules(low_sample_threshold=threshold)
-    samplers = [ModelSampler(model, RATES, rules, ordinal=n, now=NOW) for n, model in enumerate(MODELS)]
-    return [sorted(line.cadence.due - NOW for line in sampler._lines.values()) for sampler in samplers]
+    starts = []
+    for n, model in enumerate(MODELS):
+        sampler = ModelSampler(model, RATES, rules, ordinal=n, now=NOW)
+        lines = [line.cadence for line in sampler._lines.values()]
+        firsts = [cadence.next_at for cadence in lines]
+        for cadence in lines:
+            cadence.take(cadence.next_at, sampler.multiplier)
+        starts.append([(first - NOW, cadence.due - NOW) for first, cadence in zip(firsts, lines, strict=True)])
+    return starts
 
 
 @pytest.mark.parametrize("threshold", [0, 200], ids=["normal rates", "boosted rates"])
-def test_no_two_of_95_models_begin_within_the_same_second(threshold: int) -> None:
-    begins = sorted(dues[0] for dues in _firsts(threshold))
-    assert min(later - earlier for earlier, later in pairwise(begins)) > 1.0
+def test_every_new_pair_is_sampled_within_seconds_and_at_a_bounded_rate(threshold: int) -> None:
+    firsts = sorted(first for of_model in _starts(threshold) for first, _ in of_model)
+    assert len(firsts) == 760
+    assert firsts[0] == 0.0
+    assert firsts[-1] <= 760 / NEW_PAIRS_PER_S
+    # Some pairs' own phase comes before their turn among the new ones.
+    assert max(sum(begin <= first < begin + 1 for first in firsts) for begin in range(38)) <= 2 * NEW_PAIRS_PER_S
 
 
 @pytest.mark.parametrize(("threshold", "interval"), [(0, 1_080.0), (200, 360.0)])
-def test_first_samples_fill_the_interval_evenly(threshold: int, interval: float) -> None:
-    dues = [due for of_model in _firsts(threshold) for due in of_model]
-    assert len(dues) == 760
+def test_the_samples_after_the_first_fill_the_interval_evenly(threshold: int, interval: float) -> None:
+    dues = [second for of_model in _starts(threshold) for _, second in of_model]
     assert min(dues) >= 0
-    assert max(dues) <= 2 * interval
     per_second = 760 / interval
     busiest = max(sum(begin <= due < begin + 10 for due in dues) for begin in range(0, int(2 * interval), 10))
     assert busiest <= 10 * per_second * 3
+
+
+@pytest.mark.parametrize("threshold", [0, 200], ids=["normal rates", "boosted rates"])
+def test_no_two_of_95_models_have_due_times_of_an_environment_within_the_same_second(threshold: int) -> None:
+    step = interval_s(120, 3 if threshold else 1)
+    phases = sorted(phase_s(n, 0, 8, step, step, "main") for n in range(95))
+    assert min(later - earlier for earlier, later in pairwise(phases)) > 1.0
+
+
+def test_a_restart_keeps_the_phases_of_pairs_that_were_sampled_once() -> None:
+    """Who stops after the first samples and starts again meets no herd an interval after them."""
+    rules = SamplingRules()
+    before = ModelSampler(MODELS[5], RATES, rules, ordinal=5, now=NOW)
+    demand, _ = before.due(NOW + 30)
+    taken = {d.environment: PairHistory(last_due=d.slot_at) for d in demand if d.slot_at}
+    assert set(taken) == set(RATES)
+    again = ModelSampler(MODELS[5], RATES, rules, ordinal=0, now=NOW + 60, history=taken)
+    dues = [{e: line.cadence.due for e, line in sampler._lines.items()} for sampler in (before, again)]
+    assert dues[0] == dues[1]
+
+
+def test_a_first_sample_counts_as_due_from_when_its_pair_began() -> None:
+    sampler = ModelSampler(MODELS[0], RATES, SamplingRules(), ordinal=0, now=NOW)
+    demand, _ = sampler.due(NOW + 30)
+    assert all(d.due_at >= NOW for d in demand)
+    assert any(d.slot_at is not None and d.slot_at < NOW for d in demand)
 
 
 def test_a_models_environments_do_not_all_begin_in_the_same_order() -> None:
@@ -143,5 +191,5 @@ def test_a_models_environments_do_not_all_begin_in_the_same_order() -> None:
 
 
 def test_the_same_seed_gives_the_same_start_and_another_seed_another() -> None:
-    first = [first_offset_s(3, 2, 8, 720.0, 864.0, seed) for seed in ("main", "main", "other")]
+    first = [phase_s(3, 2, 8, 720.0, 864.0, seed) for seed in ("main", "main", "other")]
     assert first[0] == first[1] != first[2]

@@ -183,9 +183,9 @@ async def test_an_hour_of_95_models_wakes_as_often_as_there_are_samples() -> Non
     while (at := provider.next_at(NOW)) is not None and at <= NOW + 3_600:
         demand, _ = await provider.take(at)
         wakes, demanded = wakes + 1, demanded + len(demand)
-    assert demanded == pytest.approx(
-        95 * 3 * sum(RATES.values()) / 24, rel=0.05
-    )  # a first hour begins one interval late
+    # The first sample comes at once, so that an hour holds up to one more of a pair.
+    in_an_hour = 3 * sum(RATES.values()) / 24
+    assert 95 * in_an_hour * 0.99 <= demanded <= 95 * (in_an_hour + len(RATES))
     assert wakes <= demanded
 
 

@@ -66,9 +66,13 @@ class Dispatching(RuleBasedStateMachine):
     @rule()
     def next(self) -> None:
         self.woken = False
+        said = {name: self.dispatcher.why(TaskId(name), self.now).gate for name in self.queued}
         granted = self.dispatcher.next(self.now)
         self._end_pressure()
+        started = set() if isinstance(granted, Held) else {granted.task.task_id}
+        assert {name for name, gate in said.items() if gate == "none"} == started, said
         if isinstance(granted, Held):
+            assert "fair_share" not in said.values(), said
             return
         one = self.queued.pop(granted.task.task_id)
         assert granted.task is one

@@ -37,6 +37,7 @@ CLAIMS = st.builds(
     total_weight=st.floats(0.1, 64),
     groups=st.integers(1, 16),
     is_reserve_kept=st.booleans(),
+    does_peer_wait=st.booleans(),
 )
 POLICIES = st.one_of(
     st.just(StrictFair()),
@@ -70,26 +71,33 @@ def _groups(started: list[Dispatch]) -> list[str]:
     return [one.task.group for one in started]
 
 
-@given(POLICIES, CLAIMS, st.booleans())
-def test_the_same_question_has_the_same_answer_and_debt_is_never_negative(
-    policy: TaskPolicy, claim: Claim, does_peer_wait: bool
-) -> None:
-    first = evaluate(policy, (claim,), does_peer_wait=does_peer_wait)
-    assert evaluate(policy, (claim,), does_peer_wait=does_peer_wait) == first
+@given(POLICIES, CLAIMS)
+def test_the_same_question_has_the_same_answer_and_debt_is_never_negative(policy: TaskPolicy, claim: Claim) -> None:
+    first = evaluate(policy, (claim,))
+    assert evaluate(policy, (claim,)) == first
     assert debt(policy, claim) >= 0
     assert first.debt >= 0
 
 
-@given(POLICIES, CLAIMS, st.booleans())
-def test_a_group_that_holds_nothing_is_never_refused(policy: TaskPolicy, claim: Claim, does_peer_wait: bool) -> None:
-    assert isinstance(evaluate(policy, (replace(claim, held=0),), does_peer_wait=does_peer_wait), Allowed)
+@given(POLICIES, CLAIMS)
+def test_a_group_that_holds_nothing_is_never_refused(policy: TaskPolicy, claim: Claim) -> None:
+    assert isinstance(evaluate(policy, (replace(claim, held=0),)), Allowed)
+
+
+@given(POLICIES, CLAIMS, CLAIMS)
+def test_a_peer_that_wants_another_resource_refuses_nobody_this_one(
+    policy: TaskPolicy, claim: Claim, other: Claim
+) -> None:
+    here = replace(claim, does_peer_wait=False)
+    there = replace(other, resource="judge", held=0, does_peer_wait=True)
+    assert isinstance(evaluate(policy, (here, there)), Refused) == isinstance(evaluate(policy, (here,)), Refused)
 
 
 @given(CLAIMS, st.floats(0.01, 0.9))
 def test_what_is_borrowed_never_touches_a_reserve_that_is_kept(claim: Claim, share: float) -> None:
     policy = BoundedBorrow(reserve_share=share)
-    kept = replace(claim, is_reserve_kept=True)
-    allowed = evaluate(policy, (kept,), does_peer_wait=False)
+    kept = replace(claim, is_reserve_kept=True, does_peer_wait=False)
+    allowed = evaluate(policy, (kept,))
     if isinstance(allowed, Allowed) and allowed.debt:
         assert kept.free - kept.wanted >= policy.reserve(kept.limit)
 
@@ -111,10 +119,10 @@ def test_debt_is_what_a_group_holds_above_its_share() -> None:
 
 def test_a_debtor_is_refused_while_a_peer_waits_and_says_what_it_owes() -> None:
     policy = BoundedBorrow(reserve_share=0.2)
-    claim = Claim("workers", 1, held=6, free=2, limit=10, weight=1, total_weight=2, groups=2)
-    refused = evaluate(policy, (claim,), does_peer_wait=True)
+    claim = Claim("workers", 1, held=6, free=2, limit=10, total_weight=2, groups=2, does_peer_wait=True)
+    refused = evaluate(policy, (claim,))
     assert refused == Refused(DenyReason.BORROW_DEBT, "workers", 1, 6, 4, 2)
-    at_share = evaluate(policy, (replace(claim, held=4),), does_peer_wait=True)
+    at_share = evaluate(policy, (replace(claim, held=4),))
     assert isinstance(at_share, Refused)
     assert (at_share.reason, at_share.debt) == (DenyReason.GROUP_CAP, 0)
 
@@ -122,8 +130,8 @@ def test_a_debtor_is_refused_while_a_peer_waits_and_says_what_it_owes() -> None:
 def test_a_ceiling_bounds_what_is_borrowed() -> None:
     policy = BoundedBorrow(borrow_ceiling=2, reserve_share=0)
     claim = Claim("workers", 1, held=5, free=5, limit=10, weight=1, total_weight=2, groups=2)
-    assert evaluate(policy, (claim,), does_peer_wait=False) == Allowed(1)
-    refused = evaluate(policy, (replace(claim, held=7),), does_peer_wait=False)
+    assert evaluate(policy, (claim,)) == Allowed(1)
+    refused = evaluate(policy, (replace(claim, held=7),))
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.may_hold, refused.debt) == (DenyReason.BORROW_DEBT, 7, 2)
 
@@ -131,8 +139,8 @@ def test_a_ceiling_bounds_what_is_borrowed() -> None:
 def test_several_resources_are_all_looked_at() -> None:
     policy = BoundedBorrow(reserve_share=0)
     fine = Claim("workers", 1, held=1, free=9, limit=10, total_weight=2, groups=2)
-    over = Claim("judge", 1, held=1, free=1, limit=2, total_weight=2, groups=2)
-    refused = evaluate(policy, (fine, over), does_peer_wait=True)
+    over = Claim("judge", 1, held=1, free=1, limit=2, total_weight=2, groups=2, does_peer_wait=True)
+    refused = evaluate(policy, (fine, over))
     assert isinstance(refused, Refused)
     assert refused.resource == "judge"
 
@@ -204,6 +212,40 @@ def test_a_policy_holds_a_task_and_why_says_so() -> None:
     assert dispatcher.next(0.0) == Held("shutdown", "the window is over")
 
 
+def _two_that_share_nothing(policy: TaskPolicy) -> Dispatcher:
+    """Group a holds its share of the workers and wants one more; group b wants the judge, which is free."""
+    dispatcher = Dispatcher({"workers": 4, "judge": 1}, holder=HolderId("h-1"), policy=policy)
+    for group in ("a", "b"):
+        dispatcher.set_model(group, 9)
+    _backlog(dispatcher, "a", 1)
+    _start_all(dispatcher)
+    _backlog(dispatcher, "a", 1, now=1.0)
+    dispatcher.enqueue([task("b0", "b", resources={"judge": 1})])
+    return dispatcher
+
+
+def test_who_wants_another_resource_is_no_peer() -> None:
+    dispatcher = _two_that_share_nothing(StrictFair(group_caps={"workers": 1}))
+    wanted = dispatcher.queue.item("a0@1.0")
+    assert wanted is not None
+    assert dispatcher.evaluate(wanted, 1.0) is None
+    assert dispatcher.why(wanted.task_id, 1.0).gate == "fair_share"
+    assert _groups(_start_all(dispatcher, 1.0)) == ["b", "a"]
+
+
+def test_who_is_passed_over_for_its_pressure_is_no_peer_and_the_task_that_goes_says_so() -> None:
+    dispatcher = _dispatcher(4, StrictFair(group_caps={"workers": 1}), "a", "b")
+    _backlog(dispatcher, "a", 1)
+    _start_all(dispatcher)
+    (one,) = _backlog(dispatcher, "a", 1, now=1.0)
+    _backlog(dispatcher, "b", 1)
+    assert dispatcher.why(one.task_id, 1.0).gate == "group_cap"
+    dispatcher.set_pressure("b", "waiters")
+    why = dispatcher.why(one.task_id, 1.0)
+    assert (why.gate, why.reason) == ("none", "it runs next")
+    assert _groups(_start_all(dispatcher, 1.0)) == ["a", "b"]
+
+
 def test_evaluating_changes_nothing() -> None:
     dispatcher = _dispatcher(4, BoundedBorrow(), "a", "b")
     tasks = _backlog(dispatcher, "a", 3)
@@ -218,6 +260,34 @@ def test_a_group_cap_counts_while_a_peer_waits_and_leaves_nothing_idle() -> None
     _backlog(dispatcher, "a", 9)
     _backlog(dispatcher, "b", 2)
     assert sorted(_groups(_start_all(dispatcher))) == ["a"] * 6 + ["b"] * 2
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 12),
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9), st.integers(0, 4)), min_size=1, max_size=12),
+)
+def test_nobody_gets_beyond_the_group_cap_before_whoever_is_below_it_and_no_worker_idles(
+    cap: int, workers: int, steps: list[tuple[str, int, int]]
+) -> None:
+    dispatcher = _dispatcher(workers, StrictFair(group_caps={"workers": cap}), *"abcd")
+    held, queued = dict.fromkeys("abcd", 0), dict.fromkeys("abcd", 0)
+    running: list[Dispatch] = []
+    for number, (group, arrive, end) in enumerate(steps):
+        _backlog(dispatcher, group, arrive, now=float(number))
+        queued[group] += arrive
+        for _ in range(min(end, len(running))):
+            over = running.pop(0)
+            dispatcher.finished(over.task, over.lease)
+            held[over.task.group] -= 1
+        while isinstance(granted := dispatcher.next(float(number)), Dispatch):
+            taker = granted.task.group
+            assert held[taker] < cap or not any(queued[g] and held[g] < cap for g in held if g != taker)
+            held[taker] += 1
+            queued[taker] -= 1
+            running.append(granted)
+        assert len(running) == workers or not any(queued.values())
+        dispatcher.validate()
 
 
 def test_strict_fair_lets_whoever_comes_first_have_everything() -> None:

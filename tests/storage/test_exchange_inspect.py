@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from inspect_ai._eval.evalset import latest_completed_task_eval_logs, list_all_eval_logs
 from inspect_ai.analysis import evals_df, samples_df
-from inspect_ai.log import EvalLog, EvalSample, read_eval_log, write_eval_log
+from inspect_ai.log import EvalLog, EvalSample, list_eval_logs, read_eval_log, write_eval_log
 from inspect_ai.model import ModelUsage
 
 from headgate.core import Sample, errors
@@ -134,6 +135,36 @@ async def test_many_samples_make_a_log_for_each_span_of_days(tmp_path: Path) -> 
     found = await asyncio.to_thread(evals_df, str(tmp_path / "logs"))
     assert sorted(found["total_samples"]) == [4, 4, 4]
     assert (await import_samples(target, tmp_path / "logs", "inspect")).rows == 12
+
+
+def _shown(folder: Path) -> dict[str, tuple[str, str]]:
+    """Return task id -> environment and model of the logs that a list of inspect_ai shows: the newest of each task."""
+    newest = latest_completed_task_eval_logs(list_all_eval_logs(str(folder)))
+    found = {log.header.eval.task_id: (log.header.eval.task, log.header.eval.model) for log in newest}
+    # the list takes ids from the files' names at first, and from the logs when these have been read
+    assert {info.task_id for info in list_eval_logs(str(folder))} == found.keys()
+    return found
+
+
+async def test_inspect_lists_every_model_in_every_environment(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    pairs = [(f"game:{e}", f"org/{m}@main") for e in range(8) for m in range(3)]
+    rows = [sample(n, environment=environment, model=model) for environment, model in pairs for n in range(2)]
+    await store.put_batch("one", rows)
+    await export_samples(store, tmp_path / "logs", "inspect", now=START)
+    assert sorted((await asyncio.to_thread(_shown, tmp_path / "logs")).values()) == pairs
+
+
+async def test_ids_stay_from_one_export_to_the_next_and_tell_selections_apart(
+    store: SampleStore, tmp_path: Path
+) -> None:
+    wins = Chosen(environments=frozenset({"affine:sat"}), successes=True)
+    for name, chosen in (("first", Chosen()), ("second", Chosen()), ("wins", wins)):
+        await export_samples(store, tmp_path / name, "inspect", now=START, chosen=chosen)
+    first, second, some = [await asyncio.to_thread(_shown, tmp_path / name) for name in ("first", "second", "wins")]
+    assert first == second
+    assert first.keys().isdisjoint(some)
+    assert (await import_samples(store, tmp_path / "second", "inspect")).rows == 0
 
 
 async def test_without_the_package_the_extra_is_named(

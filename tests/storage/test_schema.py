@@ -14,7 +14,7 @@ from pandera.config import config_context
 from pandera.errors import SchemaErrors
 
 from headgate.core import ErrorKind, Sample, checked_name, errors
-from headgate.storage import COLUMNS, SAMPLE_SCHEMA, frame_of, validated
+from headgate.storage import COLUMNS, frame_of, sample_schema, validated
 from headgate.storage.schema import FRAME_SCHEMA, framed
 from tests.storage.samples import START, failed, many, sample
 
@@ -42,7 +42,7 @@ def test_good_rows_pass_unchanged() -> None:
     sifted = validated(frame)
     assert sifted.good.equals(frame)
     assert sifted.bad.height == 0
-    assert SAMPLE_SCHEMA.validate(frame).equals(frame)
+    assert sample_schema().validate(frame).equals(frame)
 
 
 @pytest.mark.parametrize("kind", list(ErrorKind))
@@ -123,7 +123,7 @@ def test_the_door_stays_on_where_pandera_is_switched_off(off: dict[str, Any]) ->
 
 def test_pandera_finds_the_same_bad_frame() -> None:
     with pytest.raises(SchemaErrors, match="rules"):
-        SAMPLE_SCHEMA.validate(frame_of([sample(1, score=2.0)]), lazy=True)
+        sample_schema().validate(frame_of([sample(1, score=2.0)]), lazy=True)
 
 
 def test_a_frame_of_other_columns_is_refused_with_the_difference() -> None:

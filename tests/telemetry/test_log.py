@@ -45,7 +45,7 @@ def lines(written, *emitted):
     return [line.split("] ", 1)[1] for line in written.getvalue().splitlines()]
 
 
-def test_the_lines_of_the_seed_are_written_exactly(logged):
+def test_the_lines_that_log_filters_match_on_are_written_exactly(logged):
     assert lines(
         logged(),
         events.StatusReported(95, 3, 1234, 56, 12345, 12000),
@@ -60,10 +60,14 @@ def test_the_lines_of_the_seed_are_written_exactly(logged):
     ]
 
 
-def test_a_paused_model_gets_the_seeds_line_and_one_that_names_it_and_its_error(logged):
-    assert lines(logged(), events.ModelPaused("acme/small@main", 123, 900.0, 3, 0, "HTTP 503: no")) == [
-        "[MinerSampler] U123 paused for 900s due to Chutes errors (3 consecutive)",
-        'model_paused model=acme/small@main uid=123 pause_s=900 consecutive_errors=3 level=0 last_error="HTTP 503: no"',
+def test_a_paused_model_is_told_of_in_a_sentence_with_its_name_and_last_error(logged):
+    assert lines(
+        logged(),
+        events.ModelPaused("acme/small@main", 123, 900.0, 3, 0, "HTTP 503: no"),
+        events.ModelGivenUp("acme/small@main", 123, 5, "HTTP 503: no"),
+    ) == [
+        "acme/small@main paused for 15m 00s after 3 service errors in a row; the last: HTTP 503: no",
+        "acme/small@main given up: its service failed through 5 pauses; the last: HTTP 503: no",
     ]
 
 

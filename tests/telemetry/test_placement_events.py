@@ -25,7 +25,7 @@ def a_preemption(told: Told) -> None:
     told.at(1.0, events.WorkStarted("rollout", "rlhf", "g-1", 1.0))
     told.at(5.0, events.WorkQueued("train", "rlhf", 9.0, "new"))
     told.at(5.0, events.PreemptionPlanned("train", "rlhf", ("rollout",), 4.0, "label_based_preemption", 0.2))
-    told.at(6.0, events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 5.0, 4.0, True, 0.5))
+    told.at(6.0, events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemption", 5.0, 4.0, True, 0.5, True))
     told.at(6.0, events.WorkQueued("rollout", "rlhf", 3.0, "preempted"))
     told.at(6.0, events.WorkStarted("train", "rlhf", "g-1", 1.0))
     told.at(9.0, events.WorkEnded("train", "rlhf", "done", "", 3.0))
@@ -77,7 +77,7 @@ def test_the_track_of_a_removed_group_serves_the_next_one(told: Told, tmp_path: 
     [
         (events.WorkQueued("w", "p", 5.0, "new"), logging.DEBUG),
         (events.PreemptionPlanned("w", "p", ("v",), 1.0, "label_based_preemption", 0.1), logging.INFO),
-        (events.WorkPreempted("v", "p", "w", "label_based_preemption", 1.0, 1.0, True, 0.1), logging.INFO),
+        (events.WorkPreempted("v", "p", "w", "label_based_preemption", 1.0, 1.0, True, 0.1, True), logging.INFO),
         (events.WorkLost("w", "p", "node died", 1), logging.WARNING),
         (events.GroupQuarantined("g", "p", "w"), logging.WARNING),
         (events.PlacementDiffers("leaked group", "g", False), logging.WARNING),

@@ -244,6 +244,15 @@ def test_a_negative_cap_is_refused(registry):
         PrometheusSink(registry, model_label_cap=-1)
 
 
+def test_running_tasks_are_a_gauge_by_model_and_those_above_the_cap_are_added_up(registry):
+    models = tuple(replace(status().models[0], model=f"m{number}@main", in_flight=number) for number in (1, 2, 3))
+    registry.register(StatusCollector(lambda: replace(status(), models=models), model_label_cap=1))
+    one, others = (
+        registry.get_sample_value("headgate_tasks_in_flight", {"model": name}) for name in ("m1@main", "(other)")
+    )
+    assert (one, others) == (1, 5)
+
+
 def test_budgets_are_gauges_by_model_and_those_above_the_cap_are_added_up(registry):
     models = tuple(
         replace(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
 
-from headgate.reports import COLOURS, INK, WIDTH_IN, clipped, drawing, inline_svg, legend_above, quiet_grid
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 _HEIGHT_IN: Final = 3.2
 _MANY_NAMES: Final = 12
@@ -21,7 +20,7 @@ _DASHES: Final = ("-", (0, (6, 3)), (0, (2, 2)), (0, (6, 2, 2, 2)))
 def chart_svg(chart: Mapping[str, Any], name: str) -> str:
     """Return a chart of an artifact as an SVG element; `name` prefixes its ids."""
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, _height_in(chart)), layout="constrained")
+        figure = blank_figure(_height_in(chart))
         axes = figure.subplots()
         if chart["kind"] == "lines":
             _lines(axes, chart["series"])
@@ -47,8 +46,8 @@ def chart_svg(chart: Mapping[str, Any], name: str) -> str:
 
 def _in_plain_numbers(axis: Axis) -> None:
     """Write powers of ten as numbers: as formulas they would show their source."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    axis.set_minor_formatter("")
 
 
 def _names(series: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """A campaign: one run of sampling that joins demand, queue, workers, journal and store."""
 
 from headgate.campaign import arena, budgets, judged
-from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sample_store, sampled_environments
+from headgate.campaign.assembly import OnStatus, roster_of, run_campaign, sampled_environments
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.capacity import capacity_plan
 from headgate.campaign.collecting import rare_collections
@@ -48,7 +48,6 @@ __all__ = [
     "roster_of",
     "run_campaign",
     "sample_of_job",
-    "sample_store",
     "sampled_environments",
     "stored_name",
     "trial",

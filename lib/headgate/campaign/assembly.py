@@ -26,7 +26,7 @@ from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, end_idle_processes, registry_of
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
-from headgate.storage import SampleStore, StoreLocation, open_store
+from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -44,18 +44,6 @@ OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 def roster_of(settings: Settings) -> RosterSource:
     """Return where the models come from: the roster's file or URL, else the models behind OPENAI_BASE_URL."""
     return roster_source(settings.roster)
-
-
-def sample_store(settings: Settings) -> SampleStore:
-    """Return the sample store that the settings name."""
-    return open_store(
-        StoreLocation(
-            settings.store,
-            endpoint_url=settings.s3_endpoint_url or None,
-            key=_secret(settings.s3_access_key_id.get_secret_value()),
-            secret=_secret(settings.s3_secret_access_key.get_secret_value()),
-        )
-    )
 
 
 def sampled_environments(settings: Settings) -> dict[str, Environment]:

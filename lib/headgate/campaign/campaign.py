@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.campaign.acceptance import Acceptance
@@ -22,7 +22,7 @@ from headgate.campaign.request_side import DAILY_BUDGET
 from headgate.campaign.samples import health_of
 from headgate.campaign.settling import settling_of
 from headgate.campaign.starting import restored
-from headgate.campaign.status import campaign_status
+from headgate.campaign.status import campaign_status, why_no_samples
 from headgate.campaign.workforce import Workforce
 from headgate.core import Clock, Sample, TaskId, new_run_id
 from headgate.core.events import (
@@ -56,6 +56,8 @@ class CampaignResult:
         open_tasks: given out and without a sample, of all processes; the next campaign runs them.
         stopped_by: why it ended.
         stopped_early: whether it gave up because its samples kept failing.
+        given_up: models whose service kept failing, and why: their other tasks were not run.
+        empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
     """
 
     status: CampaignStatus
@@ -65,6 +67,8 @@ class CampaignResult:
     open_tasks: int
     stopped_by: str
     stopped_early: bool = False
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    empty_because: str = ""
 
 
 class Campaign:
@@ -128,8 +132,8 @@ class Campaign:
             accepted=self._samples_accepted,
             spending=None if plan.requests is None else plan.requests.budgets,
         )
-        self._health = Health(self._parts)
         self._settling = settling_of(self._parts, plan)
+        self._health = Health(self._parts, self._settling)
         self._demand = DemandSide(self._parts, self._health, self._settling)
         self._membership = Membership(
             self._parts, plan.roster, plan.sampling_rules(), rates, self._health, self._settling
@@ -215,14 +219,18 @@ class Campaign:
             if self._parts.requests is not None:
                 self._parts.requests.close("the campaign has ended")
             self._left_open, spooled = await self._close()
+        status = self.status()
+        is_empty = not self._samples and self.plan.provider is None
         result = CampaignResult(
-            status=self.status(),
+            status=status,
             samples=self._samples,
             stored=self._sink.stored,
             spooled=spooled,
             open_tasks=self._left_open,
             stopped_by=self._stop_reason,
             stopped_early=self._stopped_early,
+            given_up=dict(self._settling.given_up),
+            empty_because=why_no_samples(status, self._parts.local.next_at(self.now())) if is_empty else "",
         )
         name = self.plan.settings.campaign
         self._emit(CapacityReported(name, self.run_id, "end", self.inquiry.capacity()))

@@ -25,6 +25,7 @@ CAPACITY_SETTINGS: Final = (
     "startup_ramp_seconds",
     "cooldown_seconds",
     "task_admission",
+    "group_cap",
     "borrow_ceiling",
     "borrow_reserve",
 )

@@ -110,6 +110,7 @@ class DemandSide:
                 parts.samplers[d.model].model.weight,
                 d.sequence,
                 d.stage,
+                d.slot_at,
             )
             for d in demand
             if d.model in parts.samplers and d.environment in parts.environments
@@ -146,17 +147,14 @@ class DemandSide:
 
     def _flush(self, now: float) -> None:
         """Let ready buffers into the queue as far as it has room; the rest stays in its buffer, in order."""
-        if not self._room():
+        if not self._parts.room():
             return
-        for model, tasks in self._parts.batches.take_ready(now):
-            room = self._room()
+        for model, tasks in self._parts.batches.take_ready(now, everything=self._parts.wants_buffered()):
+            room = self._parts.room()
             if room:
                 self._enqueue(model, tasks[:room], now)
             if room < len(tasks):
                 self._parts.batches.put_back(model, tasks[room:], now)
-
-    def _room(self) -> int:
-        return self._parts.backpressure.room(len(self._parts.dispatcher.queue))
 
     def _enqueue(self, model: str, tasks: Sequence[Task], now: float) -> None:
         parts = self._parts
@@ -176,7 +174,7 @@ class DemandSide:
         now = parts.now()
         times = [
             self._health.next_at(),
-            parts.batches.next_at() if self._room() else None,
+            parts.batches.next_at() if parts.room() else None,
             parts.dispatcher.next_change_at(now),
         ]
         if self._may_ask():

@@ -22,4 +22,4 @@ def task_policy(settings: Settings) -> TaskPolicy:
     """Return the policy of task admission that the settings name."""
     if settings.task_admission == "bounded_borrow":
         return BoundedBorrow(borrow_ceiling=settings.borrow_ceiling, reserve_share=settings.borrow_reserve)
-    return StrictFair()
+    return StrictFair({"workers": settings.group_cap} if settings.group_cap else {})

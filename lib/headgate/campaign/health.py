@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from headgate.campaign.parts import Parts
 from headgate.campaign.samples import health_of
+from headgate.campaign.settling import Settling
 from headgate.core import Sample
+from headgate.core.events import ModelGivenUp
 from headgate.sampling import TimerHeap
 
 
@@ -14,8 +16,9 @@ class Health:
     A paused model's queued tasks are held, not dropped: they go first when the pause ends.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, settling: Settling) -> None:
         self._parts = parts
+        self._settling = settling
         self._ends = TimerHeap()
 
     def next_at(self) -> float | None:
@@ -31,7 +34,11 @@ class Health:
         happened = sampler.observe(health, error=sample.error, started_at=started_at, now=now)
         for event in happened:
             self._parts.emit(event)
-            self._changed(sample.model, now)
+            if isinstance(event, ModelGivenUp):
+                why = f"service errors through {event.pauses} pauses; the last: {event.last_error}"
+                self._settling.give_up(sample.model, why)
+            else:
+                self._changed(sample.model, now)
         return bool(happened)
 
     async def end_pauses(self, now: float) -> None:

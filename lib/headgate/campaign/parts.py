@@ -55,3 +55,12 @@ class Parts:
     fill_workers: Callable[[], None] = lambda: None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def room(self) -> int:
+        """Return how many more tasks the ready queue takes now."""
+        return self.backpressure.room(len(self.dispatcher.queue))
+
+    def wants_buffered(self) -> bool:
+        """Return whether what is buffered shall enter the queue at once: a free worker waits for no batch to fill."""
+        has_free_worker = self.dispatcher.in_flight() < self.settings.num_evaluation_workers
+        return has_free_worker and self.batches.size > 0 and self.room() > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.campaign.judge_needed import refuse_judged
 from headgate.campaign.request_side import RequestSide
@@ -15,6 +15,11 @@ from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
 from headgate.storage import BatchStore, History
+
+ONE_SHOT_PAUSE_S: Final = 2.0
+ONE_SHOT_MAX_PAUSE_S: Final = 60.0
+ONE_SHOT_PAUSES: Final = 5
+"""Pauses of a run that ends by itself: 2, 4, 8, 16 and 32 s, a minute in all, in which most services restart."""
 
 
 class CampaignStore(BatchStore, Protocol):
@@ -76,15 +81,22 @@ class CampaignPlan:
         return rates_of(self.settings, self.environments)
 
     def sampling_rules(self) -> SamplingRules:
-        """Return the rules of the samplers."""
+        """Return the rules of the samplers.
+
+        Somebody waits for a run that ends by itself: it pauses a model for seconds, and gives up one that stays down.
+        """
         settings = self.settings
+        pause_s, max_pause_s = settings.chutes_error_pause_duration, settings.max_pause_s
+        if self.stop_when_idle:
+            pause_s, max_pause_s = min(pause_s, ONE_SHOT_PAUSE_S), min(max_pause_s, ONE_SHOT_MAX_PAUSE_S)
         return SamplingRules(
             low_sample_threshold=settings.low_sample_threshold,
             low_sample_multiplier=settings.low_sample_multiplier,
             catch_up_horizon_s=settings.catch_up_horizon_s,
             error_threshold=settings.chutes_error_threshold,
-            error_pause_s=settings.chutes_error_pause_duration,
-            max_pause_s=settings.max_pause_s,
+            error_pause_s=pause_s,
+            max_pause_s=max_pause_s,
+            max_pauses=ONE_SHOT_PAUSES if self.stop_when_idle and settings.early_stop else None,
             seed=settings.campaign,
         )
 

@@ -1,7 +1,8 @@
-"""Pairs whose mean is known well enough leave the campaign, and what they would have taken goes to the others."""
+"""Pairs leave a campaign: those whose mean is known well enough, and all of a model that is given up."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 from headgate.campaign.matrix import MatrixTaskProvider
@@ -34,7 +35,11 @@ class Settling:
     """Follows what is opened and accepted, and takes settled pairs out. Owned by the campaign.
 
     A settled pair gets no further task: what it has queued is withdrawn, what is in progress ends and is stored. By
-    rates, its rate goes to the model's other environments. Without a `target_half_width` nothing here does anything.
+    rates, its rate goes to the model's other environments. Without a `target_half_width` no pair settles. The pairs of
+    a model that is given up leave in the same way.
+
+    Attributes:
+        given_up: why each model was given up, by its key.
     """
 
     def __init__(
@@ -52,7 +57,8 @@ class Settling:
         self._stop = stop
         self._environments = frozenset(environments)
         self._place = place
-        self._leaving: set[tuple[str, str]] = set()
+        self._leaving: dict[tuple[str, str], str] = {}
+        self.given_up: dict[str, str] = {}
 
     async def restore(self, store: CampaignStore) -> None:
         """Take up the scores that the store has of this campaign.
@@ -89,17 +95,26 @@ class Settling:
             self._ended(task.model, task.environment, task.task_id, None)
 
     def wanted(self, demand: Sequence[Demand]) -> Sequence[Demand]:
-        """Return the demand of pairs that are not settled."""
+        """Return the demand of pairs that have not left."""
+        if self.given_up:
+            demand = [one for one in demand if one.model not in self.given_up]
         if self._stop is None:
             return demand
         return [one for one in demand if not self._stop.is_settled(one.model, one.environment)]
 
+    def give_up(self, model: str, why: str) -> None:
+        """Take all pairs of a model out; nothing of it is started any more."""
+        self.given_up[model] = why
+        self._leaving |= dict.fromkeys(((model, name) for name in self._parts.environments), why)
+        self._parts.dispatcher.hold(model, math.inf)
+        self._parts.wake.set()
+
     async def withdraw(self) -> None:
-        """Take what settled pairs have buffered and queued out of the campaign and its journal."""
+        """Take what pairs that leave have buffered and queued out of the campaign and its journal."""
         if not self._leaving:
             return
         parts, leaving = self._parts, self._leaving
-        self._leaving = set()
+        self._leaving = {}
         tasks = parts.dispatcher.discard_where(lambda task: (task.model, task.environment) in leaving)
         for model in {model for model, _ in leaving}:
             buffered = parts.batches.take(model)
@@ -110,7 +125,7 @@ class Settling:
         await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
         for task in tasks:
             parts.ready_since.pop(task.task_id, None)
-            parts.emit(TaskReturned(task.task_id, task.model, task.environment, _WHY))
+            parts.emit(TaskReturned(task.task_id, task.model, task.environment, leaving[task.model, task.environment]))
 
     def _ended(self, model: str, environment: str, task_id: str, score: float | None) -> None:
         if self._stop is None:
@@ -123,7 +138,7 @@ class Settling:
 
     def _settle(self, model: str, environment: str) -> None:
         parts = self._parts
-        self._leaving.add((model, environment))
+        self._leaving[model, environment] = _WHY
         sampler = parts.samplers.get(model)
         if sampler is not None:
             sampler.settle(environment, parts.now())

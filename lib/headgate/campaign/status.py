@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.campaign.parts import Parts
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
 from headgate.sampling import ModelSampler
+from headgate.telemetry import duration
 
 _HOUR_S = 3_600.0
 _DAY_S = 86_400.0
@@ -40,6 +43,32 @@ def campaign_status(
         open_tasks=open_tasks,
         requests=parts.requests.status() if parts.requests is not None else (),
     )
+
+
+def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
+    """Return why a campaign that samples by rates has no sample, for those who waited for one.
+
+    Args:
+        status: as it was at the end.
+        next_due_at: when the next sample falls due; None when none will.
+    """
+    lasted = duration(status.captured_at - status.started_at)
+    paused = [model for model in status.models if model.is_paused]
+    if len(paused) == len(status.models):
+        first = paused[0]
+        return f"every model waits, such as {first.model}: {first.pause_reason}, the last: {first.last_error}"
+    if status.open_tasks:
+        return f"{status.open_tasks} tasks fell due and none ended within {lasted}; the next run goes on with them"
+    rates = sorted({pair.rate_per_day for pair in status.pairs if pair.rate_per_day})
+    spacing = f"; a model has a sample in an environment every {_spacing(rates)}" if rates else ""
+    due_in = "" if next_due_at is None else f"; the next sample is due in {duration(next_due_at - status.captured_at)}"
+    return f"nothing fell due within {lasted}{due_in}{spacing}"
+
+
+def _spacing(rates: Sequence[float]) -> str:
+    """Return the time between samples at daily rates, from the shortest to the longest."""
+    ends = dict.fromkeys(duration(_DAY_S / rate) for rate in (rates[-1], rates[0]))
+    return " to ".join(ends)
 
 
 def _model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:

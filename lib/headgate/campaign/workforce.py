@@ -84,6 +84,8 @@ class Workforce:
         if changed is not None:
             self._parts.emit(changed)
             self._parts.wake.set()
+        if self._parts.wants_buffered():
+            self._parts.wake.set()
         if not self._running:
             self._became_idle()
 

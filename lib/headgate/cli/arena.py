@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from headgate import orchestration, reports
 from headgate.campaign import models_at_hand
 from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
-from headgate.cli.choices import Choices
+from headgate.cli.choices import Choices, names_in
 from headgate.cli.judging import progress_bar, showing
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
 from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
@@ -27,7 +27,14 @@ _TEXT: Final = frozenset({"model", "group", "judge"})
 def arena(
     choices: Choices | None = None,
     *,
-    models: Annotated[str, Parameter(help="Models to compare, comma separated. Default: all that have answered.")] = "",
+    model: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=("--model", "-m"),
+            negative="",
+            help="Models to compare; comma separated, or repeated. Default: all that have answered.",
+        ),
+    ] = (),
     instances: Annotated[
         int | None, Parameter(help="Only the tasks 0 to n-1; answers that are missing are taken first.")
     ] = None,
@@ -39,7 +46,9 @@ def arena(
     judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
     judgements: Annotated[int | None, Parameter(help="How often each order of two answers is judged.")] = None,
     rubric: Annotated[str | None, Parameter(help="YAML file of a rubric: what counts.")] = None,
-    html: Annotated[Path | None, Parameter(help="Write it as a self-contained page to this file, too.")] = None,
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
+    ] = None,
     title: Annotated[str, Parameter(help="Title of the page.")] = "Arena",
     limits: Limits = "",
     verbose: Annotated[
@@ -66,16 +75,15 @@ def arena(
             raise InvalidInputError(f"{name} must be >= {least} (got {value})")
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    named = tuple(name.strip() for name in models.split(",") if name.strip())
-    request = ArenaRequest(named, instances, comparisons)
+    request = ArenaRequest(names_in(model), instances, comparisons)
     result = asyncio.run(_run(loaded.settings, request, limits, is_live=is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
-    if html is not None:
-        write_page(html, reports.arena_page(board, title=title, period=told(result)))
+    if output is not None:
+        write_page(output, reports.arena_page(board, title=title, period=told(result)))
     if as_json:
         print_json(arena_run_document(result) | reports.arena_document(board))
     else:
-        _show(board, result, html)
+        _show(board, result, output)
     return STOPPED_EARLY if result.run is not None and result.run.stopped_early else 0
 
 

@@ -52,14 +52,14 @@ class MonitorClient:
             if self._is_named:
                 raise InvalidInputError(
                     f"no campaign answers at {self.address} ({type(error).__name__})",
-                    next_step="Start it with --enable-monitoring, or leave --address out to ask the journal.",
+                    next_step="Start it with --enable-monitoring, or leave --url out to ask the journal.",
                 ) from None
             return None
         document = _json(answer)
         if answer.status_code != httpx.codes.OK or not isinstance(document.get("campaign"), str):
             raise InvalidInputError(
                 f"what answers at {self.address} is no campaign (HTTP {answer.status_code})",
-                next_step="Give the address of a campaign's monitoring API with --address.",
+                next_step="Give the address of a campaign's monitoring API with --url.",
             )
         return str(document["campaign"])
 

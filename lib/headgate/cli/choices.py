@@ -1,38 +1,56 @@
-"""Options that many commands share, and the settings that they result in."""
+"""Options that commands share, and the settings that they result in. A command offers only what it uses."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from cyclopts import Parameter
 
+from headgate.cli.moments import moment_of
 from headgate.config import LoadedSettings, load_settings
 from headgate.core.errors import InvalidSettingError
+
+if TYPE_CHECKING:
+    from headgate.storage import Chosen
+
+_SETTINGS: Final = {
+    "roster": "roster",
+    "environment": "environments",
+    "store": "store",
+    "journal": "journal",
+    "workers": "num_evaluation_workers",
+}
+"""Option -> the setting that it gives."""
+
+_TIMES: Final = "2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago"
+
+_Roster = Annotated[
+    str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
+]
+
+
+def names_in(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in what was given for an option."""
+    return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """Where settings come from on the command line; each flag wins over variables, files and defaults."""
+class SettingChoices:
+    """Where settings come from; each flag wins over variables, files and defaults."""
+
+    takes_campaign_name: ClassVar[bool] = False
+    """Whether the name of a campaign means something to the command, and not only a file of its settings."""
 
     config: Annotated[Path | None, Parameter(help="YAML file of settings; also HEADGATE_CONFIG.")] = None
-    roster: Annotated[
-        str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
-    ] = None
-    environments: Annotated[
-        str | None, Parameter(name=("--environments", "-e"), help="Environments, comma separated.")
-    ] = None
-    store: Annotated[
-        str | None, Parameter(help="Sample store: a folder, s3://bucket/prefix or r2://bucket/prefix.")
-    ] = None
-    journal: Annotated[Path | None, Parameter(help="Folder of the journal.")] = None
     campaign: Annotated[
-        str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
+        str | None, Parameter(help="YAML file of a campaign's settings, as --config takes: its store, its models.")
     ] = None
-    workers: Annotated[int | None, Parameter(help="Episodes in progress at most.")] = None
     set: Annotated[
         tuple[str, ...], Parameter(name="--set", negative="", help="Any setting, as name=value; may be repeated.")
     ] = ()
@@ -44,26 +62,30 @@ class Choices:
             InvalidSettingError: see `headgate.config.load_settings`.
         """
         campaign, file = self._campaign_and_file()
-        if self.environments is not None and not self.environments.strip(" ,"):
+        if campaign is not None and not self.takes_campaign_name:
             raise InvalidSettingError(
-                f"--environments names none (got {self.environments!r})",
-                next_step="Name some, comma separated, or leave the option out; `headgate environments` lists them.",
+                f"--campaign names a campaign ({campaign}) where only a YAML file of one makes a difference",
+                next_step="Leave it out: samples of all campaigns are meant. `headgate query` can ask by `campaign`.",
             )
-        flags: dict[str, Any] = {
-            "roster": self.roster,
-            "environments": self.environments,
-            "store": self.store,
-            "journal": self.journal,
-            "campaign": campaign,
-            "num_evaluation_workers": self.workers,
-            **further,
-        }
+        flags: dict[str, Any] = {"campaign": campaign, **further}
+        for option, setting in _SETTINGS.items():
+            flags[setting] = getattr(self, option, None)
+        if flags["environments"] is not None:
+            flags["environments"] = self._environments(flags["environments"])
         for pair in self.set:
             name, equals, value = pair.partition("=")
             if not equals:
                 raise InvalidSettingError(f"--set takes name=value (got {pair!r})")
             flags[name.strip()] = value
         return load_settings(flags, environ=os.environ, file=file)
+
+    def _environments(self, given: Sequence[str]) -> tuple[str, ...] | None:
+        if given and not names_in(given):
+            raise InvalidSettingError(
+                f"--environment names none (got {','.join(given)!r})",
+                next_step="Name some, comma separated, or leave the option out; `headgate environments` lists them.",
+            )
+        return names_in(given) or None
 
     def _campaign_and_file(self) -> tuple[str | None, Path | None]:
         """Return the campaign's name and the file of settings: `--campaign` takes either."""
@@ -75,3 +97,105 @@ class Choices:
                 next_step="Give one of them; the other's settings can be given by --set name=value.",
             )
         return None, Path(self.campaign)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterChoices(SettingChoices):
+    """For commands that ask models."""
+
+    roster: _Roster = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreChoices(SettingChoices):
+    """For commands that read stored samples."""
+
+    store: Annotated[
+        str | None, Parameter(help="Sample store: a folder, s3://bucket/prefix or r2://bucket/prefix.")
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedStoreChoices(StoreChoices):
+    """For commands that store samples under a campaign's name, or look for those of one."""
+
+    takes_campaign_name: ClassVar[bool] = True
+
+    campaign: Annotated[
+        str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleChoices(NamedStoreChoices):
+    """For commands that choose among the stored samples."""
+
+    environment: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=("--environment", "-e"), negative="", help="Only these environments; comma separated, or repeated."
+        ),
+    ] = ()
+    model: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=("--model", "-m"),
+            negative="",
+            help="Only these models: keys, or names for all revisions; comma separated, or repeated.",
+        ),
+    ] = ()
+    since: Annotated[str, Parameter(help=f"Only samples that ended since: {_TIMES}.")] = ""
+    until: Annotated[str, Parameter(help="Only samples that ended before, in the same forms.")] = ""
+
+    def chosen(self, **further: Any) -> Chosen:
+        """Return which samples are chosen.
+
+        Raises:
+            InvalidInputError: if a time is none, or the span is empty.
+        """
+        from headgate.storage import Chosen  # noqa: PLC0415 - who only shows settings waits for no store
+
+        now = time.time()
+        campaign, _ = self._campaign_and_file()
+        return Chosen(
+            models=frozenset(names_in(self.model)),
+            environments=frozenset(self._environments(self.environment) or ()),
+            campaign=campaign,
+            since=moment_of(self.since, now, option="--since") if self.since else None,
+            until=moment_of(self.until, now, option="--until") if self.until else None,
+            **further,
+        )
+
+    def period(self) -> str:
+        """Return the span of time that is chosen, as a page says it; nothing when all is."""
+        ends = (("since", self.since), ("until", self.until))
+        return " ".join(f"{name} {moment}" for name, moment in ends if moment)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalChoices(NamedStoreChoices):
+    """For commands that look for what a campaign has in progress."""
+
+    journal: Annotated[Path | None, Parameter(help="Folder of the journal.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices(JournalChoices):
+    """For commands that run a campaign, or look at all of its settings."""
+
+    roster: _Roster = None
+    environment: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=("--environment", "-e"),
+            negative="",
+            help="Environments, by name or pattern; comma separated, or repeated.",
+        ),
+    ] = ()
+    workers: Annotated[int | None, Parameter(help="Episodes in progress at most.")] = None

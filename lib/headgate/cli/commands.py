@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "doctor": ("diagnosis:doctor", "Check what a campaign needs on this machine."),
     "serve-baselines": ("serving:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
     "serve-model": ("serving:serve_model", "Serve a small real language model."),
+    "serve-prefect": ("serving:serve_prefect", "Serve Prefect's API and UI on this machine."),
     "bench": ("benching:bench", "Run a benchmark scenario beside its rivals."),
     "demo": ("demo:demo", "Run the main job from end to end on this machine."),
 }

@@ -8,10 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.campaign import rates_of, roster_of, sampled_environments
+from headgate import orchestration
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
-from headgate.orchestration import checked_deployments
 
 
 def show(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
@@ -31,11 +30,13 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Check settings, roster, environments and rates without running anything."""
+    from headgate.campaign import rates_of, roster_of, sampled_environments  # noqa: PLC0415 - `show` needs none of it
+
     settings = (choices or Choices()).load().settings
     environments = sampled_environments(settings)
     rates = rates_of(settings, environments)
     models = asyncio.run(roster_of(settings).load()).models
-    names = checked_deployments(deployments) if deployments is not None else ()
+    names = orchestration.checked_deployments(deployments) if deployments is not None else ()
     if as_json:
         print_json({"models": len(models), "rates": rates, "deployments": names})
         return 0

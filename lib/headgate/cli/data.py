@@ -6,21 +6,21 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headgate.campaign import sample_store
-from headgate.cli.choices import Choices
-from headgate.cli.moments import moment_of
+from headgate.cli.choices import NamedStoreChoices, SampleChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
-from headgate.cli.stored import existing_store, require_stored
+from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
 from headgate.reports import build_report
 from headgate.storage import (
+    EXPORT_FORMATS,
+    IMPORT_FORMATS,
     Chosen,
     CompactionPolicy,
     ExportFormat,
@@ -29,10 +29,11 @@ from headgate.storage import (
     SampleStore,
     export_samples,
     import_samples,
+    sample_store,
 )
 
 
-def query(sql: str, choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = False) -> int:
     """Ask the stored samples a question in SQL (DuckDB), over the view `samples`.
 
     Example: headgate query "select model, avg(score) from samples group by model"
@@ -47,18 +48,21 @@ def query(sql: str, choices: Choices | None = None, *, as_json: AsJson = False) 
     if as_json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
     else:
-        print_table(counted(len(found.rows), "row"), found.columns, found.rows)
+        rows = [[str(value) if isinstance(value, float) else value for value in row] for row in found.rows]
+        print_table(counted(len(rows), "row"), found.columns, rows)
     return 0
 
 
 def summary(
-    choices: Choices | None = None,
+    choices: StoreChoices | None = None,
     *,
-    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again instead of what is new.")] = False,
+    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again, not just what is new.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show counts, means and 95 % intervals per model and environment, and write them to the store's summary."""
-    found = asyncio.run(_store(choices).summary(time.time(), rebuild=rebuild))
+    settings = (choices or StoreChoices()).load().settings
+    store = existing_store(settings)
+    found = asyncio.run(store.summary(time.time(), rebuild=rebuild))
     _warn_of(found.problems)
     rows = [
         (p.model, p.environment, p.count, p.count_24h, p.mean_score, p.interval.low, p.interval.high, p.unscored)
@@ -67,49 +71,48 @@ def summary(
     columns = ("model", "environment", "samples", "24 h", "mean", "low", "high", "unscored")
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
+    elif not rows:
+        console().print(str(asyncio.run(no_samples(store, settings))), highlight=False, markup=False)
     else:
         print_table(f"{len(rows)} models × environments", columns, rows, right=(2, 3, 4, 5, 6, 7))
     return 0
 
 
 def report(
-    choices: Choices | None = None,
+    choices: SampleChoices | None = None,
     *,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="File to write.")] = Path("report.html"),
-    hours: Annotated[float | None, Parameter(help="Only samples that ended within the last hours.")] = None,
     title: Annotated[str, Parameter(help="Title of the report.")] = "Headgate report",
     as_json: AsJson = False,
 ) -> int:
-    """Write a self-contained HTML report of the stored samples."""
-    if hours is not None and not hours > 0:
-        raise InvalidInputError(f"--hours must be > 0 (got {hours:g})")
-    since = time.time() - hours * 3_600 if hours is not None else None
-    found = asyncio.run(_store(choices).scan(since=since))
-    _warn_of(found.problems)
-    made = build_report(found.frame, title=title, with_png=False)
+    """Write a self-contained HTML report of the stored samples. Exit status 3 when there are none, and no page."""
+    given = choices or SampleChoices()
+    settings = given.load().settings
+    store = existing_store(settings)
+    frame, problems = asyncio.run(chosen_samples(store, given.chosen()))
+    _warn_of(problems)
+    if frame.is_empty():
+        raise asyncio.run(no_samples(store, settings))
+    made = build_report(frame, title=title, settings={"store": store.url}, with_png=False)
     write_page(output, made.html)
+    scored = int(made.tables["leaderboard"]["scored"].sum())
     if as_json:
-        print_json({"path": str(output.resolve()), "samples": found.frame.height})
+        print_json({"path": str(output.resolve()), "samples": frame.height, "scored": scored})
     else:
-        console().print(f"{counted(found.frame.height, 'sample')}: {output.resolve()}", highlight=False, markup=False)
+        of = "" if scored == frame.height else f", {scored or 'none'} of them scored"
+        told = f"{counted(frame.height, 'sample')}{of}: {output.resolve()}"
+        console().print(told, highlight=False, markup=False)
     return 0
 
 
 def export(
     output: Path,
-    choices: Choices | None = None,
+    choices: SampleChoices | None = None,
     *,
     form: Annotated[
         ExportFormat | None, Parameter(name="--format", help="Format of the file or folder. Default: by its suffix.")
     ] = None,
-    models: Annotated[
-        str, Parameter(help="Only these models, comma separated: keys, or names for all revisions.")
-    ] = "",
-    since: Annotated[
-        str, Parameter(help="Only samples that ended since: 2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago.")
-    ] = "",
-    until: Annotated[str, Parameter(help="Only samples that ended before; written as --since is.")] = "",
-    min_score: Annotated[float | None, Parameter(help="Only samples that were scored at least so much.")] = None,
+    min_score: Annotated[float | None, Parameter(help="Only samples with at least this score.")] = None,
     successes: Annotated[
         bool, Parameter(negative="", help="Only samples that their environment calls a success.")
     ] = False,
@@ -117,22 +120,21 @@ def export(
 ) -> int:
     """Write stored samples for other tools: JSON lines, logs of inspect_ai, Parquet, a data set, lines for fine-tuning.
 
-    A file that is there is replaced when the new one is whole; a folder must be new or empty. `--environments` and
+    A file that is there is replaced when the new one is whole; a folder must be new or empty. `--environment` and
     `--campaign` choose samples where they are given to this command; settings of these names do not.
     """
-    given, now = choices or Choices(), time.time()
-    chosen = Chosen(
-        models=_names(models),
-        environments=_names(given.environments or ""),
-        campaign=given.campaign,
-        since=moment_of(since, now, option="--since") if since else None,
-        until=moment_of(until, now, option="--until") if until else None,
-        min_score=min_score,
-        successes=successes,
-    )
+    given = choices or SampleChoices()
+    chosen = given.chosen(min_score=min_score, successes=successes)
     with _progress("exported", is_shown=not as_json) as show:
         written = asyncio.run(
-            _export(_store(given), output, form or _form_of(output), now=now, chosen=chosen, on_progress=show)
+            _export(
+                _store(given),
+                output,
+                form or _form_of(output, EXPORT_FORMATS),
+                now=time.time(),
+                chosen=chosen,
+                on_progress=show,
+            )
         )
     if as_json:
         print_json({"path": str(output), "rows": written})
@@ -154,19 +156,28 @@ async def _export(
     return await export_samples(store, output, form, now=now, chosen=chosen, on_progress=on_progress)
 
 
-def _form_of(path: Path) -> Literal["inspect", "jsonl", "parquet"]:
-    """Return the format that a suffix stands for; JSON lines where it stands for none."""
-    match path.suffix:
+def _form_of(path: Path, known: Sequence[str]) -> Literal["inspect", "jsonl", "parquet"]:
+    """Return the format that a suffix stands for; JSON lines without a suffix.
+
+    Raises:
+        InvalidInputError: if it stands for none of those that are `known`, or for one of several.
+    """
+    match path.suffix if not path.is_dir() else "":
         case ".parquet":
             return "parquet"
         case ".eval":
             return "inspect"
-    return "jsonl"
+        case "" | ".jsonl" | ".ndjson":
+            return "jsonl"
+    raise InvalidInputError(
+        f"the suffix of {path} does not say which format is meant",
+        next_step=f"Give --format: one of {', '.join(known)}.",
+    )
 
 
 def import_(
     source: Path,
-    choices: Choices | None = None,
+    choices: NamedStoreChoices | None = None,
     *,
     form: Annotated[
         ImportFormat | None, Parameter(name="--format", help="Format of the file or files. Default: by the suffix.")
@@ -177,7 +188,7 @@ def import_(
 
     Exit status 4 when samples of another tool were left out because they have no score that could be stored.
     """
-    settings = (choices or Choices()).load().settings
+    settings = (choices or NamedStoreChoices()).load().settings
     read = 0
     with _progress("read", is_shown=not as_json) as show:
 
@@ -189,7 +200,11 @@ def import_(
 
         imported = asyncio.run(
             import_samples(
-                sample_store(settings), source, form or _form_of(source), campaign=settings.campaign, on_progress=told
+                sample_store(settings),
+                source,
+                form or _form_of(source, IMPORT_FORMATS),
+                campaign=settings.campaign,
+                on_progress=told,
             )
         )
     known = read - imported.rows
@@ -206,7 +221,7 @@ def import_(
 
 
 def compact(
-    choices: Choices | None = None,
+    choices: StoreChoices | None = None,
     *,
     target_rows: Annotated[int | None, Parameter(help="Rows of a merged part at most.")] = None,
     as_json: AsJson = False,
@@ -225,7 +240,7 @@ def compact(
     return 0
 
 
-def verify(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> int:
     """Read every stored object and compare it with its checksum. Exit status 4 when one does not match."""
     found = asyncio.run(_store(choices).verify())
     if as_json:
@@ -240,17 +255,13 @@ def verify(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
     return 4 if found.problems else 0
 
 
-def _store(choices: Choices | None) -> SampleStore:
-    return existing_store((choices or Choices()).load().settings)
+def _store(choices: StoreChoices | None) -> SampleStore:
+    return existing_store((choices or StoreChoices()).load().settings)
 
 
 def _warn_of(problems: tuple[Problem, ...]) -> None:
     for problem in problems:
         console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.orchestration import DemoChoices, run_demo
+from headgate import orchestration
 
 
 def demo(
@@ -17,7 +17,7 @@ def demo(
         ".headgate/demo"
     ),
     roster: Annotated[Path | None, Parameter(help="Sample these models in place of the baselines.")] = None,
-    window_s: Annotated[float, Parameter(help="How long each environment is sampled.")] = 30.0,
+    duration: Annotated[float, Parameter(help="Sample each environment for this many seconds.")] = 30.0,
     keep_serving: Annotated[
         bool, Parameter(negative="", help="Leave the Prefect server and its UI up until Ctrl-C.")
     ] = False,
@@ -32,11 +32,11 @@ def demo(
     data. With OPENAI_BASE_URL set, or with --roster, it samples those models in their place.
     """
     return asyncio.run(
-        run_demo(
-            DemoChoices(
+        orchestration.run_demo(
+            orchestration.DemoChoices(
                 folder=folder,
                 roster=roster,
-                window_s=window_s,
+                window_s=duration,
                 keep_serving=keep_serving,
                 local_model=local_model,
             )

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import httpx
 
-from headgate.campaign import models_at_hand, roster_of, sample_store
+from headgate.campaign import models_at_hand, roster_of
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
 from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
-from headgate.storage import Journal
+from headgate.storage import Journal, sample_store
 
 
 @dataclass(frozen=True, slots=True)

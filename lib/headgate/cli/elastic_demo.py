@@ -59,7 +59,7 @@ class _Answers:
 
 def demo(
     *,
-    seconds: Annotated[float, Parameter(help="How long the load lasts.")] = 30.0,
+    duration: Annotated[float, Parameter(help="How long the load lasts, in seconds.")] = 30.0,
     as_json: AsJson = False,
 ) -> int:
     """See workers wake and sleep: three simulated engines, the gateway in front of them, and a burst of real requests.
@@ -67,9 +67,9 @@ def demo(
     Everything runs in this process, on loopback, and ends with it. Engines are simulated: their answers mean nothing.
     What the pool does is what it does with real ones.
     """
-    if not _LEAST_S <= seconds < float("inf"):
-        raise InvalidInputError(f"--seconds must be at least {_LEAST_S:g}, for workers to wake (got {seconds:g})")
-    asyncio.run(_demo(seconds, as_json=as_json))
+    if not _LEAST_S <= duration < float("inf"):
+        raise InvalidInputError(f"--duration must be at least {_LEAST_S:g}, for workers to wake (got {duration:g})")
+    asyncio.run(_demo(duration, as_json=as_json))
     return 0
 
 

@@ -40,7 +40,7 @@ class Speed:
 
 def fake_engine(
     *,
-    api: Annotated[Api, Parameter(help="Whose HTTP API it speaks.")] = "sglang",
+    kind: Annotated[Api, Parameter(help="Whose HTTP API it speaks.")] = "sglang",
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 30_000,
     model: Annotated[str, Parameter(help="Name that it serves.")] = "fake-model",
@@ -51,7 +51,9 @@ def fake_engine(
     It is no language model: an answer has as many tokens, and takes as long, as is said here, and means nothing. It
     queues, streams, counts, sleeps and wakes as the real ones do. Ends with Ctrl-C, once its requests are answered.
     """
-    plan = (speed or Speed()).plan(api, model)
-    say(f"A simulated {api} engine of {plan.slots} slots, and no language model: its answers mean nothing", stderr=True)
+    plan = (speed or Speed()).plan(kind, model)
+    say(
+        f"A simulated {kind} engine of {plan.slots} slots, and no language model: its answers mean nothing", stderr=True
+    )
     asyncio.run(run_engine(plan, host=host, port=port))
     return 0

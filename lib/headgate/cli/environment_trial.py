@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headgate.campaign import Trial, trial
-from headgate.cli.choices import Choices
+from headgate.cli.choices import RosterChoices
 from headgate.cli.output import AsJson, console, print_json, safe_lines
 from headgate.core import ChatReply, Message
 from headgate.telemetry import safe_text
@@ -25,7 +25,7 @@ _STYLES: Final = {"system": "magenta", "user": "cyan", "assistant": "green"}
 
 def try_(
     name: str,
-    choices: Choices | None = None,
+    choices: RosterChoices | None = None,
     *,
     model: Annotated[
         str, Parameter(name=("--model", "-m"), help="A model of the roster, or a baseline agent.")
@@ -40,7 +40,7 @@ def try_(
 
     Example: headgate environments try agentgym:textcraft --model baseline-greedy --index 7
     """
-    settings = (choices or Choices()).load().settings
+    settings = (choices or RosterChoices()).load().settings
     show = None if as_json else _teller(console())
     done = asyncio.run(trial(settings, name, model, index, show))
     if as_json:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from headgate.campaign import sample_store
-from headgate.cli.choices import Choices
+from headgate.cli.choices import StoreChoices
 from headgate.cli.environment_trial import try_
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError
 from headgate.environments import Available, AvailableCollection, registry_of
+from headgate.storage import sample_store
 
 _COLUMNS: Final = (
     "environment",
@@ -50,7 +50,7 @@ class MeanCost:
 
 @environments.default
 def list_(
-    choices: Choices | None = None,
+    choices: StoreChoices | None = None,
     *,
     collection: Annotated[str, Parameter(help="List the environments of this collection, by its prefix.")] = "",
     as_json: AsJson = False,
@@ -60,7 +60,7 @@ def list_(
     Tokens and seconds are means per sample in the store. Collections are listed below by their prefix; their
     environments are sampled only where they are named, by a pattern such as `reasoning-gym:*` as well.
     """
-    settings = (choices or Choices()).load().settings
+    settings = (choices or StoreChoices()).load().settings
     registry = registry_of(settings)
     entries = registry.available_in(collection) if collection else registry.available()
     collections = () if collection else registry.collections()

@@ -17,7 +17,6 @@ from headgate.campaign import (
     JobSampleRules,
     QueueProgress,
     drain_queue,
-    sample_store,
 )
 from headgate.cli.output import AsJson, QueueUrl, console, print_json, print_table
 from headgate.cli.running import stop_on_signals
@@ -27,6 +26,7 @@ from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.worker import JobQueueClient, RetryPolicy
+from headgate.storage import sample_store
 
 _ONCE: DrainRules = DrainRules(poll_s=0.0, duration_s=0.0)
 """One look."""

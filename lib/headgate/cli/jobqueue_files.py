@@ -71,12 +71,8 @@ def generate(
         "resources-raw.json"
     ),
     results_dir: ResultsDir = None,
-    jobs_file: Annotated[
-        Path, Parameter(name=("--jobs-file", "--output-jobs-file"), help="Where the jobs are written.")
-    ] = _JOBS,
-    resources_file: Annotated[
-        Path, Parameter(name=("--resources-file", "--output-resources-file"), help="Where the servers are written.")
-    ] = _RESOURCES,
+    jobs_file: Annotated[Path, Parameter(help="Where the jobs are written.")] = _JOBS,
+    resources_file: Annotated[Path, Parameter(help="Where the policy servers are written.")] = _RESOURCES,
     top: Annotated[int, Parameter(help="Number of submissions of each track to evaluate.")] = DEFAULT_TOP,
     all_tasks_team: Annotated[
         tuple[str, ...],

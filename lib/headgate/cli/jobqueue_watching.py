@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import AsJson, QueueUrl, console, counted, drawn_table, print_json, print_table
+from headgate.cli.output import AsJson, QueueUrl, console, counted, drawn_table, print_json, print_rows, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut, StatisticsOut
@@ -29,6 +29,8 @@ _PATIENCE: Final = RetryPolicy(patience_s=5.0)
 
 _ERROR_CHARS: Final = 120
 _WATCH_EVERY_S: Final = 2.0
+_SPARE: Final = ("since", "worker", "claims", "pool", "team", "task")
+"""Columns of jobs that a narrow terminal does without."""
 
 _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `headgate jobqueue resources` shows it.")]
 _Reason = Annotated[str, Parameter(help="Why, for the history.")]
@@ -74,15 +76,18 @@ def jobs(
         return 0
     rows = [
         {
-            "job": j.id, "state": j.state, "team": j.team, "task": j.task, "instance": j.instance, "pool": j.pool,
-            "claims": j.epoch, "failures": j.failures, "worker": j.worker, "since": _since(j), "result": _outcome(j),
+            "job": j.id, "state": j.state.value, "team": j.team, "task": j.task, "instance": j.instance, "pool": j.pool,
+            "claims": str(j.epoch), "failures": str(j.failures or ""), "worker": j.worker, "since": _since(j) or "",
+            "result": _outcome(j),
         }
         for j in found
     ]  # fmt: skip
-    columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
-    right = [place for place, name in enumerate(columns) if name in {"claims", "failures"}]
+    used = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
+    shown = [{name: row[name] for name in used} for row in rows]
     title = f"{counted(len(found), 'job')}{_perhaps_more(found, limit)}"
-    print_table(title, columns, [[row[name] or None for name in columns] for row in rows], right=right)
+    print_rows(title, shown, names=frozenset(used) - {"claims", "failures"}, spare=_SPARE)
+    if not rows:
+        _say(title)
     return 0
 
 

@@ -94,29 +94,29 @@ def set_(
 def audit(
     names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
     *,
-    mend: Annotated[bool, Parameter(negative="", help="Set what a limit counts to what is held.")] = False,
+    fix: Annotated[bool, Parameter(negative="", help="Set what a limit counts to what is held.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Compare the slots that limits count as taken with the leases that processes hold, at two readings.
 
-    Exit status 4 when they differ and nothing was mended.
+    Exit status 4 when they differ and nothing was fixed.
     """
     require_api("limits")
 
     async def audited() -> list[LimitReport]:
         async with open_slot_service() as service:
-            return await audit_limits(service, names, mend=mend)
+            return await audit_limits(service, names, mend=fix)
 
     found = asyncio.run(audited())
     if as_json:
-        print_json([_document(report) | {"mended": mend} for report in found])
+        print_json([_document(report) | {"fixed": fix} for report in found])
     elif not found:
         console().print("every limit counts the slots that are held")
     else:
-        rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "mended" if mend else "") for r in found]
+        rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "fixed" if fix else "") for r in found]
         title = f"{len(found)} limits count other slots than are held"
         print_table(title, ("limit", "taken", "held", "", ""), rows, right=(1, 2))
-    return _DISAGREES if found and not mend else 0
+    return _DISAGREES if found and not fix else 0
 
 
 async def _reports(names: Sequence[str]) -> list[LimitReport]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.cli.choices import Choices
+from headgate.cli.choices import RosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.sampling import roster_source
 
 
-def models(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models. Keys are never shown."""
-    settings = (choices or Choices()).load().settings
+    settings = (choices or RosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())
     rows = [
         (m.uid, m.name, m.revision, m.request_name, m.base_url, "yes" if m.api_key else "no", m.weight, m.max_parallel)

@@ -20,6 +20,7 @@ from headgate.cli.commands import (
     TOKEN_COMMANDS,
 )
 from headgate.cli.output import console, print_error
+from headgate.cli.renamed import current
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
 
@@ -56,7 +57,7 @@ def build_app() -> App:
         ),
         (jobqueue, JOBQUEUE_COMMANDS),
         (
-            App(name="placement", help="Place work on a Ray cluster by priority, stopping other work for it."),
+            App(name="placement", help="Run work on a Ray cluster by priority, preempting what is less important."),
             PLACEMENT_COMMANDS,
         ),
         (
@@ -79,7 +80,9 @@ def _fill(group: App, commands: Mapping[str, tuple[str, str]]) -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status (`EXIT_CODES`)."""
-    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    tokens, renamed = current(sys.argv[1:] if arguments is None else arguments)
+    for sentence in renamed:
+        console(stderr=True).print(sentence, highlight=False, markup=False)
     setup_logging(verbosity=1)
     try:
         result = build_app()(tokens)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
 from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import safe_text
+
+_ANY_WIDTH: Final = 10_000
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
@@ -36,12 +39,26 @@ def print_table(
     console().print(drawn_table(title, columns, rows, right=right))
 
 
-def print_rows(title: str, rows: Sequence[Mapping[str, str]], *, names: frozenset[str]) -> None:
-    """Print rows that map column names to cells, nothing without rows; columns not in `names` are right-aligned."""
-    if rows:
-        columns = list(rows[0])
+def print_rows(
+    title: str, rows: Sequence[Mapping[str, str]], *, names: frozenset[str], spare: Sequence[str] = ()
+) -> None:
+    """Print rows that map column names to cells, nothing without rows; columns not in `names` are right-aligned.
+
+    Where they do not fit beside each other, columns of `spare` are left out, the first of them first, and named below.
+    """
+    if not rows:
+        return
+    out, left_out = console(), [name for name in spare if name in rows[0]]
+    room = out.options.update(max_width=_ANY_WIDTH)
+    for dropped in range(len(left_out) + 1):
+        columns = [name for name in rows[0] if name not in left_out[:dropped]]
         right = [place for place, name in enumerate(columns) if name not in names]
-        print_table(title, columns, [list(row.values()) for row in rows], right=right)
+        table = drawn_table(title, columns, [[row[name] for name in columns] for row in rows], right=right)
+        if dropped == len(left_out) or Measurement.get(out, room, table).maximum <= out.width:
+            break
+    out.print(table)
+    if dropped:
+        out.print(f"columns that do not fit: {', '.join(left_out[:dropped])}; --json has them", style="dim")
 
 
 def write_page(path: Path, text: str) -> None:

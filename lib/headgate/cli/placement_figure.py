@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from typing import TYPE_CHECKING, Final
 
 from headgate.placement.replay import Comparison, Outcome, blocks, drawn_resource, held_by_kind
-from headgate.reports import COLOURS, WIDTH_IN, clipped, drawing, inline_svg, legend_above, quiet_grid
+from headgate.reports import COLOURS, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _BINS: Final = 400
 _MAX_BLOCKS: Final = 400
@@ -28,7 +28,7 @@ def timeline_figure(comparison: Comparison) -> Figure:
     nodes, policies = len(comparison.cluster.nodes), len(comparison.outcomes)
     heights = [_NODE_IN * min(nodes, 8), *[_PANEL_IN] * policies]
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, sum(heights) + 0.8), layout="constrained")
+        figure = blank_figure(sum(heights) + 0.8)
         panels = figure.subplots(1 + policies, 1, height_ratios=heights, squeeze=False)[:, 0]
         colours = _colours(comparison)
         _draw_blocks(panels[0], comparison, comparison.outcomes[0], colours)
@@ -70,6 +70,8 @@ def _draw_use(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dic
 
 
 def _draw_blocks(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dict[str, str]) -> None:
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - matplotlib is imported by who draws
+
     first, last = _busiest(comparison, outcome)
     name, seconds = _unit(last - first)
     resource = drawn_resource(comparison.cluster)

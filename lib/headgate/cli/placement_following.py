@@ -78,7 +78,7 @@ class _Shown:
                 continue
             unseen = result.lines - self._lines.get(rank, 0)
             if unseen > len(result.tail):
-                self._print(rank, len(results), f"… {unseen - len(result.tail)} lines were too many to be shown")
+                self._print(rank, len(results), f"… {unseen - len(result.tail)} lines left out")
             for line in result.tail[max(0, len(result.tail) - unseen) :] if unseen > 0 else ():
                 self._print(rank, len(results), line)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Address = Annotated[
     str | None,
-    Parameter(help="The Ray cluster's head, host:port; by default RAY_ADDRESS, else the cluster that runs here."),
+    Parameter(help="Head of the Ray cluster, host:port; by default RAY_ADDRESS, then a cluster on this machine."),
 ]
 
 

@@ -22,20 +22,20 @@ _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 def up(
     *,
-    pools: Annotated[Path | None, Parameter(help="YAML or JSON file of pools, and rules of preemption.")] = None,
+    pools: Annotated[Path | None, Parameter(help="YAML or JSON file of pools and preemption rules.")] = None,
     scale: Scale = False,
     change: Change = False,
-    detach: Annotated[bool, Parameter(negative="", help="Return when all is up; the ledger stays.")] = False,
-    journal: Annotated[Path | None, Parameter(help="Where a new ledger journals to, on the head node.")] = None,
-    keep_work: Annotated[bool, Parameter(help="Of a new ledger: work of drivers that are gone goes on.")] = True,
-    cpus: Annotated[float, Parameter(help="Logical CPUs of a cluster that is started here.")] = 8,
-    gpus: Annotated[float | None, Parameter(help="Its logical GPUs; by default those of the machine.")] = None,
+    detach: Annotated[bool, Parameter(negative="", help="Return once the pools are open.")] = False,
+    journal: Annotated[Path | None, Parameter(help="Journal file of a new ledger, on the head node.")] = None,
+    keep_work: Annotated[bool, Parameter(help="New ledger: keep the work of drivers that have died.")] = True,
+    cpus: Annotated[float, Parameter(help="CPUs of a local cluster, if this command starts one.")] = 8,
+    gpus: Annotated[float | None, Parameter(help="GPUs of that local cluster; by default the machine's.")] = None,
     address: Address = None,
 ) -> int:
-    """Start the ledger on a Ray cluster, or join the one that is there, and open pools.
+    """Start the placement ledger on a Ray cluster, or join the one that runs there, and open pools.
 
-    Without --detach it runs until Ctrl-C or SIGTERM, and then ends what it has started: a cluster of its own whole, on
-    another one the ledger with all its work. A ledger that was there before stays.
+    Without --detach it runs until Ctrl-C or SIGTERM, then stops what it started: its own local cluster, or the ledger
+    and all placed work on another cluster. A ledger that was running before keeps running.
     """
     require_ray()
     import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
@@ -60,12 +60,12 @@ def up(
         ):
             say(connection.says)
             if was_there:
-                say("A ledger runs there already; it keeps its journal and its settings")
+                say("A ledger is already running there; its journal and settings stay as they are")
             open_pools(placement, written, scale=scale, change=change)
             if not detach:
-                say("The ledger runs; Ctrl-C ends " + ("this command, and not the ledger" if was_there else "it"))
+                say("The ledger is running; Ctrl-C ends " + ("this command but not the ledger" if was_there else "it"))
                 if not _lives_until(stopped):
-                    say("The ledger was ended by somebody else")
+                    say("The ledger was stopped by someone else")
                 elif not was_there:
                     placement.shutdown()
     finally:
@@ -114,8 +114,8 @@ def _found_by_others(connection: Any) -> Iterator[None]:
 
 
 def down(*, address: Address = None) -> int:
-    """Stop all placed work of a cluster, remove its groups, and end the ledger."""
+    """Stop all placed work on a cluster, remove its placement groups, and stop the ledger."""
     with joined(address) as placement:
         placement.shutdown()
-    say("all work is stopped, all groups are removed, the ledger has ended")
+    say("all work is stopped, all groups are removed, and the ledger has ended")
     return 0

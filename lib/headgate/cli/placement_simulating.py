@@ -44,15 +44,15 @@ def simulate(
     *,
     mix: Annotated[str | None, Parameter(help=f"A generated mix in place of a file: {', '.join(MIXES)}.")] = None,
     hours: Annotated[float, Parameter(help="Of a mix: hours in which jobs arrive.")] = 24.0,
-    load: Annotated[float, Parameter(help="Of a mix: work asked for, as a share of the cluster's GPUs.")] = 0.9,
-    seed: Annotated[int, Parameter(help="Of a mix: another seed gives other jobs, the same one the same.")] = 0,
+    load: Annotated[float, Parameter(help="Of a mix: demand, as a share of the cluster's GPUs.")] = 0.9,
+    seed: Annotated[int, Parameter(help="Random seed of a mix.")] = 0,
     nodes: Annotated[int, Parameter(help="Nodes of the simulated cluster.")] = 4,
     gpus: Annotated[int, Parameter(help="GPUs of each node.")] = 8,
     cpus: Annotated[float, Parameter(help="CPUs of each node.")] = 128,
     memory_gib: Annotated[int, Parameter(help="Memory of each node.")] = 1024,
     reserved: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="A group kept for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
+        Parameter(negative="", help="Group for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
     ] = (),
     longest_hours: Annotated[
         float | None, Parameter(help="Of a list of pods: leave out pods that live longer.")
@@ -60,17 +60,17 @@ def simulate(
     checkpoint_every_s: Annotated[
         float, Parameter(help="Of a list of pods: seconds between checkpoints; 0 for none.")
     ] = 600.0,
-    restart_s: Annotated[
-        float, Parameter(help="Of a list of pods: seconds that a new start after a stop costs.")
-    ] = 30.0,
-    rules: Annotated[Path | None, Parameter(help="YAML file with settings of preemption.")] = None,
+    restart_s: Annotated[float, Parameter(help="Of a list of pods: seconds that a restart costs.")] = 30.0,
+    rules: Annotated[Path | None, Parameter(help="YAML file of preemption rules.")] = None,
     policy: Annotated[
         tuple[str, ...], Parameter(negative="", help=f"Of {', '.join(POLICIES)}; may be repeated. All without it.")
     ] = (),
-    figure: Annotated[Path | None, Parameter(help="Write who held what as SVG here.")] = None,
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of who held which GPUs to this file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Replay jobs through the placement ledger in virtual time, beside Ray, FIFO, backfill and the seed's rule.
+    """Replay jobs through the placement ledger in virtual time, beside Ray, FIFO, backfill and other rules.
 
     Nothing is started: no Ray, no process. The same input gives the same figures.
     """
@@ -83,12 +83,12 @@ def simulate(
     else:
         jobs = _read(trace, longest_hours, checkpoint_every_s, restart_s)
     made = _compared(jobs, cluster, _rules(rules), policy or tuple(POLICIES), quiet=as_json)
-    if figure is not None:
-        _write_figure(made, figure)
+    if output is not None:
+        _write_figure(made, output)
     if as_json:
-        print_json(made.document() | {"figure": None if figure is None else str(figure.resolve())})
+        print_json(made.document() | {"figure": None if output is None else str(output.resolve())})
     else:
-        _print(made, figure)
+        _print(made, output)
     return 0
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import console, drawn_table, print_json
+from headgate.cli.output import console, counted, drawn_table, print_json
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import safe_text
 
@@ -65,24 +65,25 @@ def _tables(document: Document, *, every: bool) -> list[_Rows]:
     left_out = f", the first {SHOWN_REQUESTS}" if len(shown) > SHOWN_REQUESTS else ""
     return [
         _Rows(
-            f"{len(pools)} pools on {document['cluster']}",
-            ("pool", "quota", "groups", "free", "held", "reserved", "waiting", "running"),
+            f"{counted(len(pools), 'pool')} on {document['cluster']}",
+            ("pool", "quota", "in use", "by", "groups", "free", "held", "reserved", "waiting", "running"),
             [_pool_row(pool, groups, requests) for pool in pools],
-            (2, 3, 4, 6, 7),
+            (4, 5, 6, 8, 9),
         ),
+        *([_not_given_rows(pools)] if any(pool["not_given"] for pool in pools) else []),
         _Rows(
-            f"{len(document['nodes'])} nodes",
-            ("node", "has", "others take"),
+            counted(len(document["nodes"]), "node"),
+            ("node", "has", "used by others"),
             [(one["node_id"][:12], one["has"], one["taken_by_others"]) for one in document["nodes"]],
         ),
         _Rows(
-            f"{len(groups)} placement groups",
+            counted(len(groups), "placement group"),
             ("group", "kind", "state", "size", "nodes", "holder", "uses"),
             [_group_row(one) for one in groups],
             (4, 6),
         ),
         _Rows(
-            f"{len(shown)} requests{left_out}",
+            counted(len(shown), "request") + left_out,
             ("request", "pool", "priority", "stage", "group", "starts", "stopped", "labels", "note"),
             [_request_row(one) for one in shown[:SHOWN_REQUESTS]],
             (2, 5, 6),
@@ -95,9 +96,12 @@ def _pool_row(pool: Document, groups: Sequence[Document], requests: Sequence[Doc
     states = [group["state"] for group in theirs]
     stages = [one["stage"] for one in requests if one["pool"] == pool["name"]]
     there = sum(group["reserved"] for group in theirs)
+    by = [f"{kind} {held}" for kind, held in pool["in_use_by"].items() if held != "nothing"]
     return (
         pool["name"],
         pool["quota"],
+        pool["in_use"],
+        "; ".join(by),
         len(theirs),
         states.count("free"),
         states.count("held"),
@@ -105,6 +109,12 @@ def _pool_row(pool: Document, groups: Sequence[Document], requests: Sequence[Doc
         stages.count("waiting"),
         stages.count("running"),
     )
+
+
+def _not_given_rows(pools: Sequence[Document]) -> _Rows:
+    told = [(pool["name"], each) for pool in pools for each in pool["not_given"]]
+    rows = [(each["request"], pool, ", ".join(each["free_groups"]), each["because"]) for pool, each in told]
+    return _Rows("waiting beside free groups", ("request", "pool", "free", "not given because"), rows)
 
 
 def _group_row(one: Document) -> tuple[object, ...]:

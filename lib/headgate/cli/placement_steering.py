@@ -22,19 +22,19 @@ DIFFERENCES_STATUS: Final = 4
 
 _NAMED: Final = frozenset({"name", "quota", "reserved"})
 
-Scale = Annotated[bool, Parameter(negative="", help="Scale CPU and memory of pools down to what single nodes have.")]
-Change = Annotated[bool, Parameter(negative="", help="Change pools that are open in another form.")]
+Scale = Annotated[bool, Parameter(negative="", help="Scale pools' CPU and memory down to what single nodes have.")]
+Change = Annotated[bool, Parameter(negative="", help="Change pools that are open with other settings.")]
 
 
 def cancel(
     *requests: Annotated[str, Parameter(help="Ids of requests.")], address: Address = None, as_json: AsJson = False
 ) -> int:
-    """Take requests out: one that waits at once, one that runs after it was stopped.
+    """Cancel requests: waiting ones at once, running ones once they have stopped.
 
-    An id that is not known is an error, and nothing is taken out.
+    If an id is unknown, nothing is cancelled.
     """
     if not requests:
-        raise InvalidInputError("no request is named", next_step="`headgate placement status` lists them.")
+        raise InvalidInputError("no request is given", next_step="`headgate placement status` lists them.")
     with joined(address) as placement:
         works = [placement.work(request) for request in requests]  # all are known before the first is taken out
         changed = {work.request_id: work.cancel("cancelled") for work in works}
@@ -42,18 +42,18 @@ def cancel(
         print_json(changed)
     else:
         for request, was_there in changed.items():
-            say(f"{request} is taken out" if was_there else f"{request} had ended already")
+            say(f"{request} is cancelled" if was_there else f"{request} had already ended")
     return 0
 
 
 def apply(
-    file: Annotated[Path, Parameter(help="YAML or JSON file of pools, and rules of preemption.")],
+    file: Annotated[Path, Parameter(help="YAML or JSON file of pools and preemption rules.")],
     *,
     scale: Scale = False,
     change: Change = False,
     address: Address = None,
 ) -> int:
-    """Open the pools of a file and put its rules in force."""
+    """Open or change the pools of a file, and apply its preemption rules."""
     written = read_placement_file(file)
     with joined(address) as placement:
         open_pools(placement, written, scale=scale, change=change)
@@ -61,22 +61,22 @@ def apply(
 
 
 def close(pool: Annotated[str, Parameter(help="Name of the pool.")], *, address: Address = None) -> int:
-    """Close a pool: its work is stopped and taken out, its placement groups go."""
+    """Close a pool: stop its work, cancel its requests, and remove its placement groups."""
     with joined(address) as placement:
         placement.close_pool(pool)
-    say(f"pool {pool} closes")
+    say(f"closing pool {pool}")
     return 0
 
 
 def audit(
     *,
-    fix: Annotated[bool, Parameter(negative="", help="Remove what is in Ray and nobody knows.")] = False,
+    fix: Annotated[bool, Parameter(negative="", help="Remove what the ledger does not know.")] = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
     """Compare the ledger, its journal and Ray: groups, actors, and the resources that they hold.
 
-    Exit status 4 when something differs that was not mended.
+    Exit status 4 if differences remain.
     """
     with joined(address) as placement:
         differences = placement.audit(fix=fix)
@@ -85,9 +85,9 @@ def audit(
     elif not differences:
         say("ledger and Ray agree")
     else:
-        rows = [(one.kind, one.name, one.says, "mended" if one.mended else "") for one in differences]
+        rows = [(one.kind, one.name, one.says, "fixed" if one.fixed else "") for one in differences]
         print_table(f"{len(differences)} differences", ("what", "name", "difference", ""), rows)
-    return DIFFERENCES_STATUS if any(not one.mended for one in differences) else 0
+    return DIFFERENCES_STATUS if any(not one.fixed for one in differences) else 0
 
 
 def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, change: bool) -> None:
@@ -95,15 +95,15 @@ def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, cha
     if written.rules is not None:
         placement.set_rules(written.rules)
         labels = ", ".join(sorted(written.rules.label_rules)) or "none"
-        say(f"the rules of preemption are in force (label rules: {labels})")
+        say(f"the preemption rules are applied (label rules: {labels})")
     for spec in written.pools:
         more = {name: getattr(spec, name) for name in type(spec).model_fields if name not in _NAMED}
         shapes = [shape.as_shape() for shape in spec.reserved]
         opened = placement.pool(spec.name, quota=spec.quota, reserved=shapes, scale=scale, change=change, **more)
-        scaled = f", scaled to {opened.factor:.0%} of what was written" if opened.factor < 1 else ""
-        say(f"pool {spec.name} is open with {opened.pool.quota}{scaled}")
+        scaled = f", scaled to {opened.factor:.0%} of its size" if opened.factor < 1 else ""
+        say(f"pool {spec.name} is open with quota {opened.pool.quota}{scaled}")
         for number in homeless(opened.pool, placement.nodes()):
             say(
                 f"reserved group {number} of pool {spec.name} ({opened.pool.reserved[number].size}) fits on no node "
-                "that is there: it is made when one comes that has as much; --scale makes it smaller"
+                "now; it is created once a large enough node joins, or made smaller by --scale"
             )

@@ -28,25 +28,25 @@ class Wanted:
     """What the work takes, and how it stands in line."""
 
     pool: Annotated[str, Parameter(help="Pool whose quota it counts against.")]
-    priority: Annotated[float, Parameter(help="Higher goes first; from 8 on reserved groups are its by right.")] = 5.0
-    cpu: Annotated[float, Parameter(help="CPUs of each member.")] = 1.0
-    gpu: Annotated[float, Parameter(help="GPUs of each member.")] = 0.0
+    priority: Annotated[float, Parameter(help="Higher goes first; from 8 on it may claim reserved groups.")] = 5.0
+    cpus: Annotated[float, Parameter(help="CPUs of each member.")] = 1.0
+    gpus: Annotated[float, Parameter(help="GPUs of each member.")] = 0.0
     memory: Annotated[str, Parameter(help="Memory of each member, such as 2GiB.")] = ""
     label: Annotated[
-        tuple[str, ...], Parameter(negative="", help="What rules of preemption look at, role=train; may be repeated.")
+        tuple[str, ...], Parameter(negative="", help="Label for preemption rules, role=train; may be repeated.")
     ] = ()
-    gang: Annotated[int, Parameter(help="Members that start together or not at all.")] = 1
-    strategy: Annotated[Strategy, Parameter(help="Where the members may lie, in Ray's words.")] = "PACK"
+    gang: Annotated[int, Parameter(help="Number of members, which start together or not at all.")] = 1
+    strategy: Annotated[Strategy, Parameter(help="How Ray places the members.")] = "PACK"
     node_label: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Label that its nodes must have, key=value; may be repeated.")
+        tuple[str, ...], Parameter(negative="", help="Label that its nodes need, key=value; may be repeated.")
     ] = ()
-    request: Annotated[str | None, Parameter(help="Id; the same again is the same request.")] = None
-    preemptible: Annotated[bool, Parameter(help="Whether it may be stopped for other work.")] = True
-    estimated_duration_s: Annotated[float, Parameter(help="How long it will run; 0: nobody knows.")] = 0.0
+    request: Annotated[str | None, Parameter(help="Request id; an id that exists names that request.")] = None
+    preemptible: Annotated[bool, Parameter(help="Whether other work may preempt it.")] = True
+    estimated_duration_s: Annotated[float, Parameter(help="Expected run time in seconds; 0 if unknown.")] = 0.0
 
     def as_written(self) -> dict[str, Any]:
         """Return it as a request is written."""
-        resources: dict[str, Any] = {"cpu": self.cpu, "gpu": self.gpu} | (
+        resources: dict[str, Any] = {"cpu": self.cpus, "gpu": self.gpus} | (
             {"memory": self.memory} if self.memory else {}
         )
         if self.gang < 1:
@@ -67,18 +67,18 @@ class Wanted:
 def submit(
     *work: Annotated[str, Parameter(help="module:Class, or `--` and a command with its arguments.")],
     wanted: Wanted,
-    method: Annotated[str, Parameter(help="Of a class: the method that is its work.")] = "run",
+    method: Annotated[str, Parameter(help="Method of a class to run.")] = "run",
     env: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Of a command: a variable, NAME=value; may be repeated.")
+        tuple[str, ...], Parameter(negative="", help="Environment variable of a command, NAME=value; may be repeated.")
     ] = (),
-    wait: Annotated[bool, Parameter(help="Wait for its end, and show what it prints.")] = True,
+    wait: Annotated[bool, Parameter(help="Wait for its end and show its output.")] = True,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
     """Run a command or a class in a placement group, by priority.
 
-    Waits, shows what a command prints, and ends with its exit status; Ctrl-C takes the request out. A command that is
-    stopped for other work runs again from its beginning; a class goes on from the state that it saved.
+    Waits, shows a command's output, and ends with its exit status; Ctrl-C cancels the request. A preempted command
+    starts over; a preempted class continues from the state that it saved.
     """
     require_ray()
     if not work:
@@ -102,7 +102,7 @@ def _tell(request_id: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"request": request_id})
     else:
-        say(f"{request_id} stands in line; `headgate placement why {request_id}` says what it waits for")
+        say(f"{request_id} is queued; `headgate placement why {request_id}` says what it waits for")
 
 
 def _command(work: Sequence[str], variables: Mapping[str, str]) -> tuple[type, tuple[Any, ...]]:

@@ -18,18 +18,19 @@ from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
     from headgate.placement.cluster.client import Placement
+    from headgate.placement.usage import PoolUsage
 
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def status(
     *,
-    watch: Annotated[bool, Parameter(negative="", help="Show it anew every second, until Ctrl-C.")] = False,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="Requests that have ended, too.")] = False,
+    watch: Annotated[bool, Parameter(negative="", help="Refresh every second until Ctrl-C.")] = False,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="Include requests that have ended.")] = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show pools with their quotas, placement groups by state, and the work that runs or waits."""
+    """Show pools with the quota in use, placement groups by state, and the work that runs or waits."""
     if watch and as_json:
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with joined(address) as placement:
@@ -46,7 +47,7 @@ def why(
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say where a request stands, which rule holds it, and which steps to a group were not open."""
+    """Say what a request waits for: its place in the queue, and why each way to place it failed."""
     with joined(address) as placement:
         found = placement.why(request)
     if as_json:
@@ -54,9 +55,9 @@ def why(
         return 0
     say(f"{request} is {found.stage}: {found.says}")
     if found.ahead:
-        say(f"{found.ahead} stand before it in line")
+        say(f"{found.ahead} ahead of it in the queue")
     if found.rejected:
-        print_table("not open to it", ("step", "because"), [(one.step, one.says) for one in found.rejected])
+        print_table("why it is not placed", ("step", "because"), [(one.step, one.says) for one in found.rejected])
     return 0
 
 
@@ -65,7 +66,7 @@ def events(
     *,
     address: Address = None,
 ) -> int:
-    """Write what happened lately (the last 10 000 events) as a file of events, which `headgate trace` draws."""
+    """Write the last 10 000 events to a file, which `headgate trace` draws."""
     with joined(address) as placement:
         told = placement.events()
     lines = (
@@ -88,9 +89,10 @@ def events(
 
 
 def _document(placement: Placement) -> dict[str, Any]:
+    usage = {used.pool: used for used in placement.usage()}
     return {
         "cluster": placement.connection.address,
-        "pools": [_plain(pool) | {"quota": str(pool.quota)} for pool in placement.pools()],
+        "pools": [_plain(pool) | _quota(usage[pool.name]) for pool in placement.pools() if pool.name in usage],
         "nodes": [
             {"node_id": node.node_id, "has": str(node.total), "taken_by_others": str(node.foreign)}
             for node in placement.nodes()
@@ -98,6 +100,19 @@ def _document(placement: Placement) -> dict[str, Any]:
         "groups": [_plain(group) for group in placement.groups()],
         "requests": [_plain(request) for request in placement.requests()],
         "preemptions": placement.stats()["total_preemptions"],
+    }
+
+
+def _quota(used: PoolUsage) -> dict[str, Any]:
+    """Return a pool's quota, what is in use of it by which kind of group, and who waits beside free groups."""
+    return {
+        "quota": str(used.quota),
+        "in_use": str(used.in_use),
+        "in_use_by": {kind: str(getattr(used, kind)) for kind in ("reserved", "dynamic", "lent")},
+        "not_given": [
+            {"request": each.request_id, "free_groups": list(each.group_ids), "because": each.says}
+            for each in used.not_given
+        ],
     }
 
 

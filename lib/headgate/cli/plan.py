@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.campaign import capacity_plan, rates_of, roster_of, sample_store, sampled_environments
+from headgate.campaign import capacity_plan, rates_of, roster_of, sampled_environments
 from headgate.campaign.budgets import budget_plan
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
@@ -17,7 +17,7 @@ from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError, StoreError
 from headgate.sampling import CapacityCheck, capacity_check
-from headgate.storage import PairSummary
+from headgate.storage import PairSummary, sample_store
 from headgate.telemetry import json_safe
 
 ASSUMED_EPISODE_S = 30.0

@@ -13,18 +13,18 @@ from typing import Annotated, Any, Final
 import polars as pl
 from cyclopts import Parameter
 from rich.live import Live
-from rich.table import Table
 
 from headgate import orchestration
-from headgate.campaign import CampaignResult, models_at_hand, run_campaign, sample_store
+from headgate.campaign import CampaignResult, models_at_hand, run_campaign
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.reports import live_view, score_table, status_lines
+from headgate.reports import LEADERBOARD_COLUMNS, ScoreTable, build_leaderboard, live_view, status_lines
+from headgate.storage import sample_store
 from headgate.telemetry import safe_text, setup_logging, status_document
 
-_MATRIX_COLUMNS: Final = ["campaign", "model", "environment", "sequence", "score", "error_kind", "error", "finished_at"]
+_MATRIX_COLUMNS: Final = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
@@ -64,8 +64,8 @@ def run(
     Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
     the episodes in progress back at once; their tasks run again next time.
 
-    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`), or none of a matrix has a
-    score.
+    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`), when it gave up a model
+    whose service stayed down, or when no sample of a matrix has a score.
     """
     loaded = (choices or Choices()).load(
         enable_monitoring=enable_monitoring,
@@ -77,7 +77,8 @@ def run(
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = asyncio.run(_run(loaded.settings, duration, limits, is_live=is_live))
     matrix = asyncio.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
-    status = STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
+    has_failed = result.stopped_early or bool(result.given_up)
+    status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
     if as_json:
         print_json(result_document(result))
         return status
@@ -90,10 +91,26 @@ def run(
         f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
     )
+    for line in _remarks(result):
+        console().print(line, markup=False, highlight=False)
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
         show_unscored(matrix)
     return status
+
+
+def _remarks(result: CampaignResult) -> list[str]:
+    """Return what somebody who expected more samples wants to know."""
+    remarks = [
+        safe_text(f"{model} given up after {why}; run the same command again to take its other tasks")
+        for model, why in result.given_up.items()
+    ]
+    if result.empty_because:
+        remarks += [
+            safe_text(f"no samples: {result.empty_because}"),
+            "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
+        ]
+    return remarks
 
 
 async def matrix_of(settings: Settings) -> pl.DataFrame:
@@ -107,16 +124,23 @@ def is_unscored(matrix: pl.DataFrame | None) -> bool:
     return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
 
 
-def _scores(samples: pl.DataFrame, settings: Settings) -> Table:
+def _scores(samples: pl.DataFrame, settings: Settings) -> ScoreTable:
     sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    return score_table(samples, () if patterns else settings.environments)
+    return ScoreTable(build_leaderboard(samples), () if patterns else settings.environments)
 
 
 def show_unscored(samples: pl.DataFrame) -> None:
-    """Print a line for each kind of error that left samples without a score, with one of its messages."""
+    """Print a line for each kind of error that left tasks without a score, with one of its messages.
+
+    A task that has a score by now is no such task, and one that failed several times is one.
+    """
+    cell = ["model", "environment", "sequence"]
     kinds = (
-        samples.filter(pl.col("score").is_null())
+        samples.sort("finished_at")
+        .group_by(cell, maintain_order=True)
+        .agg(pl.col("score").is_not_null().any().alias("is_scored"), pl.col("error_kind", "error").last())
+        .filter(~pl.col("is_scored"))
         .group_by("error_kind", maintain_order=True)
         .agg(pl.len().alias("samples"), pl.col("error").first())
     )
@@ -183,5 +207,7 @@ def result_document(result: CampaignResult) -> dict[str, Any]:
         "open_tasks": result.open_tasks,
         "stopped_by": result.stopped_by,
         "stopped_early": result.stopped_early,
+        "given_up": dict(result.given_up),
+        "empty_because": result.empty_because,
         "status": status_document(result.status),
     }

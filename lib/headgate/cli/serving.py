@@ -1,12 +1,15 @@
-"""`headgate serve-baselines` and `headgate serve-model`: local endpoints to sample."""
+"""`headgate serve-baselines`, `serve-model` and `serve-prefect`: what a campaign needs, on this machine."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.choices import Choices
+from headgate import orchestration
+from headgate.cli.choices import SettingChoices
 from headgate.cli.output import console
 from headgate.environments import registry_of
 from headgate.models import FaultPlan, run_baselines, run_local_model
@@ -27,7 +30,7 @@ def serve_baselines(
     baseline-judge is a rule that looks for words, for `headgate judge`. Environments of AgentGym servers are known when
     the setting `agentgym_servers` is.
     """
-    found = registry_of(Choices().load().settings)
+    found = registry_of(SettingChoices().load().settings)
     run_baselines(host, port, FaultPlan.parse(faults), find_environment=found.environment, announce=_say)
     return 0
 
@@ -41,6 +44,29 @@ def serve_model(
 ) -> int:
     """Serve a small real language model from the optional extra `model`."""
     run_local_model(port, host=host, parallel=parallel, threads=threads, announce=_say)
+    return 0
+
+
+def serve_prefect(
+    *,
+    port: Annotated[int, Parameter(help="Port of API and UI.")] = 4200,
+    background: Annotated[
+        bool, Parameter(negative="", help="Return once it answers; `prefect server stop` ends it.")
+    ] = False,
+) -> int:
+    """Serve Prefect's API and UI on this machine, with your Prefect settings and database.
+
+    It is `prefect server start` with what one machine needs: it works without internet, keeps the leases of limits
+    over a restart, and, on Python 3.11 with SQLite, does not stall for a minute after a failed statement.
+    """
+    if not background:
+        _say(f"Prefect answers at http://127.0.0.1:{port} in a few seconds; Ctrl-C ends it")
+        orchestration.run_server(port)
+    server = asyncio.run(orchestration.start_server(port))
+    _say(f"Prefect {'answers' if not server.was_running else 'runs already and answers'} at {server.url}")
+    _say(f"Its log is {server.log}; `prefect server stop` ends it")
+    if os.environ.get("PREFECT_API_URL", "").rstrip("/") != f"{server.url}/api":
+        _say(f"Have commands use it: export PREFECT_API_URL={server.url}/api")
     return 0
 
 

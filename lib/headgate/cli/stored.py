@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from headgate.campaign import sample_store
+import polars as pl
+
 from headgate.config import Settings
 from headgate.core import errors
-from headgate.storage import SampleStore, require_named
+from headgate.storage import Chosen, Problem, SampleStore, require_named, sample_store
 
 
 def existing_store(settings: Settings) -> SampleStore:
@@ -20,7 +22,7 @@ def existing_store(settings: Settings) -> SampleStore:
     if "://" not in settings.store and not Path(settings.store).expanduser().is_dir():
         raise errors.InvalidInputError(
             f"there is no sample store at {settings.store!r}: the folder does not exist",
-            next_step="Give the store's folder or address by --store; `headgate run` makes one with its first samples.",
+            next_step=f"{_elsewhere(settings)}`headgate run` makes a store with its first samples; --store names one.",
         )
     return sample_store(settings)
 
@@ -35,3 +37,42 @@ async def require_stored(store: SampleStore, *, environments: Iterable[str] = ()
         require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
     if campaign is not None:
         require_named("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))
+
+
+async def chosen_samples(
+    store: SampleStore, chosen: Chosen, columns: Sequence[str] | None = None
+) -> tuple[pl.DataFrame, tuple[Problem, ...]]:
+    """Return the stored samples that are chosen, and what could not be read.
+
+    Raises:
+        InvalidInputError: if something was named that the store has nothing of.
+    """
+    chosen.require_known(await store.visible())
+    await require_stored(store, campaign=chosen.campaign)
+    read = None if columns is None else list(dict.fromkeys([*columns, *Chosen.COLUMNS]))
+    found = await store.scan(chosen.environments or None, chosen.since, chosen.until, read)
+    return chosen.rows(found.frame), found.problems
+
+
+async def no_samples(store: SampleStore, settings: Settings) -> errors.NoSamplesError:
+    """Return why a search of the store found nothing: it is empty, or its samples ended at other times."""
+    parts = (await store.visible()).parts
+    if not parts:
+        return errors.NoSamplesError(
+            f"the sample store {settings.store} is empty",
+            next_step=f"{_elsewhere(settings)}`headgate run` fills a store; --store names another one.",
+        )
+    newest = datetime.fromtimestamp(max(part.max_finished_at for part in parts), UTC)
+    return errors.NoSamplesError(
+        f"no sample in {settings.store} ended in this time; the newest ended at {newest:%Y-%m-%d %H:%M} UTC",
+        next_step="Ask for a longer time, or name another store by --store.",
+    )
+
+
+def _elsewhere(settings: Settings) -> str:
+    """Return a sentence on the stores of campaigns beside the one that was looked for; empty where there is none."""
+    if "://" in settings.store:
+        return ""
+    found = sorted(Path(settings.store).expanduser().parent.glob("*/samples/manifests"))
+    named = " or ".join(f"--store {path.parent}" for path in found[:3])
+    return f"Campaigns of their own stored samples here: {named}, or --campaign with their file. " if found else ""

@@ -11,14 +11,13 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.campaign import sample_store
 from headgate.cli.asking import MonitorClient
-from headgate.cli.choices import Choices
+from headgate.cli.choices import JournalChoices
 from headgate.cli.output import AsJson, console, print_json
 from headgate.config import Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, StoreError
-from headgate.storage import Journal, TaskState
+from headgate.storage import Journal, TaskState, sample_store
 
 _TASK_ID: Final = re.compile(r"t-[0-9a-f]{24}\Z")
 
@@ -61,10 +60,10 @@ def why(
     sequence: Annotated[
         int | None, Parameter(help="Number of the task; without it the one of model and environment that is next.")
     ] = None,
-    choices: Choices | None = None,
+    choices: JournalChoices | None = None,
     *,
     stage: Annotated[str, Parameter(help="Stage of the task.")] = "sample",
-    address: Annotated[
+    url: Annotated[
         str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
     ] = None,
     as_json: AsJson = False,
@@ -73,8 +72,8 @@ def why(
 
     Asks the running campaign by its monitoring API; when none answers, the journal and the store.
     """
-    settings = (choices or Choices()).load().settings
-    answer = asyncio.run(_answer(settings, subject_of(task, environment, sequence, stage), address))
+    settings = (choices or JournalChoices()).load().settings
+    answer = asyncio.run(_answer(settings, subject_of(task, environment, sequence, stage), url))
     if as_json:
         print_json({name: getattr(answer, name) for name in Answer.__slots__})
     else:
@@ -149,7 +148,7 @@ def _named_at_rest(subject: Subject, campaign: str) -> str:
         raise InvalidInputError(
             "no campaign answers, so the next task of a model and environment is not known",
             next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or give "
-            "the --address of its monitoring API.",
+            "the --url of its monitoring API.",
         )
     return task_id_of(subject.model, subject.environment, subject.sequence, subject.stage, campaign)
 
@@ -176,7 +175,7 @@ async def _at_rest(settings: Settings, campaign: str, task_id: str) -> Answer:
         return Answer(task_id, "stored", "none", stored, None, 0, "store")
     raise InvalidInputError(
         f"task {task_id} is in no running campaign, not in the journal of {campaign}, and not in the store",
-        next_step="Check --address, --campaign, --journal and --store; ids depend on the campaign's name.",
+        next_step="Check --url, --campaign, --journal and --store; ids depend on the campaign's name.",
     )
 
 

@@ -17,6 +17,13 @@ class SchedulingSettings(BaseModel):
         validation_alias=own_name("TASK_ADMISSION"),
         description="Whether a group may borrow workers above its share while no peer waits.",
     )
+    group_cap: int | None = Field(
+        None,
+        ge=1,
+        validation_alias=own_name("GROUP_CAP"),
+        description="Workers that one model may hold while a task of another one could run, under `strict_fair`. "
+        "`max_parallel` in the roster is the limit that holds always.",
+    )
     borrow_ceiling: int = Field(
         0,
         ge=0,

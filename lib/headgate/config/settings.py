@@ -190,7 +190,7 @@ class Settings(
         ge=0,
         allow_inf_nan=False,
         validation_alias=seed_names("BATCH_FLUSH_INTERVAL"),
-        description="A buffered task waits no longer than this.",
+        description="A buffered task waits no longer than this, and not at all while a worker is free.",
     )
 
     # Timing.
@@ -331,6 +331,11 @@ class Settings(
             raise ValueError(
                 "thresholds must keep queue_resume_threshold < queue_pause_threshold <= queue_max_size "
                 f"(got {self.queue_resume_threshold}, {self.queue_pause_threshold}, {self.queue_max_size})"
+            )
+        if self.group_cap is not None and self.task_admission != "strict_fair":
+            raise ValueError(
+                f"group_cap belongs to strict_fair; {self.task_admission} has shares by weight, and borrow_ceiling "
+                f"bounds what a model holds above its own (got group_cap {self.group_cap})"
             )
         if self.chutes_error_pause_duration > self.max_pause_s:
             raise ValueError(

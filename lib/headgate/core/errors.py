@@ -143,6 +143,15 @@ class CorruptDataError(StoreError):
     next_step = "It was left out and reported; restore the object from a backup or delete its manifest."
 
 
+class NoSamplesError(HeadgateError):
+    """A store has no samples, or none of the time that was asked for, so there is nothing to show."""
+
+    code = "no_samples"
+    http_status = 404
+    exit_code = 3
+    next_step = "Sample first with `headgate run`, or name another store by --store."
+
+
 class JournalError(HeadgateError):
     """The local journal cannot be opened, or belongs to a newer version of Headgate."""
 

@@ -15,6 +15,7 @@ _TOKEN_LIKE: Final = re.compile(
 )
 _NAMED_SECRET: Final = re.compile(
     r"(?i)((?:api[-_]?key|access[-_]key(?:[-_]id)?|secret|token|password|signature)[\"']?\s*[=:]\s*[\"']?)"
+    r"(?!(?<=: )(?-i:[a-z]{1,15}) +[a-z(])"  # not the first word of a sentence: `api_key: variable KEY is not set`
     r"[^\s,;&\"'}\]]{4,}"  # variables, JSON fields and query parameters, by their names
 )
 _TOKEN_CUES: Final[Mapping[str, int]] = {

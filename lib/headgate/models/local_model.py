@@ -101,7 +101,7 @@ def run_local_model(
 
 def _engine() -> Any:
     try:
-        import xllamacpp  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - optional extra
+        import xllamacpp  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415 - optional extra
     except ModuleNotFoundError:
         raise errors.MissingExtraError(_FEATURE, "model") from None
     return xllamacpp

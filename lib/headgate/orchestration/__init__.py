@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from headgate.orchestration.leaderboards import LeaderboardOrder, run_leaderboard
     from headgate.orchestration.leftovers import clear_leftovers
     from headgate.orchestration.limit_choices import FILE_SUFFIXES, limits_of, require_api, shared_slots
-    from headgate.orchestration.own_server import PrivateServer, private_server
+    from headgate.orchestration.own_server import (
+        LocalServer,
+        PrivateServer,
+        private_server,
+        run_server,
+        start_server,
+    )
     from headgate.orchestration.placement_demand import Demand, placed
     from headgate.orchestration.placement_runner import PlacedFuture, PlacementTaskRunner
     from headgate.orchestration.placement_tenures import Tenure, TenureEnd
@@ -72,6 +78,7 @@ __all__ = [
     "JudgingOrder",
     "LeaderboardOrder",
     "LimitReport",
+    "LocalServer",
     "PlacedEngines",
     "PlacedFuture",
     "PlacedLeases",
@@ -124,9 +131,11 @@ __all__ = [
     "run_report",
     "run_requeueing",
     "run_sampling",
+    "run_server",
     "settings_of",
     "shared_slots",
     "start_run",
+    "start_server",
     "stop_on_signals",
     "window_deployments",
     "worker",
@@ -154,7 +163,7 @@ _WHERE: Final = {
     "leaderboards": ("LeaderboardOrder", "run_leaderboard"),
     "leftovers": ("clear_leftovers",),
     "limit_choices": ("FILE_SUFFIXES", "limits_of", "require_api", "shared_slots"),
-    "own_server": ("PrivateServer", "private_server"),
+    "own_server": ("LocalServer", "PrivateServer", "private_server", "run_server", "start_server"),
     "placement_demand": ("Demand", "placed"),
     "placement_runner": ("PlacedFuture", "PlacementTaskRunner"),
     "placement_tenures": ("Tenure", "TenureEnd"),

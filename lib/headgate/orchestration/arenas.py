@@ -81,7 +81,6 @@ async def run_arena_order(order: ArenaOrder) -> Any:
     settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
     judge = await judge_for(order.judge, settings)
     request = ArenaRequest(tuple(order.models), order.instances, order.comparisons, await rubric_block(order.rubric))
-    roster = roster_for(order.sampling, settings)
     slots = await slots_for(order.sampling.limits)
     published_in = await report_store_for(order.sampling.reports)
     store = await store_for(order.sampling.store, settings)
@@ -107,7 +106,8 @@ async def run_arena_order(order: ArenaOrder) -> Any:
 
     with stop_on_signals(stop), library_logs_in_run():
         try:
-            result = await compared()
+            async with roster_for(order.sampling, settings) as roster:
+                result = await compared()
         except ExceptionGroup as group:
             raise sole_error(group) from group
         finally:

@@ -33,10 +33,15 @@ class ChildProcess:
 
     def last_lines(self, count: int = 15) -> str:
         """Return the end of what the command has written."""
-        try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
-        except FileNotFoundError:
-            return ""
+        return last_lines(self.log, count)
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """Return the end of a log; nothing when it was never written."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+    except FileNotFoundError:
+        return ""
 
 
 @asynccontextmanager

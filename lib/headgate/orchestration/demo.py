@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import polars as pl
 from prefect.client.schemas.objects import FlowRun
 from rich.console import Console
 from rich.live import Live
@@ -20,7 +21,7 @@ import flows
 from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
 from headgate.core import errors
 from headgate.models import LOCAL_MODEL, serve
-from headgate.orchestration.demo_figures import DemoJournal, scored_samples
+from headgate.orchestration.demo_figures import DemoJournal, demo_samples, missing_local_model
 from headgate.orchestration.demo_model import LOCAL_MODEL_OPTIONS, served_local_model
 from headgate.orchestration.demo_plan import (
     BLOCK,
@@ -28,6 +29,7 @@ from headgate.orchestration.demo_plan import (
     LOCAL_BLOCK,
     MODELS,
     DemoChoices,
+    as_typed,
     demo_deployments,
     endpoint_options,
     faults,
@@ -40,7 +42,7 @@ from headgate.orchestration.own_server import PrivateServer, free_port, private_
 from headgate.orchestration.stopping import SIGNALS
 from headgate.orchestration.work_pool import ensure_pool
 from headgate.orchestration.workers import worker
-from headgate.reports import score_table
+from headgate.reports import ScoreTable, build_leaderboard
 from headgate.sampling import roster_source
 from headgate.storage import open_store
 
@@ -183,11 +185,12 @@ class _Demo:
             endpoint = ModelEndpoint(base_url=base_url, options=endpoint_options(), max_parallel=16)
             await endpoint.asave(BLOCK, overwrite=True)
             entries = [RosterEntry(name=name, served_name=served, endpoint=BLOCK) for name, served in MODELS.items()]
+            await ModelRoster(models=entries).asave(BLOCK, overwrite=True)
             if local_model:
                 small = ModelEndpoint(base_url=local_model, options=dict(LOCAL_MODEL_OPTIONS), max_parallel=1)
                 await small.asave(LOCAL_BLOCK, overwrite=True)
                 entries.append(RosterEntry(name=LOCAL_MODEL, endpoint=LOCAL_BLOCK))
-            await ModelRoster(models=entries).asave(BLOCK, overwrite=True)
+            await ModelRoster(models=entries).asave(LOCAL_BLOCK, overwrite=True)
 
     async def _started(self, file: DeploymentFile) -> list[UUID]:
         """Start one window of each environment at once."""
@@ -240,15 +243,18 @@ class _Demo:
     async def _conclude(self, server: PrivateServer, page: Path) -> int:
         store = open_store(str(self._folder / "samples"))
         try:
-            samples = await scored_samples(store, self._began)
+            samples = await demo_samples(store, self._began)
         finally:
             store.close()
         goal = self._choices.goal()
-        is_reached = samples.height >= goal and samples["environment"].n_unique() == len(ENVIRONMENTS)
-        self._console.print(score_table(samples, ENVIRONMENTS))
+        scored = samples.filter(pl.col("score").is_not_null())
+        is_reached = scored.height >= goal and scored["environment"].n_unique() == len(ENVIRONMENTS)
+        self._console.print(ScoreTable(build_leaderboard(samples), ENVIRONMENTS))
+        if self._choices.uses_local_model() and (missing := missing_local_model(scored, self._choices)):
+            self._console.print(missing, highlight=False, soft_wrap=True, markup=False)
         self._tell_places(server, page)
         self._steps.tell(
-            f"{samples.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]")
+            f"{scored.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]")
         )
         if self._choices.keep_serving:
             self._console.print(f"Serving {server.url} until Ctrl-C.", highlight=False)
@@ -257,13 +263,14 @@ class _Demo:
 
     def _tell_places(self, server: PrivateServer, page: Path) -> None:
         samples = self._folder / "samples"
+        hint = "" if self._choices.keep_serving else f"  (keep it up: {as_typed('--keep-serving')})"
         lines = [
             f"report  {page}",
             f"data    {samples}",
             f'        headgate query --store {_near(samples)} "{_QUERY}"',
-            f"UI      {server.url}" + ("" if self._choices.keep_serving else "  (while it runs: --keep-serving)"),
+            f"UI      {server.url}{hint}",
             "",
-            "Your own models: set OPENAI_BASE_URL and OPENAI_API_KEY, or give --roster FILE; the same command works.",
+            f"Your own models: set OPENAI_BASE_URL and OPENAI_API_KEY, or {as_typed('--roster FILE')}",
         ]
         for line in lines:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)

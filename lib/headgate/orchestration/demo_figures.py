@@ -10,7 +10,9 @@ from typing import Self
 import polars as pl
 from rich.table import Table
 
-from headgate.orchestration.demo_plan import CAMPAIGN, ENVIRONMENTS
+from headgate.models import LOCAL_MODEL
+from headgate.orchestration.demo_plan import CAMPAIGN, ENVIRONMENTS, DemoChoices, as_typed
+from headgate.reports import LEADERBOARD_COLUMNS
 from headgate.storage import Journal, SampleStore
 
 
@@ -50,9 +52,9 @@ class DemoProgress:
         """Return the counts as a table."""
         is_starting = not self.total and not self.open_tasks
         table = Table(title="The flow runs are starting" if is_starting else "Sampling", title_justify="left")
-        table.add_column("model")
+        table.add_column("model", overflow="fold")
         for environment in ENVIRONMENTS:
-            table.add_column(environment, justify="right")
+            table.add_column(environment, justify="right", overflow="fold")
         table.add_column("state")
         for model in sorted({model for model, _ in self.scored} | set(self.paused)):
             left_s = self.paused.get(model)
@@ -92,7 +94,15 @@ class DemoJournal:
         return {pair: sum(n for _, n in minutes) for pair, minutes in counts.items()}
 
 
-async def scored_samples(store: SampleStore, since: float) -> pl.DataFrame:
-    """Return model, environment and score of the stored samples that ended at `since` or later."""
-    scan = await store.scan(since=since, columns=["campaign", "model", "environment", "score", "finished_at"])
-    return scan.frame.filter((pl.col("campaign") == CAMPAIGN) & pl.col("score").is_not_null())
+async def demo_samples(store: SampleStore, since: float) -> pl.DataFrame:
+    """Return what a leaderboard reads of the demo's stored samples that ended at `since` or later."""
+    scan = await store.scan(since=since, columns=["campaign", *LEADERBOARD_COLUMNS])
+    return scan.frame.filter(pl.col("campaign") == CAMPAIGN)
+
+
+def missing_local_model(samples: pl.DataFrame, choices: DemoChoices) -> str:
+    """Return why the local model is in no table, and what to do; nothing when it has a score."""
+    if LOCAL_MODEL in {key.partition("@")[0] for key in samples["model"]}:
+        return ""
+    busy = f"{LOCAL_MODEL} has no score: this machine was too busy for an answer within {choices.window_s:g} s."
+    return f"{busy} Give it longer: {as_typed('--duration 90')}"

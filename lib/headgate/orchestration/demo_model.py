@@ -16,8 +16,8 @@ from headgate.models import LOCAL_MODEL
 from headgate.orchestration.children import ChildProcess, child_process
 from headgate.orchestration.own_server import free_port
 
-LOCAL_MODEL_OPTIONS: Final[Mapping[str, Any]] = {"max_tokens": 96, "temperature": 0}
-"""Short answers: one processor answers a few hundred of its tokens in the window."""
+LOCAL_MODEL_OPTIONS: Final[Mapping[str, Any]] = {"max_tokens": 48, "temperature": 0}
+"""Short answers: beside everything else one processor writes a few hundred of its tokens in the window."""
 
 _UP_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.1
@@ -26,18 +26,16 @@ _GRACE_S: Final = 5.0
 
 @asynccontextmanager
 async def served_local_model(folder: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Serve the local model in a process of its own, after all others in line for the processor; give its address.
+    """Serve the local model in a process of its own; give its address.
 
     Raises:
         HeadgateError: if it does not answer in time; says what it wrote.
     """
     port = free_port()
-    command = ["nice", "-n", "19", sys.executable, "-m", "headgate.cli", "serve-model", "--port", str(port)]
+    command = [sys.executable, "-m", "headgate.cli", "serve-model", "--port", str(port), "--parallel", "1"]
     log = folder / "local-model.log"
     address = f"http://127.0.0.1:{port}"
-    async with child_process(
-        [*command, "--parallel", "1"], environ=environ, folder=folder, log=log, grace_s=_GRACE_S
-    ) as child:
+    async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_GRACE_S) as child:
         if not await _comes_up(f"{address}/health", child):
             raise errors.HeadgateError(
                 f"the local model {LOCAL_MODEL} does not answer: {child.last_lines(3)}",

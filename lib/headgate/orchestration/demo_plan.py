@@ -38,7 +38,10 @@ MODELS: Final[Mapping[str, str]] = {
 """Name in the roster -> name at the endpoint. None is a language model."""
 
 LOCAL_BLOCK: Final = "demo-local-model"
-"""Name of the endpoint's block of the one that is."""
+"""Name of the blocks of the one that is: its endpoint, and the roster that has it beside the others."""
+
+LOCAL_ENVIRONMENTS: Final = frozenset({"affine:abd", "affine:ded"})
+"""Where it is sampled: prompts of a thousand tokens, which one busy core reads in seconds; the others' are longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +98,11 @@ def window_parameters(
     """Return the parameters of one environment's deployment in the demo."""
     is_own = not choices.uses_baselines(environ)
     interval_s = choices.window_s / OWN_MODEL_SAMPLES if is_own else BASELINE_INTERVAL_S
+    roster = BLOCK if choices.roster is not None else ""
     return {
         "environment": environment,
         "duration_s": choices.window_s,
-        "roster": BLOCK if choices.roster is not None or not is_own else "",
+        "roster": roster if is_own else LOCAL_BLOCK if environment in LOCAL_ENVIRONMENTS else BLOCK,
         "store": BLOCK,
         "campaign": CAMPAIGN,
         "rate_per_day": DAY_S / interval_s,
@@ -149,3 +153,8 @@ def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the demo's flow runs: keys of models stay, settings of other campaigns do not."""
     ours = {name for field in setting_fields().values() for name in variables_of(field)} | {"HEADGATE_CONFIG"}
     return {name: value for name, value in environ.items() if name not in ours}
+
+
+def as_typed(option: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the demo's command with an option, as who started it types it: `make` takes options as ARGS."""
+    return f"make demo ARGS='{option}'" if "MAKELEVEL" in environ else f"headgate demo {option}"

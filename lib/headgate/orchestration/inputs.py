@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +13,11 @@ from prefect.exceptions import PrefectException
 from blocks import BlockRoster
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
-from headgate.campaign import roster_of, sample_store
+from headgate.campaign import models_at_hand
 from headgate.config import Settings, load_settings
 from headgate.core import errors
 from headgate.sampling import Roster, RosterSource
-from headgate.storage import SampleStore
+from headgate.storage import SampleStore, sample_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,19 @@ def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -
     return settings.model_copy(update={"rates": {}}) if order.rate_per_day is not None else settings
 
 
-def roster_for(order: SamplingOrder, settings: Settings) -> RosterSource:
-    """Return where the models come from."""
-    source = BlockRoster(order.roster) if order.roster else roster_of(settings)
-    return ChosenModels(source, order.models) if order.models else source
+@asynccontextmanager
+async def roster_for(order: SamplingOrder, settings: Settings) -> AsyncIterator[RosterSource]:
+    """Give where the models come from; the roster `baselines` is served until the context ends.
+
+    Raises:
+        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+    """
+    async with AsyncExitStack() as stack:
+        if order.roster:
+            source: RosterSource = BlockRoster(order.roster)
+        else:
+            source = await stack.enter_async_context(models_at_hand(settings))
+        yield ChosenModels(source, order.models) if order.models else source
 
 
 async def store_for(name: str, settings: Settings) -> SampleStore:

@@ -56,7 +56,6 @@ async def run_judging(order: JudgingOrder) -> Any:
     settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
     judge = await judge_for(order.judge, settings)
     rubric = await rubric_block(order.rubric)
-    roster = roster_for(order.sampling, settings)
     slots = await slots_for(order.sampling.limits)
     store = await store_for(order.sampling.store, settings)
     stop = StopRequest()
@@ -82,7 +81,10 @@ async def run_judging(order: JudgingOrder) -> Any:
         try:
             publisher = asyncio.create_task(artifacts.run())
             try:
-                async with traced(settings, order.sampling.reports, subject) as told:
+                async with (
+                    traced(settings, order.sampling.reports, subject) as told,
+                    roster_for(order.sampling, settings) as roster,
+                ):
                     result = await judged()
             except ExceptionGroup as group:
                 raise sole_error(group) from group

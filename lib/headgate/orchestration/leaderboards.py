@@ -103,17 +103,25 @@ def leaderboard_sentence(board: reports.Leaderboard) -> str:
     first = board.standings[0]
     tied = [one.model for one in board.standings[1:] if set(one.groups) & set(first.groups)]
     apart = f"; {len(tied)} more not told apart from it" if tied else ""
+    apart += "; missing scores could change who is first" if first.could_move else ""
     scored = sum(one.samples for one in board.standings)
     return f"{len(board.standings)} models on {scored:,} scored samples: {first.model} {first.mean.mean:.3f}{apart}"
 
 
 def _data(board: reports.Leaderboard, published: PublishedReport) -> dict[str, Any]:
     models = {
-        one.model: {"rank": one.rank, "groups": list(one.groups), "mean": round(one.mean.mean, 6)}
+        one.model: {
+            "rank": one.rank,
+            "groups": list(one.groups),
+            "mean": round(one.mean.mean, 6),
+            "missing_share": round(one.missing.share, 6),
+            "rank_could_change": one.could_move,
+        }
         for one in board.standings
     }
     return {
         "models": models,
+        "notes": list(reports.footnotes(board)),
         "problems": len(board.problems()),
         "places": dict(published.places),
         "links": dict(published.links),

@@ -1,4 +1,4 @@
-"""A Prefect server of one's own: for the demo and for tests, beside any other one and without touching it."""
+"""Prefect servers that Headgate starts: private ones for the demo and tests, and the user's own on this machine."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import httpx
 from prefect import settings as prefect_settings
 
+import headgate
 from headgate.core import errors
-from headgate.orchestration.children import ChildProcess, child_process
+from headgate.orchestration.children import ChildProcess, child_process, last_lines
 
 FILE_LEASES: Final = "prefect.server.concurrency.lease_storage.filesystem"
 """Where leases of concurrency limits live; Prefect's default, memory, forgets them when the server restarts."""
 
 _LEASES: Final = "concurrency_leases"
 """Where `FILE_LEASES` keeps them below `PREFECT_HOME`."""
+
+_PID_FILE: Final = "server.pid"
+"""Below `PREFECT_HOME`: where `prefect server stop` finds the process that it ends."""
 
 _START_TIMEOUT_S: Final = 120.0
 _FIRST_LOOK_S: Final = 0.05
@@ -93,10 +98,7 @@ async def private_server(
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port(port)
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(folder), "--factory"]
-    command += ["headgate.orchestration.server_app:create_app", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2"]
-    command += ["--log-level", "info" if log_requests else "warning"]
+    command = _command(port, log_level="info" if log_requests else "warning")
     environ = _server_environ(folder, port)
     if log_requests:
         environ["PREFECT_SERVER_LOGGING_LEVEL"] = "INFO"
@@ -105,8 +107,102 @@ async def private_server(
         await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
     log = folder / "server.log"
     async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_SERVER_GRACE_S) as process:
-        await _healthy(process, url)
+        if problem := await _start_problem(url, lambda: process.has_ended):
+            raise _not_up(problem, log)
         yield PrivateServer(url, folder, process)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """The user's own Prefect server on this machine.
+
+    Attributes:
+        url: its address, where the UI is.
+        log: what it writes.
+        was_running: whether it was there already.
+    """
+
+    url: str
+    log: Path
+    was_running: bool = False
+
+
+def run_server(port: int) -> NoReturn:
+    """Become a Prefect server on loopback, with the user's own database and settings, until a signal ends it.
+
+    Raises:
+        InvalidInputError: if the port is taken.
+    """
+    command = _command(free_port(port), log_level="warning")
+    os.execve(command[0], command, _local_environ())  # noqa: S606 - no shell is needed
+
+
+async def start_server(port: int) -> LocalServer:
+    """Start such a server in the background and return it once it answers; `prefect server stop` ends it.
+
+    Prefect's own `prefect server start --background` has its server write into a pipe that nobody reads: the first
+    warning, of a machine without internet or of a busy database, ends it.
+
+    Raises:
+        InvalidInputError: if something else listens on the port, or a server was started on another one.
+        OrchestratorUnreachableError: if it does not come up; it is ended then.
+    """
+    home = Path(prefect_settings.PREFECT_HOME.value())
+    home.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - quick calls, before anything runs beside them
+    url, log, pid_file = f"http://127.0.0.1:{port}", home / "server.log", home / _PID_FILE
+    if (pid := _running(pid_file)) is not None:
+        if await _answers(url):
+            return LocalServer(url, log, was_running=True)
+        raise errors.InvalidInputError(
+            f"a Prefect server runs in the background already (process {pid}), and not at {url}",
+            next_step="`prefect server stop` ends it.",
+        )
+    command = _command(free_port(port), log_level="warning")
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: ASYNC220, S603 - it outlives this process
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=_local_environ(),
+            start_new_session=True,
+        )
+    pid_file.write_text(str(process.pid))
+    try:
+        problem = await _start_problem(url, lambda: process.poll() is not None)
+    except BaseException:
+        process.terminate()
+        raise
+    if problem:
+        process.terminate()
+        pid_file.unlink(missing_ok=True)
+        raise _not_up(problem, log)
+    return LocalServer(url, log)
+
+
+def _command(port: int, *, log_level: str) -> list[str]:
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(headgate.__file__).parents[1]), "--factory"]
+    command += ["headgate.orchestration.server_app:create_app", "--host", "127.0.0.1", "--port", str(port)]
+    return [*command, "--timeout-keep-alive", "5", "--timeout-graceful-shutdown", "2", "--log-level", log_level]
+
+
+def _local_environ() -> dict[str, str]:
+    """Return the user's environment, with what suits a server on one machine where he says nothing else."""
+    ours = {
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": FILE_LEASES,
+    }
+    return ours | dict(os.environ) | {"PREFECT__SERVER_FINAL": "1"}
+
+
+def _running(pid_file: Path) -> int | None:
+    """Return the process in a file, None when it is gone."""
+    try:
+        pid = int(pid_file.read_text())
+        os.kill(pid, 0)
+    except (OSError, ValueError):
+        return None
+    return pid
 
 
 def _environ(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
@@ -153,24 +249,28 @@ def free_port(wanted: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-async def _healthy(process: ChildProcess, url: str) -> None:
-    """Return once the server answers; it has no way to say so by itself, so it is asked, ever less often."""
+async def _start_problem(url: str, has_ended: Callable[[], bool]) -> str:
+    """Return "" once the server answers, else why it does not; it says nothing by itself, so it is asked."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     pause_s = _FIRST_LOOK_S
-    async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
-        while time.monotonic() < deadline:
-            if process.has_ended:
-                raise _not_up(process, f"ended with exit status {await process.ended()}")
-            try:
-                if (await client.get(f"{url}/api/health")).status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
-            await asyncio.sleep(pause_s)
-    raise _not_up(process, f"did not answer within {_START_TIMEOUT_S:g} s")
+    while time.monotonic() < deadline:
+        if has_ended():
+            return "ended"
+        if await _answers(url):
+            return ""
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
+    return f"did not answer within {_START_TIMEOUT_S:g} s"
 
 
-def _not_up(process: ChildProcess, what: str) -> errors.OrchestratorUnreachableError:
-    return errors.OrchestratorUnreachableError(
-        f"the private Prefect server {what}", next_step=f"It wrote to {process.log}:\n{process.last_lines()}"
-    )
+async def _answers(url: str) -> bool:
+    try:
+        async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+            return (await client.get(f"{url}/api/health")).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _not_up(what: str, log: Path) -> errors.OrchestratorUnreachableError:
+    said = last_lines(log)
+    return errors.OrchestratorUnreachableError(f"the Prefect server {what}", next_step=f"It wrote to {log}:\n{said}")

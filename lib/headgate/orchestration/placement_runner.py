@@ -9,6 +9,7 @@ from contextvars import copy_context
 from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import serialize_context
 from prefect.futures import PrefectConcurrentFuture, PrefectFuture
@@ -19,7 +20,6 @@ from prefect.utilities.engine import collect_task_run_inputs_sync
 from prefect_ray import RayTaskRunner  # type: ignore[import-untyped]
 from prefect_ray.context import RemoteOptionsContext  # type: ignore[import-untyped]
 
-from headgate.orchestration.limit_choices import require_api
 from headgate.orchestration.placement_attempts import PlacedAttempts, TaskOrder
 from headgate.orchestration.placement_demand import Demand, demand_now
 from headgate.orchestration.placement_lease import Leases
@@ -149,12 +149,10 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         """Have a task run as soon as it has a place.
 
         Raises:
-            OrchestratorUnreachableError: no Prefect API is configured, so workers could not tell what they do.
             ClusterUnreachableError: no Ray cluster answers.
         """
         if not self._started:
             raise RuntimeError("The task runner must be started before submitting work.")
-        require_api("states of tasks that run on Ray")
         leases = self._connected()
         task_run_id = uuid4()
         inputs = {
@@ -220,10 +218,14 @@ def _runner(
 
 
 def worker_environ() -> dict[str, str]:
-    """Return the variables by which a Ray worker talks to the same Prefect API as this process, and starts none."""
+    """Return the variables by which a Ray worker talks to the same Prefect API as this process, and starts none.
+
+    That is the configured one, or the temporary server that Prefect started for a flow that is called without any.
+    """
     settings: Mapping[str, str] = get_current_settings().to_environment_variables(exclude_unset=True)
     told = {name: value for name, value in settings.items() if name.startswith(_TOLD_WORKERS)}
-    return {**told, "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
+    with get_client(sync_client=True) as client:
+        return {"PREFECT_API_URL": str(client.api_url), **told, "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
 
 
 def _remote_options() -> Mapping[str, Any]:

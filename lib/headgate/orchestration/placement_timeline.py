@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Final
 
 from headgate.orchestration.placement_tenures import Tenure, TenureEnd
-from headgate.reports import COLOURS, INK, WIDTH_IN, clipped, drawing, inline_svg, legend_above, quiet_grid
+from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CAPTION: Final = "Who held what: a line for each placement group; a cross is where work was stopped for other work"
 
@@ -28,7 +29,7 @@ def timeline_figure(tenures: Sequence[Tenure]) -> Figure:
     places = _places(tenures)
     began = min(tenure.started_at for tenure in tenures)
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 1.1 + _ROW_IN * len(places)), layout="constrained")
+        figure = blank_figure(1.1 + _ROW_IN * len(places))
         axes = figure.subplots()
         for number, role in enumerate(_roles(tenures)):
             stays = [t for t in tenures if t.role == role and t.place in places]

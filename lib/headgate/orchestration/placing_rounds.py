@@ -11,7 +11,7 @@ from headgate.orchestration.placement_demand import placed
 from headgate.orchestration.placement_role_tasks import reward, rollout, train, trial
 from headgate.orchestration.placement_runner import PlacedFuture, PlacementTaskRunner
 from headgate.placement import amounts
-from headgate.placement.roles import BATCH, Place, names_in
+from headgate.placement.roles import Place, names_in
 
 ROLLOUT_PRIORITY: Final = 2.0
 TRIAL_PRIORITY: Final = 4.0
@@ -172,8 +172,3 @@ async def result_of(future: PlacedFuture) -> Mapping[str, Any]:
         raise RoleStoppedError
     figures: Mapping[str, Any] = await state.aresult()
     return figures
-
-
-def episodes_in(batches: int) -> int:
-    """Return how many episodes so many batches have."""
-    return batches * BATCH

@@ -68,7 +68,6 @@ async def _run(
 ) -> Any:
     settings = settings_of(order)
     sampled_environments(settings)
-    roster = roster_for(order, settings)
     slots = await slots_for(order.limits)
     store = await store_for(order.store, settings)
     stop = StopRequest()
@@ -92,7 +91,10 @@ async def _run(
         try:
             publisher = asyncio.create_task(artifacts.run())
             try:
-                async with traced(settings, order.reports, subject) as told:
+                async with (
+                    traced(settings, order.reports, subject) as told,
+                    roster_for(order, settings) as roster,
+                ):
                     result = await sampled()
             except ExceptionGroup as group:
                 raise sole_error(group) from group
@@ -106,6 +108,9 @@ async def _run(
         run_logger().info("%s: %s", subject, message)
         if result.stopped_early and stop.reason is None:
             raise SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
+        if result.given_up and stop.reason is None:
+            given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
+            raise SamplesKeepFailingError(f"{given_up}; {message}")
         return await ended(stop, message, result_data(result))
 
 

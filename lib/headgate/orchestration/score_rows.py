@@ -7,6 +7,7 @@ from typing import Final
 
 from headgate.campaign import CampaignResult
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
+from headgate.reports import percent
 
 MAX_ROWS: Final = 1_000
 """Of one table artifact: the API sends all of them whenever artifacts are listed."""
@@ -15,14 +16,14 @@ MAX_ROWS: Final = 1_000
 def score_rows(status: CampaignStatus) -> list[dict[str, str]]:
     """Return one row per model and environment, at most `MAX_ROWS`.
 
-    The UI shows eight short columns without scrolling, so an environment that is the same in all rows is left out.
+    The UI shows eight short columns without scrolling, so an environment that is the same in all rows is left out, and
+    so is the share of missing scores where none is missing.
     """
     models = {model.model: model for model in status.models}
     rows = [_row(pair, models) for pair in status.pairs[:MAX_ROWS]]
-    if len({row["environment"] for row in rows}) == 1:
-        for row in rows:
-            del row["environment"]
-    return rows
+    same = {name for name in ("environment",) if len({row[name] for row in rows}) == 1}
+    same |= {"missing"} if all(pair.scored == pair.done for pair in status.pairs[:MAX_ROWS]) else set()
+    return [{name: cell for name, cell in row.items() if name not in same} for row in rows]
 
 
 def _row(pair: PairStatus, models: Mapping[str, ModelStatus]) -> dict[str, str]:
@@ -34,6 +35,7 @@ def _row(pair: PairStatus, models: Mapping[str, ModelStatus]) -> dict[str, str]:
         "samples": f"{pair.done:,}",
         "scored": f"{pair.scored:,}",
         "mean": "" if mean is None else f"{mean:.3f}",
+        "missing": percent(1 - pair.scored / pair.done) if pair.done else "",
         "errors": f"{pair.errors:,}",
         "per day": f"{pair.rate_per_day:,.0f}",
         "24 h": "" if model is None else f"{sum(model.samples_24h.values()):,}",
@@ -69,4 +71,6 @@ def result_sentence(result: CampaignResult) -> str:
     # The journal is the campaign's: what other runs of it have in progress is counted with it.
     if result.spooled or result.open_tasks:
         parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")
+    if result.empty_because:
+        parts.append(result.empty_because)
     return "; ".join(parts)

@@ -52,7 +52,8 @@ async def run_report(*, hours: float, environments: tuple[str, ...], store: str,
     name = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H-%M-%SZ}"
     published = await published_in.write(name, {_PAGE: made.html, "report.md": made.markdown})
     await _publish(made, published, title)
-    message = f"{scan.frame.height:,} samples in {published.places[_PAGE]}"
+    found = f"{scan.frame.height:,} samples" if scan.frame.height else f"no samples of {period} in {opened.url}"
+    message = f"{found}: {published.places[_PAGE]}"
     run_logger().info("%s: %s", title, message)
     data = {"samples": scan.frame.height, "places": dict(published.places), "links": dict(published.links)}
     return Completed(message=message, data=data)

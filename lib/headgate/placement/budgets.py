@@ -103,8 +103,8 @@ class Budgets:
             if at is not None and now < (until := at + self.rules.pair_interval_s):
                 return Refusal(
                     "pair_interval",
-                    f"{preemptor_id} and {victim.request_id} met {now - at:.0f} s ago; the same two stop each other "
-                    f"once in pair_interval_s {self.rules.pair_interval_s:g}",
+                    f"{preemptor_id} and {victim.request_id} preempted each other {now - at:.0f} s ago, "
+                    f"and pair_interval_s is {self.rules.pair_interval_s:g}",
                     until,
                 )
         return None

@@ -13,7 +13,7 @@ from headgate.placement.request import PlacementRequest
 from headgate.placement.rules import PreemptionRules
 
 Reason = Literal["label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed"]
-"""Why work was stopped; the first three are the seed's words."""
+"""Why work was preempted; the first three are ScheduleMesh's words."""
 
 _HOLDING: Final = frozenset({Stage.PLACING, Stage.RUNNING})
 
@@ -108,7 +108,7 @@ def _spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | 
     if victim.preemptions >= rules.max_preemptions:
         return Refusal(
             "preempted_too_often",
-            f"{victim.request_id} was stopped {victim.preemptions} times; "
+            f"{victim.request_id} was preempted {victim.preemptions} times; "
             f"max_preemptions {rules.max_preemptions} allows no more",
         )
     started_at = now if victim.started_at is None else victim.started_at
@@ -116,7 +116,7 @@ def _spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | 
     if now < (until := started_at + min_runtime_s):
         return Refusal(
             "too_young",
-            f"{victim.request_id} ran {now - started_at:.1f} s; it is not stopped before {min_runtime_s:g} s",
+            f"{victim.request_id} has run {now - started_at:.1f} s, and min_runtime_s is {min_runtime_s:g}",
             until,
         )
     ends_at = started_at + request.estimated_duration_s
@@ -131,11 +131,9 @@ def _other_pool_closed(
     if victim.request.pool == preemptor.pool:
         return None
     if not rules.cross_pool:
-        return Refusal(
-            "other_pool", f"{victim.request_id} is of pool {victim_pool.name}, and cross_pool preemption is off"
-        )
+        return Refusal("other_pool", f"{victim.request_id} is in pool {victim_pool.name}, and cross_pool is off")
     if victim_pool.protected:
-        return Refusal("protected_pool", f"{victim.request_id} is of pool {victim_pool.name}, which is protected")
+        return Refusal("protected_pool", f"{victim.request_id} is in pool {victim_pool.name}, which is protected")
     return None
 
 
@@ -144,7 +142,7 @@ def _too_close(preemptor: PlacementRequest, victim: Occupancy, rules: Preemption
     mine, theirs = preemptor.priority, victim.request.priority
     ahead = _milli(mine) - _milli(theirs)
     if rules.outranks(victim.request.labels, preemptor.labels):
-        return Refusal("outranked_by_label", f"{victim.request_id} goes before {preemptor.request_id} by its labels")
+        return Refusal("outranked_by_label", f"{victim.request_id} outranks {preemptor.request_id} by its labels")
     if rules.outranks(preemptor.labels, victim.request.labels):
         # A whole chain of label preemptions must climb less than one by priority falls, or it could close a cycle.
         chain_bound = (_milli(rules.same_pool_threshold) - 1) // rules.order.longest_chain
@@ -153,7 +151,7 @@ def _too_close(preemptor: PlacementRequest, victim: Occupancy, rules: Preemption
             return None
         return Refusal(
             "label_difference",
-            f"{victim.request_id} has priority {theirs:g}; for {mine:g} labels allow at most {most / 1_000:g} above",
+            f"{victim.request_id} has priority {theirs:g}; a label rule lets {mine:g} preempt {most / 1_000:g} above",
         )
     same_pool = preemptor.pool == victim.request.pool
     name = "same_pool_threshold" if same_pool else "cross_pool_threshold"

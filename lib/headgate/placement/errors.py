@@ -6,14 +6,14 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 
 
 class InvalidPlacementError(InvalidInputError):
-    """A pool, a request or a rule of placement breaks a rule."""
+    """A pool, a request or a preemption rule is not valid."""
 
     code = "invalid_placement"
-    next_step = "Correct the value and submit it again; docs/how-to/placement.md shows the forms."
+    next_step = "Correct the value and submit it again; docs/how-to/placement.md shows how they are written."
 
 
 class CannotFitError(InvalidPlacementError):
-    """A request is larger than anything the cluster or its pool can ever give; it would wait for ever."""
+    """A request is larger than the cluster or its pool can ever give, so it would wait for ever."""
 
     code = "cannot_fit"
     http_status = 422
@@ -29,18 +29,18 @@ class UnknownPoolError(InvalidPlacementError):
 
 
 class PlacementLostError(HeadgateError):
-    """Work was stopped from outside before it ended: preempted, withdrawn, or its node died."""
+    """Work was stopped before it ended: preempted, cancelled, or its node died."""
 
     code = "placement_lost"
     http_status = 409
-    next_step = "Preempted work is queued again by itself; `headgate placement status` shows where it stands."
+    next_step = "Preempted work is requeued automatically; `headgate placement status` shows it."
 
 
 class WorkFailedError(HeadgateError):
-    """The submitted work itself raised or its process died; its own traceback is in the message."""
+    """The submitted work raised an error or its process died; the traceback is in the message."""
 
     code = "work_failed"
-    next_step = "Read the traceback; the group is free again and other work goes on."
+    next_step = "Read the traceback; the group is free again and other work continues."
 
 
 class ClusterUnreachableError(HeadgateError):
@@ -65,4 +65,4 @@ class LedgerUnreachableError(HeadgateError):
     code = "ledger_unreachable"
     http_status = 503
     exit_code = 3
-    next_step = "Start it with `headgate placement up`; what was journalled is taken up again."
+    next_step = "Start it with `headgate placement up`; it resumes from its journal."

@@ -74,7 +74,8 @@ class Search:
     def _reserved(self, idle: list[Group]) -> Offer | Rejected:
         if not by_right(self.waiting, self.pool):
             least = self.pool.reserved_from_priority
-            return Rejected(RESERVED, f"priority {self.waiting.request.priority:g} is below {least:g}")
+            priority = self.waiting.request.priority
+            return Rejected(RESERVED, f"priority {priority:g} is below reserved_from_priority {least:g}")
         return self._take(RESERVED, [group for group in idle if group.reserved is not None])
 
     def _snug(self, idle: list[Group]) -> Offer | Rejected:
@@ -87,13 +88,13 @@ class Search:
         if not self.pool.lend_reserved:
             return Rejected(LOAN, f"pool {self.pool.name} does not lend its reserved groups")
         if not self.waiting.request.preemptible:
-            return Rejected(LOAN, "only preemptible work gets a group on loan")
+            return Rejected(LOAN, "only preemptible work may borrow a reserved group")
         return self._take(LOAN, [group for group in idle if group.reserved is not None], on_loan=True)
 
     def _take(self, step: str, groups: list[Group], *, on_loan: bool = False) -> Offer | Rejected:
         """Return the tightest of these groups that the quota and the shadows leave to this request."""
         if not groups:
-            return Rejected(step, "none is idle that is large enough")
+            return Rejected(step, "no idle group is large enough")
         refused = Rejected(step, "")
         for group in sorted(groups, key=lambda each: (self._waste(each), each.group_id)):
             problem = self._beyond(step, group.shape, group.nodes, on_nodes=group.reserved is None)
@@ -105,10 +106,10 @@ class Search:
     def _make(self, _: list[Group]) -> Offer | Rejected:
         shape = shape_of(self.waiting)
         if not self._may_have_another(0):
-            return Rejected(MAKE, f"pool {self.pool.name} has its {self.pool.max_dynamic} dynamic groups (max_dynamic)")
+            return Rejected(MAKE, f"pool {self.pool.name} has max_dynamic {self.pool.max_dynamic} groups already")
         nodes = place(shape, self.book.room, self.book.nodes)
         if nodes is None:
-            return Rejected(MAKE, "no nodes have that much free")
+            return Rejected(MAKE, "the nodes do not have that much free")
         return self._beyond(MAKE, shape, nodes) or Offer(MAKE, nodes=nodes)
 
     def _evict(self, _: list[Group]) -> Offer | Rejected:
@@ -118,7 +119,7 @@ class Search:
         )
         found = make_room(self.book, self.pool, shape, idle)
         if found is None:
-            return Rejected(EVICT, "idle groups of other shapes would not leave enough")
+            return Rejected(EVICT, "removing idle groups would not free enough")
         nodes, evict = found
         return self._beyond(EVICT, shape, nodes) or Offer(EVICT, nodes=nodes, evict=evict)
 
@@ -128,11 +129,11 @@ class Search:
         """Return how a place goes beyond the quota or into a shadow, or None."""
         if not self.book.within_quota(self.pool, shape.size):
             left = self.book.quota_left(self.pool).clipped()
-            return Rejected(step, f"pool {self.pool.name} has {left} of its quota left, this takes {shape.size}")
+            return Rejected(step, f"pool {self.pool.name} has {left} of its quota left; this needs {shape.size}")
         taken = amounts_by_node(shape, nodes) if on_nodes else {}
         for shadow in self.shadows:
             if not shadow.allows(self.waiting, taken, shape.size, self.now):
-                return Rejected(step, f"it would delay {shadow.request_id}, which is first in line")
+                return Rejected(step, f"it would delay {shadow.request_id}, which is first in the queue")
         return None
 
     def _may_have_another(self, removed: int) -> bool:

@@ -28,6 +28,7 @@ from headgate.placement.possible import must_fit
 from headgate.placement.request import PlacementRequest
 from headgate.placement.restoring import restore
 from headgate.placement.rules import PreemptionRules
+from headgate.placement.usage import PoolUsage, usage
 
 
 class PlacementLedger:
@@ -263,11 +264,13 @@ class PlacementLedger:
         if (request := self._current(request_id, epoch)) is not None:
             self.life.work_lost(request, now, why)
 
-    def work_stopped(self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool) -> None:
+    def work_stopped(
+        self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool, answered: bool = False
+    ) -> None:
         """Work was asked to stop; `dead` tells whether it is seen dead, `saved` whether its state was kept."""
         request = self._current(request_id, epoch)
         if request is not None and request.stage is Stage.STOPPING:
-            self.life.work_stopped(request, now, saved=saved, dead=dead)
+            self.life.work_stopped(request, now, saved=saved, dead=dead, answered=answered)
 
     def work_dead(self, request_id: str, epoch: int, now: float) -> None:
         """Work that had not been seen dead in time is dead now."""
@@ -293,6 +296,10 @@ class PlacementLedger:
         """Return what holds a request, or None if it is not known."""
         request = self.book.requests.get(request_id)
         return None if request is None else self.passing.why(request, now)
+
+    def usage(self, now: float) -> tuple[PoolUsage, ...]:
+        """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
+        return usage(self.book, self.passing, now)
 
     def take_events(self) -> list[Event]:
         """Return what happened since the last call."""
@@ -348,7 +355,7 @@ class PlacementLedger:
             if theirs:
                 self.life.notes.tell(events.DriverLost(holder, len(theirs), kept))
             for request in () if kept else theirs:
-                self.withdraw(request.request_id, now, "its driver was lost")
+                self.withdraw(request.request_id, now, "its driver died")
 
     def _set_pool(self, pool: Pool, what: str) -> None:
         self.book.pools[pool.name] = pool

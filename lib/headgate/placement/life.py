@@ -173,7 +173,7 @@ class Life:
             self._lose(request, now, why)
         self._out_of_the_way(request, by, now)
 
-    def work_stopped(self, request: Occupancy, now: float, *, saved: bool, dead: bool) -> None:
+    def work_stopped(self, request: Occupancy, now: float, *, saved: bool, dead: bool, answered: bool = False) -> None:
         """Work that was asked to stop is dead, or was not seen dead in time."""
         group = self.book.groups[request.group_id]
         if not dead:
@@ -194,8 +194,9 @@ class Life:
             self._lose(request, now, "a node of its group died")
         else:
             request.preemptions += 1
+            name, pool = request.request_id, request.request.pool
             self.notes.tell(
-                events.WorkPreempted(request.request_id, request.request.pool, by, reason, ran_s, lost_s, saved, took_s)
+                events.WorkPreempted(name, pool, by, reason, ran_s, lost_s, saved, took_s, answered=answered)
             )
             self.queue(request, now, "preempted")
         self._out_of_the_way(request, by, now)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import floor
 
 from headgate.placement.eligibility import promoted_band
 from headgate.placement.occupancy import Occupancy
@@ -17,11 +16,6 @@ from headgate.placement.rules import PreemptionRules
 
 Key = tuple[int, float, int]
 Kind = tuple[object, ...]
-
-
-def band_of(priority: float) -> int:
-    """Return the band of a priority: its whole part."""
-    return floor(priority)
 
 
 def kind_of(waiting: Occupancy) -> Kind:

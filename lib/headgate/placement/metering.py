@@ -162,7 +162,7 @@ class Meter:
         yield Reading("headgate_placement_drivers_lost", (), 1)
 
     def _differs(self, event: events.PlacementDiffers) -> Iterator[Reading]:
-        yield Reading("headgate_placement_differences", ("yes" if event.mended else "no",), 1)
+        yield Reading("headgate_placement_differences", ("yes" if event.fixed else "no",), 1)
 
     def _leave(self, request: str) -> None:
         """Let a request hold nothing: it was seen dead. Its group is free, or of whom it was promised to meanwhile."""

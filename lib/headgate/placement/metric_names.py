@@ -28,34 +28,32 @@ class PlacementMetric:
         return f"ray_{self.name}" + ("_total" if self.kind == "counter" else "")
 
 
-_SEEDS: Final = (
-    PlacementMetric(
-        "schedulemesh_preemption_count", "counter", "Work that was stopped for other work.", ("pool", "reason")
-    ),
+_COMPATIBLE: Final = (
+    PlacementMetric("schedulemesh_preemption_count", "counter", "Work that was preempted.", ("pool", "reason")),
     PlacementMetric(
         "schedulemesh_preemption_execution_latency_ms",
         "histogram",
-        "Time from telling work to stop until it was seen dead.",
+        "Time from asking work to stop until its process was gone.",
         ("pool", "reason"),
         _MILLISECONDS,
     ),
     PlacementMetric(
         "schedulemesh_preemption_evaluation_latency_ms",
         "histogram",
-        "Time to choose whom to stop.",
+        "Time to choose what to preempt.",
         buckets=_MILLISECONDS,
     ),
     PlacementMetric(
         "schedulemesh_task_submit_latency_ms",
         "histogram",
-        "Time from the submission until a group was promised; label is the pool, strategy the step that gave it.",
+        "Time from submission until a group was assigned; label is the pool, strategy the step that found it.",
         ("label", "strategy"),
         _MILLISECONDS,
     ),
     PlacementMetric(
         "schedulemesh_task_schedule_latency_ms",
         "histogram",
-        "Time from the submission until the work ran; agent is the kind of its group, reserved or dynamic.",
+        "Time from submission until the work ran; agent is the kind of its group, reserved or dynamic.",
         ("label", "strategy", "agent"),
         _MILLISECONDS,
     ),
@@ -68,40 +66,40 @@ _OWN: Final = (
         "Placement groups; state is free, held, quarantined or broken.",
         ("pool", "state"),
     ),
-    PlacementMetric("headgate_placement_waiting", "gauge", "Requests that stand in line."),
+    PlacementMetric("headgate_placement_waiting", "gauge", "Requests that wait."),
     PlacementMetric("headgate_placement_running", "gauge", "Requests whose work runs."),
     PlacementMetric(
         "headgate_placement_wait_seconds",
         "histogram",
-        "Time of a request from its latest entry into the line until its work ran.",
+        "Time from a request's latest entry into the queue until its work ran.",
         buckets=_SECONDS,
     ),
     PlacementMetric(
         "headgate_placement_group_creation_seconds",
         "histogram",
-        "Time to make a placement group, with the wait for its nodes to be seen free.",
+        "Time to create a placement group, including the wait for free nodes.",
         buckets=_SECONDS,
     ),
-    PlacementMetric("headgate_placement_group_failures", "counter", "Placement groups that could not be made."),
+    PlacementMetric("headgate_placement_group_failures", "counter", "Placement groups that could not be created."),
     PlacementMetric(
-        "headgate_placement_quarantines", "counter", "Times that the occupant of a group was not seen dead in time."
+        "headgate_placement_quarantines", "counter", "Groups quarantined as their work was not seen to end in time."
     ),
     PlacementMetric(
         "headgate_placement_preemptions",
         "counter",
-        "Work that was stopped for other work; reason as in the event work_preempted.",
+        "Work that was preempted; reason as in the event work_preempted.",
         ("pool", "reason"),
     ),
     PlacementMetric(
         "headgate_placement_lost_work_seconds",
         "counter",
-        "Seconds of work, as shares of the whole cluster, that preemptions threw away.",
+        "Work lost to preemption, in seconds of the whole cluster.",
         ("pool", "reason"),
     ),
     PlacementMetric(
         "headgate_placement_rejected_steps",
         "counter",
-        "Ways to a group that were not open to a request; each is counted once per request and reason.",
+        "Placement steps that failed for a request, once per request and reason.",
         ("pool", "step"),
     ),
     PlacementMetric(
@@ -110,14 +108,14 @@ _OWN: Final = (
         "Requests that ended; outcome is done, failed or withdrawn.",
         ("pool", "outcome"),
     ),
-    PlacementMetric("headgate_placement_work_losses", "counter", "Times that the process or node of work died."),
-    PlacementMetric("headgate_placement_drivers_lost", "counter", "Drivers that were not heard of any more.", ()),
+    PlacementMetric("headgate_placement_work_losses", "counter", "Work lost because its process or node died."),
+    PlacementMetric("headgate_placement_drivers_lost", "counter", "Drivers that stopped sending heartbeats.", ()),
     PlacementMetric(
         "headgate_placement_differences",
         "counter",
-        "Differences between ledger and Ray that the audit found; mended is yes or no.",
-        ("mended",),
+        "Differences between ledger and Ray that the audit found; fixed is yes or no.",
+        ("fixed",),
     ),
 )
-PLACEMENT_METRICS: Final[Mapping[str, PlacementMetric]] = {metric.name: metric for metric in (*_SEEDS, *_OWN)}
+PLACEMENT_METRICS: Final[Mapping[str, PlacementMetric]] = {metric.name: metric for metric in (*_COMPATIBLE, *_OWN)}
 """Name -> what is known of it."""

@@ -63,12 +63,17 @@ class Passing:
             return Why(request.stage, request.note or f"it is {request.stage}")
         if request.stage is Stage.CLEARING:
             waits_for = ", ".join(sorted(request.victims | request.evicting))
-            return Why(request.stage, f"it has its place, {request.group_id}, once {waits_for} are gone")
+            return Why(request.stage, f"it gets {request.group_id} once {waits_for} have stopped")
         if request.stage is Stage.STOPPING:
             return Why(request.stage, f"it is being stopped: {request.stop_reason}")
         if request.stage is not Stage.WAITING:
-            return Why(request.stage, f"it has its place, {request.group_id}")
+            return Why(request.stage, f"it has {request.group_id}")
         return self._why_waiting(request, now)
+
+    def refusals(self, request: Occupancy, now: float) -> list[Rejected]:
+        """Return why each step that stops nobody gives a waiting request no place; nothing where one does."""
+        found = self._search(request, self.life.book.pools[request.request.pool], now).climb()
+        return [] if isinstance(found, Offer) else found
 
     def _why_waiting(self, request: Occupancy, now: float) -> Why:
         pool = self.life.book.pools[request.request.pool]
@@ -76,7 +81,7 @@ class Passing:
         found = self._search(request, pool, now).climb()
         if isinstance(found, Offer):
             until = request.not_before if request.not_before > now else None
-            return Why(request.stage, "it is next: a place is free", until, ahead)
+            return Why(request.stage, "it is next: there is room for it", until, ahead)
         preempting = self._preempting(request, pool, now).search()
         if isinstance(preempting, Rejected):
             found.append(preempting)

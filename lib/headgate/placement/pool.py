@@ -10,7 +10,7 @@ from headgate.placement.amounts import Amounts, total
 from headgate.placement.request import Strategy
 
 RESERVED_FROM_PRIORITY: Final = 8.0
-"""Work of this priority and above may use reserved groups by right; the seed's threshold."""
+"""Work of this priority and above may claim reserved groups, unless the pool says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class Pool:
 
     Attributes:
         name: unique.
-        quota: what the pool's running work may hold together, counted in whole groups.
-        reserved: groups that are kept ready for work from `reserved_from_priority`; rebuilt when they are lost.
-        reserved_from_priority: what may use reserved groups by right.
-        lend_reserved: whether lower preemptible work may use an idle reserved group until somebody entitled comes;
-            it is then stopped whatever its priority and run time.
-        max_dynamic: groups that may be made beside the reserved ones; None for no bound.
-        reuse: whether an idle dynamic group is kept for the next work that it fits.
-        protected: whether work of other pools may never preempt work of this one.
-        min_available: label value (`role=rollout`) -> how many running requests preemption must leave.
+        quota: total that the pool's running work may hold, counted in whole groups.
+        reserved: groups kept ready for work of `reserved_from_priority` and above; recreated when lost.
+        reserved_from_priority: lowest priority that may claim reserved groups.
+        lend_reserved: whether lower-priority preemptible work may borrow an idle reserved group; it is preempted as
+            soon as entitled work needs the group.
+        max_dynamic: most groups besides the reserved ones; None for no limit.
+        reuse: whether an idle dynamic group is kept for the next work that fits.
+        protected: whether work of other pools never preempts work of this one.
+        min_available: label value (`role=rollout`) -> running requests with it that preemption must leave.
     """
 
     name: str

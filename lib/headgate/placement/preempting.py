@@ -49,12 +49,12 @@ class Preempting:
         """Return a place with its victims, or why nobody is stopped."""
         candidates = self.candidates()
         if not candidates:
-            return self._rejected("nobody may be stopped for it")
+            return self._rejected("no running work may be preempted for it")
         groups = {each.request_id: self._group_of(each.request_id) for each in candidates}
         placements = Placements(self.book, shape_of(self.waiting), candidates, groups)
         chosen = placements.best(lambda gone: self._place(gone) is not None)
         if chosen is None:
-            return self._rejected("stopping all that may be stopped would not make enough room")
+            return self._rejected("preempting all that may be preempted would not free enough")
         victims = frozenset(each.request_id for each in chosen)
         held_back = self._over_budget(victims)
         if held_back is not None:
@@ -64,8 +64,8 @@ class Preempting:
         assert offer is not None, "cheapest_set returns a sufficient set"
         shading = self._shading(offer)
         if shading is not None or not victims:
-            ahead = shading.request_id if shading is not None else "the first in line"
-            return Rejected(PREEMPT, f"its place would delay {ahead}", self.until)
+            ahead = shading.request_id if shading is not None else "the first in the queue"
+            return Rejected(PREEMPT, f"it would delay {ahead}", self.until)
         first = self.book.requests[chosen[0].request_id]
         return Offer(
             PREEMPT,

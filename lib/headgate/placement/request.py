@@ -9,7 +9,7 @@ from typing import Literal
 from headgate.placement.amounts import Amounts, total
 
 Strategy = Literal["STRICT_PACK", "PACK", "STRICT_SPREAD", "SPREAD"]
-"""Where the bundles of a gang may lie, in Ray's words."""
+"""How Ray places the bundles of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +19,19 @@ class PlacementRequest:
     Checked by `checked_request`; the ledger trusts it.
 
     Attributes:
-        request_id: unique; the same id again is the same request.
+        request_id: unique; submitting an id again returns its request.
         pool: whose quota it counts against.
-        bundles: what each member takes; more than one is a gang.
+        bundles: what each member takes; several make a gang, which starts whole or not at all.
         priority: higher goes first; its whole part is its band.
-        labels: what preemption rules look at, e.g. `role: train`.
-        strategy: where the members of a gang may lie.
-        node_labels: labels that a node must have; every bundle the same.
-        preemptible: whether it may be stopped for others.
-        estimated_duration_s: how long it will run; 0 where nobody knows.
-        restart_s: seconds of work that a stop and a new start cost besides what was done since the last checkpoint.
-        min_runtime_s: it is not stopped before it ran so long; None takes the rule's.
-        own_process: start it in a process of its own and not in the group's warm host.
-        checkpoints: whether stopping it loses only what was done since its last checkpoint.
+        labels: for preemption rules, e.g. `role: train`.
+        strategy: how Ray places the members of a gang.
+        node_labels: labels that every node of it needs.
+        preemptible: whether other work may preempt it.
+        estimated_duration_s: expected run time; 0 if unknown.
+        restart_s: what a preemption costs besides the work since the last checkpoint, in seconds of work.
+        min_runtime_s: how long it runs before it may be preempted; None takes the rule's.
+        own_process: whether it gets a process of its own instead of the group's warm host.
+        checkpoints: whether a preemption loses only the work since its last checkpoint.
     """
 
     request_id: str

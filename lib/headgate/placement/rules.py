@@ -18,7 +18,7 @@ _FINEST: Final = 0.001
 
 
 class Aggressiveness(StrEnum):
-    """How small a difference of priority is enough to stop work."""
+    """How small a difference in priority is enough to preempt."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -26,7 +26,7 @@ class Aggressiveness(StrEnum):
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """The thresholds for labels and for priorities in one pool; the seed's."""
+        """The thresholds for labels and for priorities in one pool."""
         return _THRESHOLDS[self]
 
 
@@ -46,25 +46,25 @@ _KNOWN_WORDS: Final = {word: level for level, words in _ALIASES.items() for word
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRules:
-    """When running work may be stopped for waiting work. Rules that would allow a cycle cannot be made.
+    """When running work may be preempted for waiting work. Rules that would allow a cycle cannot be made.
 
     With these checks no chain of preemptions comes back to where it began: a chain of label preemptions climbs less
     than `same_pool_threshold` in priority before it ends, and every other preemption falls by at least that.
 
     Attributes:
-        label_rules: label key -> value -> values that it may stop; the first key whose values differ decides.
-        label_preemption: whether label rules count at all.
-        label_threshold: how much higher the priority of work may be that is stopped by a label rule.
-        same_pool_threshold: how much lower the priority of work in the same pool must be to be stopped.
-        cross_pool: whether work of other pools may be stopped at all.
-        cross_pool_threshold: how much lower the priority of work in another pool must be to be stopped.
-        cancel_timeout_s: how long stopped work may take to save its state before it is killed.
-        min_runtime_s: work is not stopped before it ran so long.
-        max_preemptions: work that was stopped so often is not stopped again, and waits one band higher.
-        budget_share: part of a pool's quota that may be stopped in one interval.
+        label_rules: label key -> value -> values that it may preempt; the first key whose values differ decides.
+        label_preemption: whether label rules apply.
+        label_threshold: how far above the preemptor's priority a victim of a label rule may be.
+        same_pool_threshold: how far below the preemptor's priority a victim in the same pool must be.
+        cross_pool: whether work of other pools may be preempted.
+        cross_pool_threshold: how far below the preemptor's priority a victim in another pool must be.
+        cancel_timeout_s: how long a victim may take to save its state before it is killed.
+        min_runtime_s: work is not preempted before it has run this long.
+        max_preemptions: work preempted this often is not preempted again, and waits one band higher.
+        budget_share: share of a pool's quota that may be preempted in one interval.
         budget_interval_s: the interval of `budget_share`.
-        pair_interval_s: the same two requests stop each other at most once in so long.
-        patience_s: work that ends by itself in less than this is waited for.
+        pair_interval_s: two requests preempt each other at most once in this time.
+        patience_s: work expected to end within this time is not preempted.
         order: what `label_rules` mean together.
     """
 

@@ -14,7 +14,7 @@ from headgate.placement.node import NodeView
 from headgate.placement.pool import GroupShape, Pool
 
 MIN_FACTOR: Final = 0.25
-"""Nothing is scaled below a quarter of what was written; the seed's bound."""
+"""Nothing is scaled below a quarter of what was written."""
 
 _PARTS: Final = 1_000
 _SCALED: Final = frozenset({CPU, MEMORY})

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Final
 
 from headgate.reports.arena import ArenaBoard
 from headgate.reports.arena_rows import judge_rows, rating_rows, share_rows
-from headgate.reports.compared import DRAWN, compared_page, meanings, named_table
-from headgate.reports.gfm import fitting, plain
-from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
-from headgate.reports.svg import INK, drawing, inline_svg
+from headgate.reports.compared import DRAWN, Compared
+from headgate.reports.style import COLOURS, quiet_grid, short_name
+from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
 from headgate.statistics import ELO_MEAN
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _CAPTION: Final = "Rating of each model on Elo's scale; lines are 95 % intervals, 1,000 is the mean"
-_WARNINGS: Final = "Read this first"
-_NOTHING: Final = "There are no comparisons with a verdict."
-_NAMES: Final = frozenset({"model", "judge"})
 
 _MATRIX: Final = 25
 """Models in the matrix of win shares; a wider one cannot be read."""
@@ -49,7 +46,7 @@ def arena_figure(board: ArenaBoard) -> Figure | None:
     if not shown:
         return None
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 0.3 * len(shown) + 1.0), layout="constrained")
+        figure = blank_figure(0.3 * len(shown) + 1.0)
         axes = figure.subplots()
         axes.axvline(ELO_MEAN, color=INK, linewidth=1, alpha=0.4)
         for row, one in enumerate(shown):
@@ -73,41 +70,27 @@ def arena_svg(board: ArenaBoard) -> dict[str, str]:
 
 def arena_page(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> str:
     """Return the page; the same arena gives the same page."""
-    return compared_page(
-        title,
-        period,
-        _tables(board),
-        arena_svg(board),
-        board.warnings,
-        ARENA_DEFINITIONS,
-        problems_title=_WARNINGS,
-        is_told_first=True,
-        nothing=_NOTHING,
-        names=frozenset({"model", "judge", "group"}),
-    )
+    return _shown(board, title, period).page(arena_svg(board))
 
 
 def arena_markdown(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> str:
     """Return the arena as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
-    return fitting(lambda rows: _markdown(board, title, period, rows))
+    return _shown(board, title, period).markdown()
 
 
-def _tables(board: ArenaBoard) -> list[tuple[str, list[dict[str, str]]]]:
-    shares = share_rows(board) if len(board.models) <= _MATRIX else []
-    return [
-        ("Models", rating_rows(board)),
-        ("Win share of the row against the column", shares),
-        ("Judge", judge_rows(board)),
-    ]
-
-
-def _markdown(board: ArenaBoard, title: str, period: str, limit: int) -> str:
-    parts = [f"# {plain(title)}", *([plain(period)] if period else [])]
-    if not board.models:
-        parts.append(_NOTHING)
-    for name, rows in _tables(board):
-        if rows:
-            parts += [f"## {name}", named_table(rows, limit, names=_NAMES, numbers_from=1)]
-    if board.warnings:
-        parts += [f"## {_WARNINGS}", "\n".join(f"- {plain(each)}" for each in board.warnings)]
-    return "\n\n".join([*parts, meanings(ARENA_DEFINITIONS)]) + "\n"
+def _shown(board: ArenaBoard, title: str, period: str) -> Compared:
+    return Compared(
+        title=title,
+        period=period,
+        tables=[
+            ("Models", rating_rows(board)),
+            ("Win share of the row against the column", share_rows(board) if len(board.models) <= _MATRIX else []),
+            ("Judge", judge_rows(board)),
+        ],
+        problems=board.warnings,
+        problems_title="Read this first",
+        is_told_first=True,
+        nothing="There are no comparisons with a verdict.",
+        names=frozenset({"model", "judge", "group"}),
+        definitions=ARENA_DEFINITIONS,
+    )

@@ -1,80 +1,96 @@
-"""Pages and Markdown that compare models: named tables, what the reader ought to know, and what the words mean."""
+"""Tables to be looked at, with what the reader ought to know beside them: as one HTML page, and as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
 
-from headgate.reports.gfm import code, table
+from headgate.reports.gfm import bulleted, code, fitting, plain, table
 from headgate.reports.page import template
 from headgate.telemetry import safe_text
 
 DRAWN: Final = 60
 """Models that a figure draws; the tables have them all."""
 
+_PROBLEMS: Final = 20
+"""Of these Markdown has as many at most; the page has ten times as many."""
+
 Rows = Sequence[Mapping[str, str]]
 """A table: each row maps the names of the columns, in their order, to cells."""
 
 
-def compared_page(
-    title: str,
-    period: str,
-    tables: Sequence[tuple[str, Rows]],
-    figures: Mapping[str, str],
-    problems: Sequence[str],
-    definitions: Mapping[str, str],
-    *,
-    problems_title: str,
-    is_told_first: bool,
-    nothing: str,
-    names: frozenset[str],
-) -> str:
-    """Return one HTML page that needs nothing else.
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a page and an artifact show.
 
-    Args:
+    Attributes:
         title: its heading.
         period: a line below it.
         tables: by their headings; empty ones are left out.
-        figures: caption -> SVG element, which is trusted.
-        problems: sentences for the reader, under `problems_title`.
+        nothing: what is said without any table.
+        names: columns whose cells are words and not numbers: nothing in them can become markup.
         definitions: what the words mean.
-        problems_title: see above.
+        notes: sentences below the first table.
+        problems: sentences for the reader.
+        problems_title: their heading.
         is_told_first: whether they stand before the tables.
-        nothing: what the page says without any table.
-        names: columns whose cells are words and not numbers.
     """
-    return template("compared.html.j2").render(
-        title=safe_text(title, limit_chars=200),
-        period=safe_text(period, limit_chars=200),
-        tables=[(name, rows) for name, rows in tables if rows],
-        figures=[(caption, Markup(svg)) for caption, svg in figures.items()],  # noqa: S704 - drawn by us
-        problems=problems,
-        definitions=definitions,
-        problems_title=problems_title,
-        is_told_first=is_told_first,
-        nothing=nothing,
-        names=names,
-    )
+
+    title: str
+    period: str
+    tables: Sequence[tuple[str, Rows]]
+    nothing: str
+    names: frozenset[str]
+    definitions: Mapping[str, str]
+    notes: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    problems_title: str = ""
+    is_told_first: bool = False
+
+    def page(self, figures: Mapping[str, str]) -> str:
+        """Return one HTML page that needs nothing else; `figures` maps captions to SVG elements, which are trusted."""
+        return template("compared.html.j2").render(
+            title=safe_text(self.title, limit_chars=200),
+            period=safe_text(self.period, limit_chars=200),
+            tables=[(name, rows) for name, rows in self.tables if rows],
+            figures=[(caption, Markup(svg)) for caption, svg in figures.items()],  # noqa: S704 - drawn by us
+            notes=self.notes,
+            problems=self.problems,
+            problems_title=self.problems_title,
+            is_told_first=self.is_told_first,
+            nothing=self.nothing,
+            names=self.names,
+            definitions=self.definitions,
+        )
+
+    def markdown(self) -> str:
+        """Return Markdown of at most 100 kB: with fewer rows per table where it would be longer."""
+        return fitting(self._markdown)
+
+    def _markdown(self, limit: int) -> str:
+        body = [
+            part
+            for name, rows in self.tables
+            if rows
+            for part in (f"## {plain(name)}", named_table(rows, limit, names=self.names))
+        ]
+        body = [*body[:2], bulleted(self.notes), *body[2:]] if body else [self.nothing, bulleted(self.notes)]
+        shown = min(limit, _PROBLEMS)
+        more = [f"{len(self.problems) - shown:,} more of the kind"] if shown < len(self.problems) else []
+        told = [f"## {self.problems_title}", bulleted([*self.problems[:shown], *more])] if self.problems else []
+        body = [*told, *body] if self.is_told_first else [*body, *told]
+        words = "\n".join(f"- **{term}**: {said}" for term, said in self.definitions.items())
+        parts = [f"# {plain(self.title)}", plain(self.period), *body, "## What the words mean", words]
+        return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def named_table(rows: Rows, limit: int, *, names: frozenset[str], numbers_from: int) -> str:
-    """Return a Markdown table of at most `limit` rows, with a line about those that are left out.
-
-    Args:
-        rows: at least one.
-        limit: see above.
-        names: columns whose cells are names: nothing in them can become markup.
-        numbers_from: number of the first column that is right-aligned.
-    """
+def named_table(rows: Rows, limit: int, *, names: frozenset[str]) -> str:
+    """Return a Markdown table of at least one row and at most `limit`, with a line about those that are left out."""
     cells = [[code(cell) if column in names else cell for column, cell in row.items()] for row in rows[:limit]]
     more = len(rows) - limit
     header = [code(column) if "@" in column else column for column in rows[0]]
     left_out = f"\n\n{more:,} more rows stand in the page." if more > 0 else ""
-    return table(header, cells, numbers_from=numbers_from) + left_out
-
-
-def meanings(definitions: Mapping[str, str]) -> str:
-    """Return what the words mean as a Markdown section."""
-    return "## What the words mean\n\n" + "\n".join(f"- **{term}**: {said}" for term, said in definitions.items())
+    return table(header, cells, names=names) + left_out

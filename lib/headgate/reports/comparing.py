@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.reports.task_scores import TaskScores
@@ -19,6 +20,7 @@ class Comparison:
     Attributes:
         difference: of `model` less `against`; None where they have too few common tasks.
         adjusted_p: p-value after Holm's correction for all comparisons of its family; None likewise.
+        left_out: environment -> common tasks, of those that the difference leaves out for having too few.
         problem: why there is no difference; empty otherwise.
     """
 
@@ -26,6 +28,7 @@ class Comparison:
     against: str
     difference: PairedDifference | None
     adjusted_p: float | None
+    left_out: Mapping[str, int]
     problem: str = ""
 
     @property
@@ -36,20 +39,18 @@ class Comparison:
 
 def comparison(scores: TaskScores, model: str, against: str) -> Comparison:
     """Return `model` against `against`, not corrected yet."""
-    difference, common = scores.difference(model, against)
+    difference, left_out = scores.difference(model, against)
     if difference is not None:
-        return Comparison(model, against, difference, None)
-    problem = f"too few common tasks ({common} in the environment with most, at least {MIN_COMMON_TASKS} are needed)"
-    return Comparison(model, against, None, None, problem)
+        return Comparison(model, against, difference, None, left_out)
+    most = max(left_out.values())
+    problem = f"too few common tasks ({most} in the environment with most, at least {MIN_COMMON_TASKS} are needed)"
+    return Comparison(model, against, None, None, left_out, problem)
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with p-values corrected for all of them."""
     values = iter(holm([one.difference.p_value for one in comparisons if one.difference is not None]))
-    return [
-        one if one.difference is None else Comparison(one.model, one.against, one.difference, next(values), one.problem)
-        for one in comparisons
-    ]
+    return [one if one.difference is None else replace(one, adjusted_p=next(values)) for one in comparisons]
 
 
 def versus_reference(
@@ -64,26 +65,19 @@ def versus_reference(
     if is_chosen:
         return {one.model: one for one in adjusted(found)}
     corrected = {frozenset((pair.model, pair.against)): pair.adjusted_p for pair in pairs}
-    return {
-        one.model: Comparison(
-            one.model, one.against, one.difference, corrected[frozenset((one.model, reference))], one.problem
-        )
-        for one in found
-    }
+    return {one.model: replace(one, adjusted_p=corrected[frozenset((one.model, reference))]) for one in found}
 
 
-def rank_of(model: str, pairs: Sequence[Comparison]) -> int | None:
+def ranks_of(models: Sequence[str], pairs: Sequence[Comparison]) -> dict[str, int | None]:
     """Return 1 and one for each model that is better; None where a model of several could be compared with nobody."""
-    own = [pair for pair in pairs if model in {pair.model, pair.against}]
-    told = [pair for pair in own if pair.difference is not None]
-    if own and not told:
-        return None
-    return 1 + sum(
-        pair.is_told_apart
-        and pair.difference is not None
-        and (pair.difference.difference > 0) == (pair.against == model)
+    told = [pair for pair in pairs if pair.difference is not None]
+    compared = {model for pair in told for model in (pair.model, pair.against)}
+    better = Counter(
+        pair.against if pair.difference.difference > 0 else pair.model
         for pair in told
+        if pair.is_told_apart and pair.difference is not None
     )
+    return {model: 1 + better[model] if model in compared or len(models) == 1 else None for model in models}
 
 
 def letters_of(order: Sequence[str], pairs: Sequence[Comparison]) -> dict[str, tuple[str, ...]]:

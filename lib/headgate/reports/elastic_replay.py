@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from headgate.elastic.replay import COLUMNS, Comparison, asked_course, awake_course, wait_course
 from headgate.reports.page import template
-from headgate.reports.style import COLOURS, WIDTH_IN, legend_above, quiet_grid
-from headgate.reports.svg import INK, drawing, inline_svg
+from headgate.reports.style import COLOURS, legend_above, quiet_grid
+from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _PANELS: Final = 6
 """Policies whose workers are drawn over time; the table has them all."""
@@ -58,10 +59,18 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
         {
             "name": f"{each.load.name}, {each.site.start_s:g} s to start",
             "says": _said(each),
-            "columns": COLUMNS,
-            "rows": list(zip(each.rows, (outcome.says for outcome in each.outcomes), strict=True)),
+            "first": COLUMNS[0],
+            "rows": [
+                dict(zip(COLUMNS, row, strict=True)) | {"what it does": outcome.says}
+                for row, outcome in zip(each.rows, each.outcomes, strict=True)
+            ],
             "bounds": [
-                (f"{bound.wait_s:g} s", f"{bound.cost:.2f}x", f"{bound.p99_cost:.2f}x") for bound in each.bounds
+                {
+                    "waiting": f"{bound.wait_s:g} s",
+                    "cost if nobody waits longer": f"{bound.cost:.2f}x",
+                    "cost if one in a hundred does, starts free": f"{bound.p99_cost:.2f}x",
+                }
+                for bound in each.bounds
             ],
             "notes": each.load.notes,
             "figures": [
@@ -79,7 +88,7 @@ def workers_figure(comparison: Comparison) -> Figure:
     outcomes = comparison.outcomes[:_PANELS]
     asked = asked_course(comparison.load)
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 1.25 * len(outcomes) + 0.7), layout="constrained")
+        figure = blank_figure(1.25 * len(outcomes) + 0.7)
         panels = figure.subplots(len(outcomes), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for number, (axes, outcome) in enumerate(zip(panels, outcomes, strict=True)):
             awake = awake_course(comparison.load, outcome)
@@ -96,7 +105,7 @@ def workers_figure(comparison: Comparison) -> Figure:
 def waits_figure(comparison: Comparison) -> Figure:
     """Return waiting by share of the requests, a line per policy."""
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 3.4), layout="constrained")
+        figure = blank_figure(3.4)
         axes = figure.subplots()
         for number, outcome in enumerate(comparison.outcomes):
             course = wait_course(comparison.load, outcome)
@@ -108,7 +117,7 @@ def waits_figure(comparison: Comparison) -> Figure:
         axes.set_xscale("log")
         ticks = (2, 10, 20, 100, 1_000)
         axes.set_xticks(ticks, [f"{100 - 100 / tick:g} %" for tick in ticks])
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_formatter("")
         axes.set_xlabel("share of the requests")
         axes.set_ylabel("waited at most (s)")
         _seconds(axes)
@@ -120,7 +129,7 @@ def waits_figure(comparison: Comparison) -> Figure:
 def cost_figure(comparison: Comparison) -> Figure:
     """Return cost against waiting at p99: a point per policy, a line per frontier, the bounds."""
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 4.2), layout="constrained")
+        figure = blank_figure(4.2)
         axes = figure.subplots()
         names = [measures.policy for measures in comparison.measures]
         for number, measures in enumerate(comparison.measures):
@@ -137,7 +146,7 @@ def cost_figure(comparison: Comparison) -> Figure:
         limits = axes.get_xlim()
         axes.set_xticks(_COSTS, [f"{cost:g}" for cost in _COSTS])
         axes.set_xlim(limits)
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_formatter("")
         axes.set_xlabel("cost (worker-seconds by the work)")
         axes.set_ylabel("p99 waiting (s)")
         _seconds(axes)
@@ -148,8 +157,8 @@ def cost_figure(comparison: Comparison) -> Figure:
 
 def _seconds(axes: Axes) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter("")
     axes.set_ylim(bottom=_SHORTEST_S * 0.8)
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headgate.core import ErrorKind
-from headgate.reports.style import COLOURS, ERROR_COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid, short_name
-from headgate.reports.svg import drawing
+from headgate.reports.style import COLOURS, ERROR_COLOURS, clipped, legend_above, quiet_grid, short_name
+from headgate.reports.svg import blank_figure, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _DOT_PLOT_MODELS: Final = 24
 """With more models, or more environments than fit two rows of panels, a heat map is easier to read."""
@@ -41,7 +43,7 @@ def scores_figure(summary: pl.DataFrame, models: Sequence[str], environments: Se
 def _dot_plot(summary: pl.DataFrame, models: Sequence[str], environments: Sequence[str]) -> Figure:
     columns = min(_PANELS_PER_ROW, len(environments))
     rows = -(-len(environments) // columns)
-    figure = Figure(figsize=(WIDTH_IN, rows * (0.28 * len(models) + 0.75)), layout="constrained")
+    figure = blank_figure(rows * (0.28 * len(models) + 0.75))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     place = {model: row for row, model in enumerate(models)}
     for number, (axes, environment) in enumerate(zip_longest(panels.flat, environments)):
@@ -67,7 +69,7 @@ def _dot_plot(summary: pl.DataFrame, models: Sequence[str], environments: Sequen
 
 
 def _heat_map(summary: pl.DataFrame, models: Sequence[str], environments: Sequence[str]) -> Figure:
-    figure = Figure(figsize=(WIDTH_IN, 0.21 * len(models) + 1.3), layout="constrained")
+    figure = blank_figure(0.21 * len(models) + 1.3)
     axes = figure.subplots()
     means = {(row["model"], row["environment"]): row["mean"] for row in _scored(summary).iter_rows(named=True)}
     grid = [[means.get((model, environment), float("nan")) for environment in environments] for model in models]
@@ -107,7 +109,7 @@ def latency_figure(samples: pl.DataFrame, models: Sequence[str]) -> Figure | Non
     environments = sorted(by_environment)[:_MAX_ROWS]
     rows = max(len(environments), len(order))
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 0.26 * rows + 0.95), layout="constrained")
+        figure = blank_figure(0.26 * rows + 0.95)
         left, right = figure.subplots(1, 2, sharex=True)
         _quantile_bars(left, [(clipped(name), by_environment[name]) for name in environments], rows, COLOURS[0])
         _quantile_bars(right, [(short_name(model), by_model[model]) for model in order], rows, COLOURS[2])
@@ -127,7 +129,7 @@ def errors_figure(samples: pl.DataFrame, models: Sequence[str]) -> Figure | None
     if not shown:
         return None
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 0.28 * len(shown) + 1.2), layout="constrained")
+        figure = blank_figure(0.28 * len(shown) + 1.2)
         axes = figure.subplots()
         left = [0.0] * len(shown)
         for kind in _kinds(by_kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from headgate.telemetry import safe_text
@@ -26,11 +26,16 @@ def plain(text: str, *, limit_chars: int = 300) -> str:
     return "".join(f"\\{character}" if character in "\\`*_{}[]()#+-.!|~:" else character for character in entities)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int = 1) -> str:
-    """Return a table whose columns from `numbers_from` on are right-aligned; the cells must be escaped already."""
-    rule = ["---" if column < numbers_from else "--:" for column in range(len(header))]
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: Collection[str]) -> str:
+    """Return a table whose columns but `names` are right-aligned; the cells must be escaped already."""
+    rule = ["---" if column in names else "--:" for column in header]
     lines = [header, rule, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def bulleted(sentences: Iterable[str]) -> str:
+    """Return sentences as a list, nothing in them markup."""
+    return "\n".join(f"- {plain(sentence, limit_chars=1_000)}" for sentence in sentences)
 
 
 def fitting(made: Callable[[int], str]) -> str:

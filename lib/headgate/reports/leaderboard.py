@@ -1,4 +1,4 @@
-"""The leaderboard: who is better than whom, and how surely, from samples of which some may share a task."""
+"""The leaderboard: who is better than whom, and how surely. Every table that ranks models takes its ranks from here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Final
 import polars as pl
 
 from headgate.core import errors
-from headgate.reports.comparing import Comparison, adjusted, comparison, letters_of, rank_of, versus_reference
+from headgate.reports.comparing import Comparison, adjusted, comparison, letters_of, ranks_of, versus_reference
+from headgate.reports.missing import Missing, could_move, missing_of
 from headgate.reports.statistics import Estimate, combined, distinct
 from headgate.reports.task_scores import TaskScores
 from headgate.statistics import (
@@ -24,7 +25,7 @@ COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "success"
 """What a leaderboard reads of a sample."""
 
 MAX_MODELS: Final = 200
-"""Models that are compared at most: the pairs grow with their square, and Holm's correction with the pairs."""
+"""More models are not compared with each other: pairs grow with their square, and Holm's correction with the pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +49,27 @@ class Standing:
 
     Attributes:
         rank: 1 and one for each model that is better by more than chance explains; None where it could be compared
-            with nobody though there are others.
+            with nobody though there are others, or there are more than `MAX_MODELS`.
+        could_move: whether scores that are missing could change its place.
         groups: letters; two models that share one have not been told apart.
         mean: plain mean over its environments, with its interval.
         environments: that it has scores in.
         samples: scored ones.
         tasks: different ones among them.
+        missing: its samples without a score, and what they could have changed.
         versus: comparison with the reference; None for the reference itself.
         passes: k -> mean over environments; None where one of them has too few samples.
     """
 
     rank: int | None
+    could_move: bool
     model: str
     groups: tuple[str, ...]
     mean: Estimate
     environments: int
     samples: int
     tasks: int
+    missing: Missing
     versus: Comparison | None
     passes: Mapping[int, Estimate | None]
 
@@ -74,22 +79,38 @@ class Leaderboard:
     """What samples say about models.
 
     Attributes:
-        environments: by name, in order.
+        environments: in which a model has a score, by name, in order.
+        without_scores: environments in which no model has one.
         ks: of pass@k.
         against: the reference model; empty without models.
         is_chosen: whether somebody chose it; else it is the first by mean.
         standings: best first; models with scores in more of the environments go before.
         cells: models in that order, environments by name.
+        unscored: models without any score, and how many samples they have.
         pairs: every two models, the one that stands higher first, with p-values corrected for all of them.
     """
 
     environments: tuple[str, ...]
+    without_scores: tuple[str, ...]
     ks: tuple[int, ...]
     against: str
     is_chosen: bool
     standings: tuple[Standing, ...]
+    unscored: Mapping[str, int]
     cells: tuple[Cell, ...]
     pairs: tuple[Comparison, ...]
+
+    def left_out(self, model: str) -> tuple[str, ...]:
+        """Return the environments that its mean leaves out, since it has no score there."""
+        own = {cell.environment for cell in self.cells if cell.model == model}
+        return tuple(environment for environment in self.environments if environment not in own)
+
+    def is_partial(self, one: Standing) -> bool:
+        """Return whether a model's difference from the reference is over fewer tasks than the mean of either."""
+        if one.versus is None or one.versus.difference is None:
+            return False
+        own = {standing.tasks for standing in self.standings if standing.model in {one.model, self.against}}
+        return own != {one.versus.difference.tasks}
 
     def problems(self) -> tuple[str, ...]:
         """Return what could not be told, a sentence each, the same sentence once."""
@@ -104,7 +125,7 @@ class Leaderboard:
 
 
 def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[int] = ()) -> Leaderboard:
-    """Return the leaderboard of `samples`; those without a score count nowhere.
+    """Return the leaderboard of `samples`; those without a score count in no mean, and are told beside it.
 
     Args:
         samples: with the columns `COLUMNS`; a task is what has the same environment and index.
@@ -112,55 +133,63 @@ def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[
         ks: of pass@k.
 
     Raises:
-        InvalidInputError: if a column is missing, there is no such model, a k is below 1, or there are too many models.
+        InvalidInputError: if a column is missing, there is no such model, or a k is below 1.
     """
-    scores = TaskScores.of(_scored(samples))
+    rows = _checked(samples)
+    missing = missing_of(rows)
+    scores = TaskScores.of(rows.filter(pl.col("score").is_not_null()))
     names = {environment: place for place, environment in enumerate(scores.environments)}
     cells = sorted(
-        (_cell(model, environment, rows, ks) for (model, environment), rows in scores.samples.items()),
+        (_cell(model, environment, own, ks) for (model, environment), own in scores.samples.items()),
         key=lambda cell: names[cell.environment],
     )
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
         by_model.setdefault(cell.model, []).append(cell)
-    if len(by_model) > MAX_MODELS:
-        raise errors.InvalidInputError(
-            f"a leaderboard compares at most {MAX_MODELS} models with each other (got {len(by_model)})",
-            next_step="Choose environments or a later time, so that fewer models are in it.",
-        )
     means = {model: _overall([cell.estimate for cell in own]) for model, own in by_model.items()}
     order = sorted(by_model, key=lambda model: (-len(by_model[model]), -means[model].mean, model))
     reference = _reference(order, against)
-    pairs = adjusted([comparison(scores, one, other) for one, other in combinations(order, 2)])
-    versus = versus_reference(scores, order, reference, pairs, is_chosen=bool(against))
-    letters = letters_of(order, pairs)
+    compared = order if len(order) <= MAX_MODELS else []
+    pairs = adjusted([comparison(scores, one, other) for one, other in combinations(compared, 2)])
+    versus = versus_reference(scores, compared, reference, pairs, is_chosen=bool(against))
+    ranks, letters, uncertain = ranks_of(compared, pairs), letters_of(compared, pairs), could_move(compared, missing)
     standings = tuple(
         Standing(
-            rank=rank_of(model, pairs),
+            rank=ranks.get(model),
+            could_move=model in uncertain,
             model=model,
-            groups=letters[model],
+            groups=letters.get(model, ()),
             mean=means[model],
             environments=len(by_model[model]),
             samples=sum(cell.estimate.samples for cell in by_model[model]),
             tasks=sum(cell.estimate.tasks for cell in by_model[model]),
+            missing=missing[model],
             versus=versus.get(model),
             passes={k: _overall_pass(by_model[model], k) for k in ks},
         )
         for model in order
     )
-    ordered = tuple(cell for model in order for cell in by_model[model])
-    return Leaderboard(scores.environments, tuple(ks), reference, bool(against), standings, ordered, tuple(pairs))
+    return Leaderboard(
+        environments=scores.environments,
+        without_scores=tuple(sorted(set(rows["environment"]) - set(scores.environments))),
+        ks=tuple(ks),
+        against=reference,
+        is_chosen=bool(against),
+        standings=standings,
+        unscored={model: told.samples for model, told in missing.items() if not told.scored},
+        cells=tuple(cell for model in order for cell in by_model[model]),
+        pairs=tuple(pairs),
+    )
 
 
-def _scored(samples: pl.DataFrame) -> pl.DataFrame:
+def _checked(samples: pl.DataFrame) -> pl.DataFrame:
     missing = [name for name in COLUMNS if name not in samples.columns]
     if missing:
         raise errors.InvalidInputError(
             f"the samples lack the columns {', '.join(missing)}",
             next_step=f"A leaderboard reads {', '.join(COLUMNS)}.",
         )
-    rows = distinct(samples.select(COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
-    return rows.filter(pl.col("score").is_not_null())
+    return distinct(samples.select(COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 
 def _cell(model: str, environment: str, rows: pl.DataFrame, ks: Sequence[int]) -> Cell:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.reports.comparing import Comparison
+from headgate.reports.footnotes import COULD_MOVE, FEWER, footnotes
 from headgate.reports.leaderboard import Cell, Leaderboard, Standing
 from headgate.reports.statistics import Estimate
-from headgate.reports.wording import count, interval, score
+from headgate.reports.wording import count, interval, percent, score
 from headgate.statistics import MeanEstimate, PairedDifference, TooFewSamples
 
 
 def standing_rows(board: Leaderboard) -> list[dict[str, str]]:
-    """Return one row per model, best first: rank, groups, mean with interval, difference from the reference, pass@k."""
-    return [_standing(board, one) for one in board.standings]
+    """Return one row per model, best first: rank, mean with interval, missing scores, groups, difference, pass@k.
+
+    Models without any score come last and have no rank. Marks are explained by `footnotes`.
+    """
+    return [_standing(board, one) for one in board.standings] + [_unscored(board, model) for model in board.unscored]
 
 
 def versus_rows(board: Leaderboard) -> list[dict[str, str]]:
@@ -43,6 +47,12 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
                 "environments": one.environments,
                 "samples": one.samples,
                 "tasks": one.tasks,
+                "missing": one.missing.samples - one.missing.scored,
+                "missing_share": one.missing.share,
+                "mean_if_missing_0": one.missing.mean_if_zero,
+                "mean_if_missing_1": one.missing.mean_if_one,
+                "rank_could_change": one.could_move,
+                "left_out": list(board.left_out(one.model)),
                 "versus": None if one.versus is None else _comparison_document(one.versus),
                 "pass_at_k": {str(k): _limits(made) for k, made in one.passes.items()},
             }
@@ -62,6 +72,9 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
             for cell in board.cells
         ],
         "pairs": [_comparison_document(pair) for pair in board.pairs],
+        "unscored": dict(board.unscored),
+        "without_scores": list(board.without_scores),
+        "notes": list(footnotes(board)),
         "problems": list(board.problems()),
     }
 
@@ -77,25 +90,33 @@ def signed(value: float | None) -> str:
 
 
 def _standing(board: Leaderboard, one: Standing) -> dict[str, str]:
+    fewer = FEWER if one.environments < len(board.environments) else ""
     row = {
-        "rank": "–" if one.rank is None else str(one.rank),
+        "rank": ("–" if one.rank is None else str(one.rank)) + (COULD_MOVE if one.could_move else ""),
         "model": one.model,
-        "group": " ".join(one.groups),
-        "mean": score(one.mean.mean),
+        "mean": score(one.mean.mean) + fewer,
         "95 % interval": interval(one.mean.low, one.mean.high),
+        "missing": percent(one.missing.share),
+        "group": " ".join(one.groups),
+        "difference": "reference" if one.model == board.against else _difference(board, one),
+        "environments": f"{one.environments} of {len(board.environments)}",
+        "p": "" if one.versus is None else p_value(one.versus.adjusted_p),
         "tasks": count(one.tasks),
         "samples": count(one.samples),
-        "environments": f"{one.environments} of {len(board.environments)}",
-        "difference": _difference(one.versus),
-        "p": "" if one.versus is None else p_value(one.versus.adjusted_p),
     }
     return row | {f"pass@{k}": _estimate(made) for k, made in one.passes.items()}
 
 
-def _difference(versus: Comparison | None) -> str:
-    if versus is None:
-        return "reference"
-    return "–" if versus.difference is None else _spread(versus.difference)
+def _unscored(board: Leaderboard, model: str) -> dict[str, str]:
+    row = {"rank": "–", "model": model, "mean": "–", "95 % interval": "–", "missing": percent(1.0), "group": ""}
+    row |= {"difference": "–", "environments": f"0 of {len(board.environments)}", "p": "", "tasks": "0", "samples": "0"}
+    return row | {f"pass@{k}": "–" for k in board.ks}
+
+
+def _difference(board: Leaderboard, one: Standing) -> str:
+    if one.versus is None or one.versus.difference is None:
+        return "–"
+    return signed(one.versus.difference.difference) + (FEWER if board.is_partial(one) else "")
 
 
 def _spread(difference: PairedDifference) -> str:
@@ -106,11 +127,12 @@ def _versus(one: Comparison) -> dict[str, str]:
     made = one.difference
     return {
         "model": one.model,
-        "against": one.against,
-        "common tasks": "" if made is None else count(made.tasks),
         "difference (95 % interval)": one.problem if made is None else _spread(made),
-        "p": p_value(None if made is None else made.p_value),
+        "means on these tasks": "–" if made is None else f"{score(made.first)}, {score(made.second)}",
+        "common tasks": "" if made is None else count(made.tasks),
         "p (Holm)": p_value(one.adjusted_p),
+        "environments": "" if made is None else str(made.environments),
+        "p": p_value(None if made is None else made.p_value),
         "correlation": "–" if made is None or made.correlation is None else f"{made.correlation:.2f}",
         "gain": "–" if made is None or made.gain is None else f"{made.gain:.1f}x",
     }
@@ -157,13 +179,14 @@ def _pass_document(made: MeanEstimate | TooFewSamples) -> dict[str, Any]:
 
 def _comparison_document(one: Comparison) -> dict[str, Any]:
     made = one.difference
+    compared = {"model": one.model, "against": one.against, "left_out": dict(one.left_out)}
     if made is None:
-        return {"model": one.model, "against": one.against, "problem": one.problem}
-    return {
-        "model": one.model,
-        "against": one.against,
+        return compared | {"problem": one.problem}
+    return compared | {
         "common_tasks": made.tasks,
         "environments": made.environments,
+        "mean": made.first,
+        "against_mean": made.second,
         "difference": made.difference,
         "low": made.low,
         "high": made.high,

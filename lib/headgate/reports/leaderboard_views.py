@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from headgate.reports.compared import DRAWN, Rows, compared_page, meanings, named_table
-from headgate.reports.gfm import fitting, plain
+from headgate.reports.compared import DRAWN, Compared
+from headgate.reports.footnotes import footnotes
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, standing_rows, versus_rows
-from headgate.reports.style import COLOURS, WIDTH_IN, quiet_grid, short_name
-from headgate.reports.svg import INK, drawing, inline_svg
-from headgate.statistics import MIN_COMMON_TASKS
+from headgate.reports.style import COLOURS, quiet_grid, short_name
+from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
+from headgate.reports.wording import RANKING
 from headgate.telemetry import safe_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _CAPTION: Final = (
     "Mean score of each model, and its difference from {against} on the same tasks; lines are 95 % intervals"
 )
-_PROBLEMS: Final = 20
-_NOT_TOLD: Final = "What could not be told"
-_NOTHING: Final = "There are no scored samples to compare."
 
 DEFINITIONS: Final[Mapping[str, str]] = {
     "task": "What has the same environment and index: the same instance for every model, campaign and pass over the "
     "data. Samples of one task are not independent of each other.",
-    "mean": "In an environment the mean over the scored samples; over all of them the plain mean of these. A sample "
-    "without a score, such as a failure of the provider, counts nowhere.",
+    **RANKING,
     "95 % interval": "By task: cluster-robust where tasks repeat (design effect: how many times the variance of as "
     "many independent samples), Wilson's or Student's where each task has one sample. Of one model at a time.",
-    "difference": "Mean over the tasks that both models did of the difference of their means of a task, with the "
-    f"interval of exactly that. Environments with fewer than {MIN_COMMON_TASKS} common tasks are left out.",
     "p (Holm)": "How often chance alone would show such a difference, corrected for the number of comparisons: all "
     "models against a chosen reference, every two models against the best, which these samples chose.",
     "correlation, gain": "Of the two models' means of a task, and how many times as many tasks a comparison without "
     "pairing would need for an interval as narrow.",
-    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most.",
-    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
     "pass@k": "Share of tasks that at least one of k samples would solve, unbiased, over the tasks with k samples or "
     "more; the interval is by task.",
 }
@@ -51,7 +44,7 @@ def leaderboard_figure(board: Leaderboard) -> Figure | None:
     if not shown:
         return None
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 0.3 * len(shown) + 1.1), layout="constrained")
+        figure = blank_figure(0.3 * len(shown) + 1.1)
         left, right = figure.subplots(1, 2, sharey=True)
         _draw_means(left, shown)
         _draw_differences(right, shown)
@@ -71,48 +64,30 @@ def leaderboard_svg(board: Leaderboard) -> dict[str, str]:
 
 def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
     """Return the page; the same leaderboard gives the same page."""
-    tables = [
-        ("Models", standing_rows(board)),
-        ("Differences from the reference", versus_rows(board)),
-        ("Environments", cell_rows(board)),
-    ]
-    return compared_page(
-        title,
-        period,
-        tables,
-        leaderboard_svg(board),
-        board.problems(),
-        DEFINITIONS,
-        problems_title=_NOT_TOLD,
-        is_told_first=False,
-        nothing=_NOTHING,
-        names=frozenset({"model", "against", "environment", "method", "group"}),
-    )
+    return _shown(board, title, period).page(leaderboard_svg(board))
 
 
 def leaderboard_markdown(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
     """Return the leaderboard as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
-    return fitting(lambda rows: _markdown(board, title, period, rows))
+    return _shown(board, title, period).markdown()
 
 
-def _markdown(board: Leaderboard, title: str, period: str, rows: int) -> str:
-    head = [f"# {plain(title)}", plain(period)]
-    if not board.standings:
-        return "\n\n".join([*filter(None, head), _NOTHING]) + "\n"
-    parts = [*filter(None, head), _table(standing_rows(board), rows)]
-    if versus := versus_rows(board):
-        parts += ["## Differences from the reference", _table(versus, rows)]
-    parts += ["## Environments", _table(cell_rows(board), rows)]
-    problems = board.problems()
-    if problems:
-        told = [f"- {plain(each)}" for each in problems[: min(rows, _PROBLEMS)]]
-        more = len(problems) - len(told)
-        parts += [f"## {_NOT_TOLD}", "\n".join([*told, *([f"- {more:,} more of the kind"] if more else [])])]
-    return "\n\n".join([*parts, meanings(DEFINITIONS)]) + "\n"
-
-
-def _table(rows: Rows, limit: int) -> str:
-    return named_table(rows, limit, names=frozenset({"model", "against", "environment"}), numbers_from=3)
+def _shown(board: Leaderboard, title: str, period: str) -> Compared:
+    return Compared(
+        title=title,
+        period=period,
+        tables=[
+            ("Models", standing_rows(board) if board.standings else []),
+            (f"Differences from the reference, {safe_text(board.against, limit_chars=80)}", versus_rows(board)),
+            ("Environments", cell_rows(board)),
+        ],
+        notes=footnotes(board),
+        problems=board.problems(),
+        problems_title="What could not be told",
+        nothing="There are no scored samples to compare.",
+        names=frozenset({"model", "environment", "method", "group"}),
+        definitions=DEFINITIONS,
+    )
 
 
 def _draw_means(axes: Axes, shown: Sequence[Standing]) -> None:

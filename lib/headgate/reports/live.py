@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core import status as campaign_status
-from headgate.telemetry import printable
+from headgate.telemetry import duration, printable
 
 _PAUSED_ROWS = 5
 """Models that wait and are named with their reason."""
@@ -121,15 +121,3 @@ def _pair_line(pair: campaign_status.PairStatus) -> str:
 def _score(pair: campaign_status.PairStatus) -> str:
     mean = pair.mean_score
     return "-" if mean is None else f"{mean:.3f}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in two units at most: `0s`, `42s`, `3m 20s`, `5h 02m`, `2d 03h`."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02}s"
-    if whole < 86_400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
-    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
-from matplotlib.figure import Figure
+from markupsafe import Markup
 
+from headgate.reports.compared import Compared
 from headgate.reports.figures import errors_figure, latency_figure, scores_figure
-from headgate.reports.markdown import markdown_of
-from headgate.reports.page import page_of
+from headgate.reports.footnotes import footnotes
+from headgate.reports.leaderboard import build_leaderboard
+from headgate.reports.page import template
+from headgate.reports.report_rows import NAMES, rows_of
 from headgate.reports.svg import inline_svg, png_of
 from headgate.reports.tables import (
     checked_samples,
-    environments_of,
     error_table,
     in_order,
     leaderboard_table,
     missing_table,
-    models_of,
     plain_rows,
     summary_table,
 )
 from headgate.reports.timelines import activity_figure, samples_figure
-from headgate.reports.wording import moment
+from headgate.reports.wording import DEFINITIONS, moment
 from headgate.telemetry import safe_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAX_SCORE_ROWS: Final = 1_000
 """Rows of a table artifact at most: a UI renders all of them at once."""
@@ -39,6 +43,9 @@ FIGURES: Final[Mapping[str, str]] = {
     "errors": "Share of each model's samples that ended in an error, by kind",
 }
 """Name -> caption of every figure that a report can have."""
+
+_MAX_ROWS: Final = 2_000
+"""Rows of one table of the page at most; the tables themselves are in the report's data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,8 @@ def build_report(
     """Return the report on `samples`; the same input gives the same report.
 
     Args:
-        samples: one row per sample, columns as the fields of `core.Sample`; without rows the report says so.
+        samples: one row per sample, columns as the fields of `core.Sample`; without rows the report says so, and
+            without `index`, which says what tasks models have in common, it gives no ranks.
         title: of the page.
         period: what time the samples are from; by default from the first start to the last end.
         settings: shown in the page, secrets redacted.
@@ -88,8 +96,9 @@ def build_report(
     """
     rows = checked_samples(samples)
     summary = summary_table(rows)
-    leaderboard = leaderboard_table(summary)
-    models = models_of(leaderboard)
+    board = build_leaderboard(rows)
+    leaderboard = leaderboard_table(board)
+    models = leaderboard["model"].to_list()
     tables = {
         "leaderboard": leaderboard,
         "summary": in_order(summary, models),
@@ -98,16 +107,49 @@ def build_report(
     }
     drawn = _figures(rows, summary, models, activity)
     svgs = {name: inline_svg(figure, name, FIGURES[name]) for name, figure in drawn.items()}
-    shown_title = safe_text(title, limit_chars=200)
-    shown_period = safe_text(period, limit_chars=200) if period is not None else _period(rows)
-    shown_settings = {safe_text(str(key)): safe_text(str(value)) for key, value in (settings or {}).items()}
-    figures = {name: (FIGURES[name], svg) for name, svg in svgs.items()}
+    shown = Compared(
+        title=safe_text(title, limit_chars=200),
+        period=safe_text(period, limit_chars=200) if period is not None else _period(rows),
+        tables=list(rows_of(tables, board).items()),
+        notes=footnotes(board),
+        nothing="There are no samples to report on.",
+        names=NAMES,
+        definitions=DEFINITIONS,
+    )
     return Report(
-        html=page_of(shown_title, shown_period, shown_settings, tables, figures),
-        markdown=markdown_of(shown_title, shown_period, tables),
+        html=_page(shown, settings or {}, tables, svgs),
+        markdown=shown.markdown(),
         tables=tables,
         figures_svg=svgs,
         figures_png={name: png_of(figure) for name, figure in drawn.items()} if with_png else {},
+    )
+
+
+def _page(
+    shown: Compared, settings: Mapping[str, object], tables: Mapping[str, pl.DataFrame], svgs: Mapping[str, str]
+) -> str:
+    summary = tables["summary"]
+    totals = {
+        "samples": int(summary["samples"].sum()),
+        "scored": int(summary["scored"].sum()),
+        "models": summary["model"].n_unique(),
+        "environments": summary["environment"].n_unique(),
+        "provider_errors": int(tables["missing"]["provider_errors"].sum()),
+        "tokens": int(summary["prompt_tokens"].sum()) + int(summary["completion_tokens"].sum()),
+    }
+    bars = tables["leaderboard"].select("low", "mean", "high").rows()
+    return template("report.html.j2").render(
+        title=shown.title,
+        period=shown.period,
+        settings={safe_text(str(key)): safe_text(str(value)) for key, value in settings.items()},
+        totals=totals,
+        rows={name: rows[:_MAX_ROWS] for name, rows in shown.tables},
+        left_out={name: max(0, len(rows) - _MAX_ROWS) for name, rows in shown.tables},
+        names=shown.names,
+        notes=shown.notes,
+        bars=[bar if None not in bar else None for bar in bars],
+        figures={name: (FIGURES[name], Markup(svg)) for name, svg in svgs.items()},  # noqa: S704 - drawn by us
+        definitions=shown.definitions,
     )
 
 
@@ -115,7 +157,7 @@ def _figures(
     samples: pl.DataFrame, summary: pl.DataFrame, models: list[str], activity: pl.DataFrame | None
 ) -> dict[str, Figure]:
     drawn = {
-        "scores": scores_figure(summary, models, environments_of(summary)),
+        "scores": scores_figure(summary, models, sorted(summary["environment"].unique())),
         "samples": samples_figure(samples),
         "activity": activity_figure(samples, activity),
         "latency": latency_figure(samples, models),

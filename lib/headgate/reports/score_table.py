@@ -1,49 +1,72 @@
-"""A small table of mean scores for a terminal."""
+"""What a matrix of scores ends with in a terminal: the ranking, and each model's mean in each environment."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import polars as pl
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headgate.reports.footnotes import footnotes
+from headgate.reports.leaderboard import Leaderboard
+from headgate.reports.leaderboard_rows import standing_rows
 from headgate.telemetry import printable
 
-_MOST_COLUMNS = 6
-"""Of scores: more do not fit beside each other in a terminal, and become rows."""
+_RANKING = ("rank", "model", "mean", "95 % interval", "missing", "environments")
+
+_ANY_WIDTH = 10_000
 
 
-def score_table(samples: pl.DataFrame, environments: Sequence[str] = ()) -> Table:
-    """Return the mean score and the count of scored samples of each model in each environment.
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """The ranking with its notes, and the mean score and count of scored samples of each pair; for `Console.print`.
 
-    Models are rows and environments columns, or the other way round where there are many environments.
+    Models are rows and environments columns, or the other way round, or each pair is a row: the first that fits.
 
-    Args:
-        samples: `model`, `environment` and `score`, one row per sample; those without a score do not count.
-        environments: in this order, also those without a sample; those of the samples when empty.
+    Attributes:
+        board: what is shown.
+        environments: in this order, also those without a sample; those of the board when empty.
     """
-    means = (
-        samples.filter(pl.col("score").is_not_null())
-        .group_by("model", "environment")
-        .agg(pl.col("score").mean(), pl.len().alias("samples"))
-    )
-    cells = {
-        (model, environment): f"{mean:.2f} ({count})"
-        for model, environment, mean, count in means.select("model", "environment", "score", "samples").iter_rows()
-    }
-    models = sorted({model for model, _ in cells})
-    shown = list(environments) or sorted({environment for _, environment in cells})
-    if len(shown) > max(_MOST_COLUMNS, len(models)):
-        return _table("environment", models, [(e, [cells.get((m, e), "") for m in models]) for e in shown])
-    return _table("model", shown, [(m, [cells.get((m, e), "") for e in shown]) for m in models])
+
+    board: Leaderboard
+    environments: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        if not self.board.standings:
+            yield Text("No sample has a score.")
+            return
+        rows = [[row[column] for column in _RANKING] for row in standing_rows(self.board)]
+        yield _table("Ranking (each environment counts the same)", _RANKING, rows, names=2)
+        for note in footnotes(self.board, of_differences=False):
+            yield Text(printable(note), style="dim")
+        shapes = list(self._shapes())
+        room = options.update(max_width=_ANY_WIDTH)
+        fitting = (table for table in shapes if Measurement.get(console, room, table).maximum <= options.max_width)
+        yield next(fitting, shapes[-1])
+
+    def _shapes(self) -> Iterator[Table]:
+        cells = {
+            (cell.model, cell.environment): f"{cell.estimate.mean:.2f} ({cell.estimate.samples})"
+            for cell in self.board.cells
+        }
+        models = [one.model for one in self.board.standings]
+        shown = list(self.environments) or list(self.board.environments)
+        title = "Mean score (scored samples)"
+        by_model = [(m, *(cells.get((m, e), "") for e in shown)) for m in models]
+        by_environment = [(e, *(cells.get((m, e), "") for m in models)) for e in shown]
+        yield _table(title, ("model", *shown), by_model)
+        yield _table(title, ("environment", *models), by_environment)
+        yield _table(title, ("model", "environment", "mean"), [(m, e, mean) for (m, e), mean in cells.items()], names=2)
 
 
-def _table(corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
-    table = Table(title="Mean score (scored samples)", title_justify="left")
-    table.add_column(corner)
-    for column in columns:
-        table.add_column(Text(printable(column)), justify="right")
-    for name, row in rows:
-        table.add_row(Text(printable(name)), *row)
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> Table:
+    """Return a table whose first `names` columns are aligned to the left."""
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(Text(printable(column)), justify="left" if place < names else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.core import ErrorKind
 from headgate.reports.svg import INK
 
-WIDTH_IN: Final = 10.0
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C7A3F", "#8A8F98")
 """Okabe and Ito's palette, told apart by colour-blind readers; its yellow and black are replaced by an olive and a
 grey, since they vanish on light or dark pages."""

@@ -7,13 +7,16 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 # Only what matplotlib has just drawn is parsed here, never a document from outside.
 from xml.etree import ElementTree as ET
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH_IN: Final = 10.0
+"""Of every figure."""
 
 INK: Final = "#262b33"
 """Colour of text and axes; in SVG it becomes `currentColor`, so that a figure is readable on light and dark pages."""
@@ -48,8 +51,17 @@ _lock = threading.RLock()
 @contextmanager
 def drawing() -> Iterator[None]:
     """Draw and save with the report's settings; one thread at a time, the process's own settings come back after."""
+    import matplotlib as mpl  # noqa: PLC0415 - half a second, which commands that draw nothing need not wait for
+
     with _lock, mpl.rc_context(_SETTINGS):
         yield
+
+
+def blank_figure(height_in: float) -> Figure:
+    """Return a figure as wide as a page, which no global state knows of."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as in `drawing`
+
+    return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
 def png_of(figure: Figure) -> bytes:

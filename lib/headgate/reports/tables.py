@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import polars as pl
 
 from headgate.core import ErrorKind, Sample, errors
-from headgate.reports.statistics import Estimate, combined, distinct, estimate_of
+from headgate.reports.leaderboard import Leaderboard
+from headgate.reports.missing import bounds_table
+from headgate.reports.statistics import Estimate, distinct, estimate_of
 from headgate.telemetry import safe_text
 
 PROVIDER_ERRORS: Final = (
@@ -26,6 +28,7 @@ _TYPES: Final[dict[str, Any]] = {
     "task_id": pl.String,
     "model": pl.String,
     "environment": pl.String,
+    "index": pl.Int64,
     "score": pl.Float64,
     "success": pl.Boolean,
     "error_kind": pl.String,
@@ -45,11 +48,15 @@ _ERROR_ROWS: Final = 200
 def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per task with the columns that a report reads, times in seconds since the epoch.
 
+    Samples without an `index` have no task in common, so that models cannot be compared.
+
     Raises:
         InvalidInputError: if a column is missing.
     """
     if samples.is_empty():
         return pl.DataFrame(schema=_TYPES)
+    if "index" not in samples.columns:
+        samples = samples.with_row_index("index")
     missing = [name for name in _TYPES if name not in samples.columns]
     if missing:
         known = ", ".join(field.name for field in dataclasses.fields(Sample))
@@ -102,39 +109,32 @@ def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def leaderboard_table(summary: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per model, best first: the plain mean of its environments' means, with interval.
+def leaderboard_table(board: Leaderboard) -> pl.DataFrame:
+    """Return one row per model, best first, as `build_leaderboard` ranks them; models without any score come last.
 
-    Models that were scored in more of the environments come first, since a mean over fewer is not comparable.
+    `left_out` counts the environments that the mean leaves out; `rank_could_change` is of missing scores.
     """
-    rows: list[dict[str, Any]] = []
-    for (model,), part in summary.group_by("model"):
-        scored = [estimate for row in part.iter_rows(named=True) if (estimate := _estimate_of_summary(row))]
-        overall = combined(scored)
-        rows.append(
-            {
-                "model": str(model),
-                "environments": len(scored),
-                "mean": overall.mean if overall else None,
-                "low": overall.low if overall else None,
-                "high": overall.high if overall else None,
-                "samples": int(part["samples"].sum()),
-                "scored": int(part["scored"].sum()),
-            }
-        )
-    rows.sort(key=lambda row: (-row["environments"], -(row["mean"] if row["mean"] is not None else -1), row["model"]))
-    ranked = [{"rank": rank} | row for rank, row in enumerate(rows, start=1)]
     schema = {
         "rank": pl.Int64,
         "model": pl.String,
         "environments": pl.Int64,
+        "left_out": pl.Int64,
         "mean": pl.Float64,
         "low": pl.Float64,
         "high": pl.Float64,
         "samples": pl.Int64,
         "scored": pl.Int64,
+        "missing_share": pl.Float64,
+        "rank_could_change": pl.Boolean,
     }
-    return pl.DataFrame(ranked, schema=schema)
+    of = len(board.environments)
+    rows: list[tuple[Any, ...]] = [
+        (one.rank, one.model, one.environments, of - one.environments, one.mean.mean, one.mean.low, one.mean.high,
+         one.missing.samples, one.missing.scored, one.missing.share, one.could_move)
+        for one in board.standings
+    ]  # fmt: skip
+    rows += [(None, model, 0, of, None, None, None, lost, 0, 1.0, False) for model, lost in board.unscored.items()]
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def error_table(samples: pl.DataFrame) -> pl.DataFrame:
@@ -159,29 +159,22 @@ def error_table(samples: pl.DataFrame) -> pl.DataFrame:
 def missing_table(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per model: how many of its samples have no score, why, and what that could hide.
 
-    `mean_if_zero` and `mean_if_one` are the mean over all samples had every missing score been 0, or 1: the mean that
-    no error would have hidden lies between them. Cancelled samples count among the missing.
+    `mean` is that of the leaderboard; `mean_if_zero` and `mean_if_one` are what it had been, had every missing score
+    been 0, or 1: the mean that no error would have hidden lies between them. Cancelled samples count among the missing.
     """
-    is_provider = pl.col("error_kind").is_in([kind.value for kind in PROVIDER_ERRORS])
-    total, lost = pl.len(), pl.col("score").is_null().sum()
-    points = pl.col("score").sum()
-    return (
-        samples.group_by("model")
-        .agg(
-            total.alias("samples"),
-            pl.col("score").count().alias("scored"),
-            is_provider.fill_null(value=False).sum().alias("provider_errors"),
-            (is_provider.fill_null(value=False).sum() / total).alias("provider_share"),
-            (pl.col("error_kind") == ErrorKind.ENVIRONMENT.value)
-            .fill_null(value=False)
-            .sum()
-            .alias("environment_errors"),
-            (pl.col("error_kind") == ErrorKind.CANCELLED.value).fill_null(value=False).sum().alias("cancelled"),
-            pl.col("score").mean().alias("mean"),
-            (points / total).alias("mean_if_zero"),
-            ((points + lost) / total).alias("mean_if_one"),
-        )
-        .sort("model")
+    kinds = {
+        "provider_errors": pl.col("error_kind").is_in([kind.value for kind in PROVIDER_ERRORS]),
+        "environment_errors": pl.col("error_kind") == ErrorKind.ENVIRONMENT.value,
+        "cancelled": pl.col("error_kind") == ErrorKind.CANCELLED.value,
+    }
+    counts = samples.group_by("model").agg(
+        is_kind.fill_null(value=False).sum().alias(name) for name, is_kind in kinds.items()
+    )
+    told = bounds_table(samples).join(counts, on="model").sort("model")
+    share = (pl.col("provider_errors") / pl.col("samples")).alias("provider_share")
+    means = ("mean", "mean_if_zero", "mean_if_one")
+    return told.select(
+        "model", "samples", "scored", "provider_errors", share, "environment_errors", "cancelled", *means
     )
 
 
@@ -215,20 +208,3 @@ def _estimate_of_row(row: dict[str, Any]) -> Estimate | None:
     if not row["scored"]:
         return None
     return estimate_of(row["scored"], row["mean"], row["variance"], is_binary=row["is_binary"])
-
-
-def _estimate_of_summary(row: dict[str, Any]) -> Estimate | None:
-    if row["mean"] is None:
-        return None
-    return Estimate(row["scored"], row["mean"], row["low"], row["high"], row["method"])
-
-
-def models_of(leaderboard: pl.DataFrame) -> list[str]:
-    """Return the models' keys, best first."""
-    return leaderboard["model"].to_list()
-
-
-def environments_of(summary: pl.DataFrame) -> list[str]:
-    """Return the environments' names in order."""
-    names: Iterable[str] = summary["environment"].unique().sort()
-    return list(names)

@@ -41,22 +41,25 @@ class TaskScores:
             means[environment][model] = _means(rows, places[environment])
         return cls(environments, dict(sorted(samples.items())), means)
 
-    def difference(self, first: str, second: str) -> tuple[PairedDifference | None, int]:
+    def difference(self, first: str, second: str) -> tuple[PairedDifference | None, Mapping[str, int]]:
         """Return how much better `first` is over the environments with enough common tasks, each counting the same.
 
-        None where there is no such environment. Beside it stands how many common tasks there are in the environment
-        that has most.
+        None where there is no such environment. Beside it stand the environments that it leaves out, of those in which
+        one of the two has scores, with the number of common tasks there.
         """
-        parts, most = [], 0
-        for means in self.means.values():
+        parts, left_out = [], {}
+        for environment, means in self.means.items():
             if first not in means or second not in means:
+                if first in means or second in means:
+                    left_out[environment] = 0
                 continue
             is_common = ~(np.isnan(means[first]) | np.isnan(means[second]))
             common = int(is_common.sum())
-            most = max(most, common)
             if common >= MIN_COMMON_TASKS:
                 parts.append(task_pairs(means[first][is_common], means[second][is_common]))
-        return (mean_difference(parts) if parts else None), most
+            else:
+                left_out[environment] = common
+        return (mean_difference(parts) if parts else None), left_out
 
 
 def _means(rows: pl.DataFrame, places: NDArray[np.int64]) -> NDArray[np.float64]:

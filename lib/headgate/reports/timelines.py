@@ -6,14 +6,16 @@ Each function returns a matplotlib `Figure` that no global state knows of, or No
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from headgate.reports.style import COLOURS, WIDTH_IN, clipped, legend_above, quiet_grid
-from headgate.reports.svg import drawing
+from headgate.reports.style import COLOURS, clipped, legend_above, quiet_grid
+from headgate.reports.svg import blank_figure, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MAX_SERIES: Final = 7
 _MAX_MARKS: Final = 10
@@ -26,7 +28,7 @@ def samples_figure(samples: pl.DataFrame) -> Figure | None:
         return None
     width_s, start, buckets = _buckets(samples)
     with drawing():
-        figure = Figure(figsize=(WIDTH_IN, 2.9), layout="constrained")
+        figure = blank_figure(2.9)
         axes = figure.subplots()
         bottom = [0.0] * buckets
         places = [index + 0.5 for index in range(buckets)]
@@ -50,14 +52,14 @@ def activity_figure(samples: pl.DataFrame, activity: pl.DataFrame | None = None)
     width_s, start, buckets = _buckets(samples)
     with drawing():
         if activity is None or activity.is_empty():
-            figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
+            figure = blank_figure(2.6)
             top = bottom = figure.subplots()
             running = _mean_running(samples, start, width_s, buckets)
             top.stairs(running, range(buckets + 1), fill=True, color=COLOURS[0], alpha=0.35)
             top.stairs(running, range(buckets + 1), color=COLOURS[0], linewidth=1.2)
             top.set_ylabel("episodes in progress")
         else:
-            figure = Figure(figsize=(WIDTH_IN, 4.2), layout="constrained")
+            figure = blank_figure(4.2)
             top, bottom = figure.subplots(2, 1, sharex=True)
             _draw_readings(top, bottom, activity.sort("at"), start, width_s)
         top.set_ylim(bottom=0)

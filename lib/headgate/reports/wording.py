@@ -6,15 +6,28 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from headgate.statistics import MIN_COMMON_TASKS
+
+RANKING: Final[Mapping[str, str]] = {
+    "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
+    "the same. * where the model has no score in one of them: models scored in more environments come first.",
+    "missing": "The share of the model's samples without a score.",
+    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most. Models "
+    "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "
+    "missing scores of one model been 0 and those of another 1.",
+    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
+    "difference": "Mean over the tasks that both models did of the difference of their means of a task. Environments "
+    f"with fewer than {MIN_COMMON_TASKS} common tasks are left out. * where the means rest on more than these tasks.",
+}
+"""Term -> what it means, in every table that ranks models."""
+
 DEFINITIONS: Final[Mapping[str, str]] = {
     "sample": "One outcome of one task. Rows with the same task id are counted once: the scored one if there is one, "
     "else the one that ended first.",
-    "mean score": "The plain mean over the scored samples. Scores lie between 0 and 1.",
-    "95 % interval": "Wilson's interval where every score is 0 or 1, Student's t otherwise. After one score that is "
-    "neither, it is the whole range from 0 to 1, since nothing is known of the spread.",
-    "leaderboard": "The plain mean of a model's means over its environments, each environment counting the same; its "
-    "interval combines theirs (MOVER). Models scored in more of the environments come first, since a mean over fewer "
-    "is not comparable.",
+    **RANKING,
+    "95 % interval": "In the leaderboard by task: a task counts once however often it was sampled. In the scores "
+    "Wilson's interval where every score is 0 or 1, Student's t otherwise. After one score that is neither, it is the "
+    "whole range from 0 to 1, since nothing is known of the spread.",
     "success": "The share of the scored samples that their environment calls a success.",
     "errors": "Samples with an error of any kind, those of the model itself (bad_answer, budget) included.",
     "missing score": "A failure of the provider, of the environment or of the judge, a cancelled sample, and one that "
@@ -23,8 +36,8 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "own and scores 0.",
     "provider error": "rate_limited, provider_failure, provider_timeout, auth, bad_request or connection, after every "
     "retry that the policy allows.",
-    "if missing were 0, if missing were 1": "The model's mean over all of its samples had every missing score been 0, "
-    "or 1. The mean that no error had hidden lies between the two: when they are far apart, read the mean with care.",
+    "if missing were 0, if missing were 1": "The model's mean had every missing score been 0, or 1, over all "
+    "environments that it was sampled in. The mean that no error had hidden lies between the two.",
     "latency": "Duration of a scored episode, model calls and environment together. p50 is the median; 5 % take longer "
     "than p95.",
     "tokens": "Prompt and completion tokens of all samples, as the endpoints count them.",

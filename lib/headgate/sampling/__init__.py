@@ -2,7 +2,7 @@
 
 from headgate.sampling import budgets
 from headgate.sampling.batches import FairBatches
-from headgate.sampling.cadence import GOLDEN, Cadence, first_offset_s, interval_s
+from headgate.sampling.cadence import GOLDEN, NEW_PAIRS_PER_S, Cadence, interval_s, phase_s
 from headgate.sampling.capacity import CapacityCheck, CapacityLimit, capacity_check
 from headgate.sampling.error_pause import ErrorPause, Health
 from headgate.sampling.precision import Known, PrecisionStop
@@ -25,6 +25,7 @@ from headgate.sampling.window import SlidingCount
 __all__ = [
     "BASELINE_ROSTER",
     "GOLDEN",
+    "NEW_PAIRS_PER_S",
     "BaselineRoster",
     "Cadence",
     "CapacityCheck",
@@ -52,7 +53,7 @@ __all__ = [
     "TimerHeap",
     "budgets",
     "capacity_check",
-    "first_offset_s",
     "interval_s",
+    "phase_s",
     "roster_source",
 ]

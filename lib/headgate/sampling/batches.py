@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -37,9 +38,9 @@ class FairBatches:
         """Return when the next buffer becomes ready, None when all are empty."""
         return self._flush.next_at()
 
-    def take_ready(self, now: float) -> list[tuple[str, list[Task]]]:
-        """Take out the buffers that are ready, in the order in which they became so."""
-        return [(sampler, self.take(sampler)) for sampler in self._flush.pop_due(now)]
+    def take_ready(self, now: float, *, everything: bool = False) -> list[tuple[str, list[Task]]]:
+        """Take out the buffers that are ready, or `everything`, in the order in which they become so."""
+        return [(sampler, self.take(sampler)) for sampler in self._flush.pop_due(math.inf if everything else now)]
 
     def take(self, sampler: str) -> list[Task]:
         """Take out one sampler's buffer, ready or not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from headgate.core import DAY_S, unit_hash
 
@@ -17,12 +17,16 @@ def interval_s(daily_rate: float, multiplier: float = 1.0) -> float:
     return DAY_S / (daily_rate * multiplier)
 
 
-def first_offset_s(ordinal: int, place: int, places: int, shortest_s: float, own_s: float, seed: str) -> float:
-    """Return how long after the start a model's first due time in one environment comes.
+NEW_PAIRS_PER_S: Final = 20.0
+"""So many pairs that are new get their first sample each second: at once for a few, no herd for thousands."""
 
-    The models' own first samples are spread over the shortest interval by multiples of the golden ratio from a seeded
-    start: 95 models at three times the seed's rates stay more than a second apart, which independent random offsets
-    cannot promise. A model's environments then follow each other evenly over one interval.
+
+def phase_s(ordinal: int, place: int, places: int, shortest_s: float, own_s: float, seed: str) -> float:
+    """Return how far into its interval a model's due times in one environment lie: in [0, `own_s`).
+
+    The models are spread over the shortest interval by multiples of the golden ratio from a seeded start: 95 models at
+    three times the seed's rates stay more than a second apart, which independent random offsets cannot promise. A
+    model's environments then follow each other evenly over one interval.
 
     Args:
         ordinal: of the model in the roster.
@@ -33,7 +37,7 @@ def first_offset_s(ordinal: int, place: int, places: int, shortest_s: float, own
         seed: of the campaign.
     """
     phase = (unit_hash(seed, "phase") + ordinal * GOLDEN) % 1.0
-    return phase * shortest_s + place / places * own_s
+    return (phase * shortest_s + place / places * own_s) % own_s
 
 
 @dataclass(slots=True)
@@ -50,23 +54,37 @@ class Cadence:
         due: the ideal time of the next sample.
         not_before: earliest actual time of the next sample.
         last_due: the due time last taken; the journal fences on it.
+        first_at: when a pair that is new takes its first sample, whatever its due time.
     """
 
     daily_rate: float
     due: float
     not_before: float = -math.inf
     last_due: float = -math.inf
+    first_at: float | None = None
+
+    @classmethod
+    def new(cls, daily_rate: float, now: float, multiplier: float, phase_s: float, wait_s: float) -> Self:
+        """Return the cadence of a pair that was never sampled, whose due times lie at `phase_s` after every interval.
+
+        The first sample comes after `wait_s` and takes the due time that is nearest, the coming one or the one before;
+        from the second on, samples come at their due times.
+        """
+        step = interval_s(daily_rate, multiplier)
+        is_coming = phase_s < wait_s + step / 2
+        due = now + phase_s - (0.0 if is_coming else step)
+        return cls(daily_rate, due, first_at=now + min(wait_s, phase_s))
 
     @property
     def next_at(self) -> float:
         """When the next sample may be taken."""
-        return max(self.due, self.not_before)
+        return max(self.due, self.not_before) if self.first_at is None else self.first_at
 
     def take(self, now: float, multiplier: float) -> float:
         """Advance past the due sample and return its ideal time."""
         taken = self.due
         step = interval_s(self.daily_rate, multiplier)
-        self.last_due = taken
+        self.last_due, self.first_at = taken, None
         self.due = taken + step
         self.not_before = now + step / 2
         return taken

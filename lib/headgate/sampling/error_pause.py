@@ -34,9 +34,7 @@ class ErrorPause:
         if health == "neutral" or (self.paused_at is not None and started_at <= self.paused_at):
             return None
         if health == "answered":
-            self.consecutive = 0
-            self.level = 0
-            self.paused_until = None
+            self.forget()
             return None
         self.consecutive += 1
         if self.consecutive < self.threshold or self.is_paused(now):
@@ -52,9 +50,15 @@ class ErrorPause:
         self.consecutive = 0
         self.paused_until = None
 
+    def forget(self) -> None:
+        """Begin anew: no error was seen, and no pause made."""
+        self.consecutive = 0
+        self.level = 0
+        self.paused_until = None
+
     def restore(self, level: int, paused_until: float, now: float) -> None:
         """Take over the pause of an earlier life."""
         self.level = level
         if paused_until > now:
             self.paused_at = now
-            self.paused_until = paused_until
+            self.paused_until = min(paused_until, now + self.max_s)

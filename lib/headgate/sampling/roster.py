@@ -159,7 +159,9 @@ class OpenAIRoster:
         if not url and not key:
             raise errors.InvalidRosterError(
                 "no roster is given, and neither OPENAI_BASE_URL nor OPENAI_API_KEY is set",
-                next_step="Give --roster FILE, or set OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL.",
+                next_step="Name one with --roster, or with HEADGATE_ROSTER where the worker of flow runs starts, or "
+                "give a flow the name of a Model Roster block. The roster `baselines` needs no endpoint. "
+                "OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL name models, too.",
             )
         url = (url or _OPENAI).rstrip("/")
         if (problem := base_url_problem(url)) is not None:

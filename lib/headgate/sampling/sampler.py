@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.core import Model, unit_hash
-from headgate.core.events import BoostChanged, DuesForgiven, Event, ModelPaused, ModelResumed
-from headgate.sampling.cadence import Cadence, first_offset_s, interval_s
+from headgate.core.events import BoostChanged, DuesForgiven, Event, ModelGivenUp, ModelPaused, ModelResumed
+from headgate.sampling.cadence import NEW_PAIRS_PER_S, Cadence, interval_s, phase_s
 from headgate.sampling.error_pause import ErrorPause, Health
 from headgate.sampling.window import SlidingCount
 
@@ -23,6 +23,8 @@ class SamplingRules:
     error_threshold: int = 3
     error_pause_s: float = 900.0
     max_pause_s: float = 86_400.0
+    max_pauses: int | None = None
+    """Pauses without an answer in between, after which a model is given up; None never gives one up."""
     seed: str = "headgate"
 
 
@@ -44,7 +46,8 @@ class Demand:
     """One sample that somebody wants: it becomes a task once the journal has given it its sequence number.
 
     `interval_s` is the spacing of dues at the time, by which the journal tells a due time that another process took
-    already from a new one. `sequence` and `stage` are set by task providers that count themselves.
+    already from a new one. A pair's first sample comes out of turn: `slot_at` is the due time that it takes in the
+    schedule. `sequence` and `stage` are set by task providers that count themselves.
     """
 
     model: str
@@ -53,6 +56,7 @@ class Demand:
     interval_s: float
     sequence: int | None = None
     stage: str = "sample"
+    slot_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -109,10 +113,12 @@ class ModelSampler:
             rate = rates[environment]
             own = interval_s(rate, self.multiplier)
             known = past.get(environment, PairHistory())
-            cadence = Cadence(rate, now + first_offset_s(ordinal, place, len(order), shortest, own, self._rules.seed))
-            if known.last_due is not None:
-                cadence.due = known.last_due + own
-                cadence.last_due = known.last_due
+            if known.last_due is None:
+                phase = phase_s(ordinal, place, len(order), shortest, own, self._rules.seed)
+                wait = (ordinal * len(order) + place) / NEW_PAIRS_PER_S
+                cadence = Cadence.new(rate, now, self.multiplier, phase, wait)
+            else:
+                cadence = Cadence(rate, known.last_due + own, last_due=known.last_due)
                 cadence.forgive(now, self.multiplier, self._rules.catch_up_horizon_s)
                 cadence.resume(now, self.multiplier, unit_hash(self._rules.seed, self.model.key, environment, "resume"))
             lines[environment] = _Line(environment, cadence)
@@ -147,9 +153,11 @@ class ModelSampler:
             if dropped:
                 happened.append(DuesForgiven(self.model.key, environment, dropped))
             if cadence.next_at <= now:
+                first_at = cadence.first_at
                 due_at = cadence.take(now, self.multiplier)
                 step = interval_s(cadence.daily_rate, self.multiplier)
-                demand.append(Demand(self.model.key, environment, due_at, step))
+                one = Demand(self.model.key, environment, due_at, step)
+                demand.append(one if first_at is None else replace(one, due_at=first_at, slot_at=due_at))
             heapq.heappush(self._heap, (cadence.next_at, environment))
         return demand, happened
 
@@ -186,18 +194,18 @@ class ModelSampler:
             line.samples.add(now)
 
     def observe(self, health: Health, *, error: str | None, started_at: float, now: float) -> list[Event]:
-        """Take the outcome of an episode; return the pause or its end that follows."""
+        """Take the outcome of an episode; return the pause or its end that follows, or that the model is given up."""
         if error is not None:
             self.errors.add(now)
             self.last_error = (now, error)
         was_paused = self.pause.is_paused(now)
         duration = self.pause.observe(health, started_at=started_at, now=now)
         if duration is not None:
-            return [
-                ModelPaused(
-                    self.model.key, self.model.uid, duration, self.pause.consecutive, self.pause.level, error or ""
-                )
-            ]
+            pause, limit = self.pause, self._rules.max_pauses
+            if limit is not None and pause.level > limit:
+                pause.forget()
+                return [ModelGivenUp(self.model.key, self.model.uid, limit, error or "")]
+            return [ModelPaused(self.model.key, self.model.uid, duration, pause.consecutive, pause.level, error or "")]
         if was_paused and not self.pause.is_paused(now):
             return [self._resumed(now)]
         return []

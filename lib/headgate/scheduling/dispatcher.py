@@ -191,11 +191,7 @@ class Dispatcher:
     def _found(self, now: float) -> Dispatch | Held | None:
         if self.shut_down_by:
             return Held(DenyReason.SHUTDOWN, self.shut_down_by)
-        if self.pressure.lanes and (ends := self.pressure.next_end()) is not None and ends <= now:
-            for model in self.pressure.end_due(now):
-                self._update_lane(model)
-        shelves = self.queue.stocked(self.book)
-        choice = self._choose(shelves, now) if shelves else None
+        choice = self._choose(now)
         return self._taken(choice, now) if choice is not None else None
 
     def _taken(self, choice: Choice, now: float) -> Dispatch | Held:
@@ -305,6 +301,11 @@ class Dispatcher:
         times = [self.pressure.next_end(), self.admission.reserve_ends]
         return min((at for at in times if at is not None and at > now), default=None)
 
+    def is_next(self, task: Task, now: float) -> bool:
+        """Return whether `next` would start this task. Changes nothing that decides."""
+        choice = None if self.shut_down_by else self._choose(now, counts=False)
+        return choice is not None and choice[1].item is task
+
     def evaluate(self, task: Task, now: float) -> Denied | Refused | None:
         """Return why a task would get no lease now, or None if it would. Changes nothing."""
         if self.shut_down_by:
@@ -321,22 +322,32 @@ class Dispatcher:
 
     # Choosing.
 
-    def _choose(self, shelves: list[Shelf], now: float) -> Choice | None:
-        counts = self.admission.counts
-        best = self.admission.first(shelves, OPEN, now) if counts else self.queue.first(shelves, OPEN)
+    def _choose(self, now: float, *, counts: bool = True) -> Choice | None:
+        """Return who goes next; `counts` is whether it does go, so that whom it passes over is told."""
+        if self.pressure.lanes and (ends := self.pressure.next_end()) is not None and ends <= now:
+            for model in self.pressure.end_due(now):
+                self._update_lane(model)
+        shelves = self.queue.stocked(self.book)
+        if not shelves:
+            return None
+        has_shares = self.admission.counts
+        best = self.admission.first(shelves, OPEN, now) if has_shares else self.queue.first(shelves, OPEN)
         if not self.pressure.lanes:
             return best
         pressed = self.admission.first(shelves, PRESSURED, now)
         if best is None or pressed is None:
             return best if pressed is None else pressed
-        lane = pressed[1].item.model
         if pressed[2] <= best[2]:
-            if not self.pressure.pass_over(lane, now):
+            if not self.pressure.may_pass_over(pressed[1].item.model, now):
                 return pressed
-            state = self.pressure.get(lane)
-            if self._events is not None and state is not None:
-                self._events.passed_over(pressed[1].item, state, best[1].item)
+            if counts:
+                self._pass_over(pressed[1].item, best[1].item, now)
         return best
+
+    def _pass_over(self, passed: Task, goes: Task, now: float) -> None:
+        self.pressure.pass_over(passed.model, now)
+        if self._events is not None:
+            self._events.passed_over(passed, self.pressure.lanes[passed.model], goes)
 
     def _held(self) -> Held:
         if not len(self.queue):

@@ -43,6 +43,8 @@ def explained(dispatcher: Dispatcher, task_id: TaskId, now: float) -> Explanatio
     task = dispatcher.queue.item(task_id)
     if task is None:
         return Explanation(task_id, "unknown", "none", "it is neither queued nor running here")
+    if dispatcher.is_next(task, now):
+        return Explanation(task_id, "queued", "none", "it runs next")
     gate, reason, until = (
         _shut(dispatcher)
         or _lane(dispatcher, task, now)

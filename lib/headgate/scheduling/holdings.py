@@ -132,13 +132,11 @@ class Holdings:
         total = self._totals.get(resource)
         return -math.inf if total is None else total.arrived_at + policy.reserve_for_s
 
-    def claim(self, group: str, resource: str, wanted: int, *, free: int, limit: int, is_reserve_kept: bool) -> Claim:
-        """Return what a group claims of a resource."""
+    def claim(self, group: str, resource: str, wanted: int, *, free: int, limit: int, **known: bool) -> Claim:
+        """Return what a group claims of a resource; `known` are the facts of `Claim` that only its caller knows."""
         stake = self._stakes.get((group, resource)) or _Stake(1.0)
         total = self._totals.get(resource) or _Total(stake.weight, 1)
-        return Claim(
-            resource, wanted, stake.held, free, limit, stake.weight, total.weight, total.groups, is_reserve_kept
-        )
+        return Claim(resource, wanted, stake.held, free, limit, stake.weight, total.weight, total.groups, **known)
 
     def groups(self) -> Iterable[tuple[str, str]]:
         """Return the pairs of group and resource that compete."""

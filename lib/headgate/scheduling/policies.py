@@ -38,6 +38,7 @@ class Claim:
         total_weight: of all groups that hold or want the resource.
         groups: how many they are.
         is_reserve_kept: whether a peer arrived so recently that more are expected.
+        does_peer_wait: whether a task of another group, within its share, wants the resource and could run.
     """
 
     resource: str
@@ -49,6 +50,7 @@ class Claim:
     total_weight: float = 1.0
     groups: int = 1
     is_reserve_kept: bool = True
+    does_peer_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +195,15 @@ def debt(policy: TaskPolicy, claim: Claim) -> int:
     return int(max(0.0, claim.held - share)) if share < math.inf else 0
 
 
-def evaluate(policy: TaskPolicy, claims: tuple[Claim, ...], *, does_peer_wait: bool) -> Allowed | Refused:
+def evaluate(policy: TaskPolicy, claims: tuple[Claim, ...]) -> Allowed | Refused:
     """Return whether a task may run by policy. Pure: it reads the claims and changes nothing.
 
-    A group that holds nothing of a resource is never refused it, so that a group alone always gets on.
+    A group that holds nothing of a resource is never refused it, so that a group alone always gets on. A peer that
+    wants another resource holds nobody back: both can run.
 
     Args:
         policy: the rule.
         claims: one per resource that the task takes.
-        does_peer_wait: whether a task of another group, within its share, could run in its place.
     """
     owed = 0
     for claim in claims:
@@ -210,7 +212,7 @@ def evaluate(policy: TaskPolicy, claims: tuple[Claim, ...], *, does_peer_wait: b
         if not claim.held or after <= share:
             continue
         owes = debt(policy, claim)
-        if does_peer_wait:
+        if claim.does_peer_wait:
             reason = DenyReason.BORROW_DEBT if owes else DenyReason.GROUP_CAP
             return Refused(reason, claim.resource, claim.wanted, claim.held, int(share), owes)
         may_hold = policy.ceiling(claim.resource, claim.limit, share)

@@ -96,16 +96,18 @@ class PressureBoard:
             ended.append(lane)
         return ended
 
-    def pass_over(self, lane: str, now: float) -> bool:
-        """Count that a task went before the first one of `lane`; return False when that may not happen again."""
+    def may_pass_over(self, lane: str, now: float) -> bool:
+        """Return whether a task may go before the first one of `lane` once more."""
         pressed = self.lanes[lane]
-        if pressed.since is None:
-            pressed.since = now
-        if pressed.passed_over >= self.rules.max_pass_overs or now - pressed.since >= self.rules.max_age_s:
-            return False
+        is_old = pressed.since is not None and now - pressed.since >= self.rules.max_age_s
+        return pressed.passed_over < self.rules.max_pass_overs and not is_old
+
+    def pass_over(self, lane: str, now: float) -> None:
+        """Count that a task went before the first one of `lane`."""
+        pressed = self.lanes[lane]
+        pressed.since = now if pressed.since is None else pressed.since
         pressed.passed_over += 1
         self.pass_overs += 1
-        return True
 
     def started(self, lane: str) -> None:
         """Note that a task of the lane went: the next one has been passed over by nobody."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from headgate.core import Denied, LeaseBook, Task
 from headgate.fairness import Selection
@@ -136,6 +137,7 @@ class TaskAdmission:
 
     def claims(self, task: Task, now: float) -> tuple[Claim, ...]:
         """Return what a task's group claims of each resource that the policy is about."""
+        wanted_by_peers = self._wanted_by_peers(task)
         return tuple(
             self.holdings.claim(
                 task.group,
@@ -144,6 +146,7 @@ class TaskAdmission:
                 free=self._book.available(resource),
                 limit=self._book.limits.get(resource, 0),
                 is_reserve_kept=now < self.holdings.reserve_until(self.policy, resource),
+                does_peer_wait=resource in wanted_by_peers,
             )
             for resource, amount in self._queue.shelf_for(task).governed
         )
@@ -153,12 +156,25 @@ class TaskAdmission:
         short = self._book.shortage(task.resources)
         if short is not None or not self.counts:
             return short
-        verdict = evaluate(self.policy, self.claims(task, now), does_peer_wait=self._does_peer_wait(task))
+        verdict = evaluate(self.policy, self.claims(task, now))
         return verdict if isinstance(verdict, Refused) else None
 
-    def _does_peer_wait(self, task: Task) -> bool:
-        heads = (s.first(rank) for s in self._queue.stocked(self._book) for rank in (OPEN, PRESSURED))
-        return any(head is not None and head.item.group != task.group for head in heads)
+    def _wanted_by_peers(self, task: Task) -> set[str]:
+        """Return the resources that go to another group first: it is within its share, and its task could run.
+
+        Whoever is under pressure is passed over, so it is a peer of those alone that are under pressure, too.
+        """
+        state = PRESSURED if self._queue.state(task.model) == PRESSURED else OPEN
+        wanted: set[str] = set()
+        for shelf in self._queue.stocked(self._book):
+            named = {resource for resource, _ in shelf.governed}
+            if not named <= wanted and shelf.select_next(partial(self._is_peer, task, state, shelf)):
+                wanted |= named
+        return wanted
+
+    def _is_peer(self, task: Task, state: int, shelf: Shelf, head: Task) -> bool:
+        is_open = head.group != task.group and self._queue.state(head.model) in {None, state}
+        return is_open and not self.holdings.standing(self.policy, head.group, shelf.governed, self._book.limits)
 
     def debts(self) -> dict[tuple[str, str], int]:
         """Return what each group holds of each resource above its share, where that is something."""

@@ -31,6 +31,7 @@ class TaskPairs:
 
     Attributes:
         tasks: how many there are, at least 2.
+        first: mean of the first model.
         difference: mean of first less second.
         variance: between tasks, of the differences.
         added: tasks, half of them won by either model, that an interval of this environment alone adds; in [0, 2].
@@ -40,6 +41,7 @@ class TaskPairs:
     """
 
     tasks: int
+    first: float
     difference: float
     variance: float
     added: float
@@ -64,7 +66,8 @@ class PairedDifference:
     Attributes:
         tasks: common tasks.
         environments: that these are of.
-        difference: mean over environments of the mean over tasks.
+        first: the first model's mean over environments of the mean over common tasks.
+        difference: the same mean of first less second.
         low: in [-1, 1].
         high: in [-1, 1].
         p_value: two-sided, for no difference; of this comparison alone.
@@ -75,12 +78,18 @@ class PairedDifference:
 
     tasks: int
     environments: int
+    first: float
     difference: float
     low: float
     high: float
     p_value: float
     correlation: float | None
     gain: float | None
+
+    @property
+    def second(self) -> float:
+        """The second model's mean over the same tasks."""
+        return self.first - self.difference
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
@@ -92,14 +101,18 @@ def task_pairs(first: ArrayLike, second: ArrayLike) -> TaskPairs:
     """Return what >= 2 common tasks of an environment say, from each model's mean score of each, in the same order."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     apart: NDArray[np.float64] = ours - theirs
+    mean = float(ours.mean())
+    left, right = ours - mean, theirs - theirs.mean()
+    spread, free = apart - apart.mean(), apart.size - 1
     return TaskPairs(
         tasks=apart.size,
+        first=mean,
         difference=float(apart.mean()),
-        variance=float(apart.var(ddof=1)),
+        variance=float(spread @ spread) / free,
         added=_added(apart),
-        first_variance=float(ours.var(ddof=1)),
-        second_variance=float(theirs.var(ddof=1)),
-        covariance=float(((ours - ours.mean()) * (theirs - theirs.mean())).sum()) / (apart.size - 1),
+        first_variance=float(left @ left) / free,
+        second_variance=float(right @ right) / free,
+        covariance=float(left @ right) / free,
     )
 
 
@@ -125,6 +138,7 @@ def mean_difference(environments: Sequence[TaskPairs]) -> PairedDifference:
     return PairedDifference(
         tasks=sum(each.tasks for each in environments),
         environments=count,
+        first=math.fsum(each.first for each in environments) / count,
         difference=math.fsum(each.difference for each in environments) / count,
         low=max(-1.0, centre - half),
         high=min(1.0, centre + half),

@@ -6,6 +6,8 @@ import math
 from functools import lru_cache
 from typing import Final
 
+from headgate.core import t_975
+
 _TINY: Final = 1e-300
 _STEPS: Final = 500
 _LEVEL: Final = 0.05
@@ -26,11 +28,14 @@ def t_point(degrees: float) -> float:
 @lru_cache(maxsize=4_096)
 def _t_point(hundredths: int) -> float:
     degrees = hundredths / 100
-    low, high = 1.9, 13.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided_p(middle, degrees) > _LEVEL else (low, middle)
-    return high
+    scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
+    point = t_975(math.ceil(degrees))  # not above the point sought: from there Newton's steps never pass it
+    while True:
+        density: float = scale * (1 + point * point / degrees) ** (-(degrees + 1) / 2)
+        step = (two_sided_p(point, degrees) - _LEVEL) / (2 * density)
+        point += step
+        if abs(step) < 1e-9:
+            return point
 
 
 def _beta_share(x: float, a: float, b: float) -> float:

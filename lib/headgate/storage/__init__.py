@@ -33,10 +33,10 @@ from headgate.storage.named import require_named
 from headgate.storage.probe import Probe
 from headgate.storage.query import QUERY_COLUMNS, QueryResult
 from headgate.storage.reading import Scan, Verification
-from headgate.storage.schema import COLUMNS, SAMPLE_SCHEMA, Validated, frame_of, validated
+from headgate.storage.schema import COLUMNS, Validated, frame_of, sample_schema, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules
 from headgate.storage.spending import SpendingAnswer, SpendingNeed, SpendingReport
-from headgate.storage.store import SampleStore, open_store
+from headgate.storage.store import SampleStore, open_store, sample_store
 from headgate.storage.summary import History, PairHistory, PairSummary, Summary
 from headgate.storage.sweeping import Swept
 from headgate.storage.visibility import Problem, Visible
@@ -47,7 +47,6 @@ __all__ = [
     "EXPORT_FORMATS",
     "IMPORT_FORMATS",
     "QUERY_COLUMNS",
-    "SAMPLE_SCHEMA",
     "AlreadyTaken",
     "BatchStore",
     "Chosen",
@@ -96,5 +95,7 @@ __all__ = [
     "measure_store",
     "open_store",
     "require_named",
+    "sample_schema",
+    "sample_store",
     "validated",
 ]

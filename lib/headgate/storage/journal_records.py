@@ -14,10 +14,11 @@ class Opening:
     """A request to open one task.
 
     Attributes:
-        due_at: the due time that this task takes; wall seconds.
+        due_at: when the task fell due; wall seconds.
         interval_s: spacing of dues; a due time less than half of it after the last one taken is the same due time.
         data_length: tasks of the environment, for the index.
         sequence: when the source of the task counts itself; None takes the next number.
+        slot_at: for the first task of a pair, the due time that it takes in place of `due_at`.
     """
 
     model: str
@@ -28,6 +29,7 @@ class Opening:
     weight: float = 1.0
     sequence: int | None = None
     stage: str = "sample"
+    slot_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

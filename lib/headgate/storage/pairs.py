@@ -52,11 +52,13 @@ class PairBook:
     def take(self, opening: Opening) -> tuple[int, int] | AlreadyTaken:
         """Return the pair's number and its next sequence number, unless the due time was taken before."""
         pair = self._pair(opening.model, opening.environment)
-        if pair.last_due is not None and opening.due_at < pair.last_due + opening.interval_s / 2:
-            return AlreadyTaken(opening.model, opening.environment, pair.last_due)
+        if pair.last_due is not None:
+            is_first = opening.slot_at is not None
+            if is_first or opening.due_at < pair.last_due + opening.interval_s / 2:
+                return AlreadyTaken(opening.model, opening.environment, pair.last_due)
         sequence = pair.next_sequence
         pair.next_sequence += 1
-        pair.last_due = opening.due_at
+        pair.last_due = opening.due_at if opening.slot_at is None else opening.slot_at
         self._changed[pair.key] = pair
         return pair.key, sequence
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandera.polars as pa
 import polars as pl
-from pandera.api.polars.types import PolarsData
-from pandera.config import ValidationDepth, config_context
 
 from headgate.core import Sample, errors
 from headgate.storage.rules import RULES
+
+if TYPE_CHECKING:
+    from pandera.api.polars.types import PolarsData
+    from pandera.polars import DataFrameSchema
 
 _TYPES: Final[Mapping[str, pl.DataType]] = MappingProxyType(
     {"str": pl.String(), "int": pl.Int64(), "float": pl.Float64(), "bool": pl.Boolean()}
@@ -39,19 +41,32 @@ def _all_rules_hold(data: PolarsData) -> bool:
     return all(data.lazyframe.select(_RULES_HOLD).collect().row(0))
 
 
-SAMPLE_SCHEMA: Final = pa.DataFrameSchema(
-    name="sample",
-    columns={name: pa.Column(kind, nullable=name in NULLABLE) for name, kind in FRAME_SCHEMA.items()},
-    # One check for all rules: pandera's cost per check (0.3 ms) times thirty rules would be ten times the cost of the
-    # rules themselves for a batch of 300. Which rules a bad row breaks is computed only when there is one.
-    checks=[pa.Check(_all_rules_hold, name="rules", error="a row breaks a rule of storage/rules.py")],
-    strict=True,
-    ordered=True,
-)
-"""The pandera schema of a frame of samples. Validate eager frames: of a LazyFrame pandera checks only the types."""
+@cache
+def sample_schema() -> DataFrameSchema:
+    """Return the pandera schema of a frame of samples.
 
-_ROW_CHECKS: Final = pa.DataFrameSchema(name="sample rows", checks=SAMPLE_SCHEMA.checks)
-"""The same checks for a frame whose types are known to be right; pandera takes 3 ms to look at 24 columns."""
+    Validate eager frames: of a LazyFrame pandera checks only the types. Pandera takes most of a second to import (it
+    brings pandas), which who only reads samples need not wait for.
+    """
+    import pandera.polars as pa  # noqa: PLC0415
+
+    return pa.DataFrameSchema(
+        name="sample",
+        columns={name: pa.Column(kind, nullable=name in NULLABLE) for name, kind in FRAME_SCHEMA.items()},
+        # One check for all rules: pandera's cost per check (0.3 ms) times thirty rules would be ten times the cost of
+        # the rules themselves for a batch of 300. Which rules a bad row breaks is computed only when there is one.
+        checks=[pa.Check(_all_rules_hold, name="rules", error="a row breaks a rule of storage/rules.py")],
+        strict=True,
+        ordered=True,
+    )
+
+
+@cache
+def row_checks() -> DataFrameSchema:
+    """Return the same checks for a frame whose types are known: pandera takes 3 ms to look at 24 columns."""
+    import pandera.polars as pa  # noqa: PLC0415 - as above
+
+    return pa.DataFrameSchema(name="sample rows", checks=sample_schema().checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +113,15 @@ def validated(frame: pl.DataFrame) -> Validated:
             f"the frame's columns are not those of a sample: {_difference(frame.schema)}",
             next_step="Build the frame with headgate.storage.frame_of.",
         )
+    checks = row_checks()
+    from pandera.config import ValidationDepth, config_context  # noqa: PLC0415 - imported by now
+    from pandera.errors import SchemaErrors  # noqa: PLC0415
+
     try:
         # Variables of the environment can switch pandera off; this door stays on whatever they say.
         with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
-            _ROW_CHECKS.validate(frame, lazy=True)
-    except pa.errors.SchemaErrors:
+            checks.validate(frame, lazy=True)
+    except SchemaErrors:
         return _sifted(frame)
     return Validated(frame, frame.clear().with_columns(reason=pl.lit(None, dtype=pl.String)))
 

@@ -11,13 +11,15 @@ from typing import TypeVar
 
 import polars as pl
 
-from headgate.core import Sample, errors
+from headgate.config import Settings
+from headgate.core import Sample, Secret, errors
 from headgate.storage import compaction, query, reading, sweeping
 from headgate.storage.layout import checked_batch_id
 from headgate.storage.ledger import SummaryLedger
 from headgate.storage.location import StoreLocation, open_objects
 from headgate.storage.objects import ObjectStore
 from headgate.storage.probe import Probe, probe
+from headgate.storage.schema import row_checks
 from headgate.storage.summary import History, Summary, history_of, summary_of
 from headgate.storage.visibility import ManifestLog, Visible
 from headgate.storage.writing import StoredBatch, put_batch
@@ -54,6 +56,7 @@ class SampleStore:
         Raises:
             errors.StoreNotWritableError: if nothing can be written.
         """
+        await asyncio.to_thread(row_checks)  # imported before the first batch, and not during it
         return await asyncio.to_thread(probe, self._objects)
 
     async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
@@ -184,3 +187,16 @@ def open_store(location: StoreLocation | str, environ: Mapping[str, str] = os.en
     """
     where = StoreLocation(location) if isinstance(location, str) else location
     return SampleStore(open_objects(where, environ))
+
+
+def sample_store(settings: Settings) -> SampleStore:
+    """Return the sample store that the settings name."""
+    key, secret = settings.s3_access_key_id.get_secret_value(), settings.s3_secret_access_key.get_secret_value()
+    return open_store(
+        StoreLocation(
+            settings.store,
+            endpoint_url=settings.s3_endpoint_url or None,
+            key=Secret(key) if key else None,
+            secret=Secret(secret) if secret else None,
+        )
+    )

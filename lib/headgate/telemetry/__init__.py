@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.telemetry.background import BackgroundSink
 from headgate.telemetry.document import json_safe, status_document
-from headgate.telemetry.fields import event_fields, event_name, printable, safe_text
+from headgate.telemetry.fields import duration, event_fields, event_name, printable, safe_text
 from headgate.telemetry.jsonl import JsonlSink
 from headgate.telemetry.log import LogSink, key_values
 from headgate.telemetry.log_setup import setup_logging
@@ -45,6 +45,7 @@ __all__ = [
     "StatusCollector",
     "TraceSummary",
     "convert_events",
+    "duration",
     "event_fields",
     "event_name",
     "has_collector",

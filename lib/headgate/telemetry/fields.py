@@ -97,3 +97,15 @@ def _escaped(match: re.Match[str]) -> str:
     character = match.group()
     code = ord(character)
     return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in two units at most: `0s`, `42s`, `3m 20s`, `5h 02m`, `2d 03h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"

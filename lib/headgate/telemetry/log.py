@@ -1,4 +1,4 @@
-"""Events as log lines of the stdlib logger `headgate`: seed 000's own lines, and `name key=value` for the others."""
+"""Events as log lines of the stdlib logger `headgate`: sentences for a few, and `name key=value` for the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import events
-from headgate.telemetry.fields import JsonValue, event_fields, event_name, printable
+from headgate.telemetry.fields import JsonValue, duration, event_fields, event_name, printable, safe_text
 from headgate.telemetry.levels import SCHEDULING_LEVELS
 from headgate.telemetry.stream import Handler, Recorded
 
@@ -26,6 +26,7 @@ LEVELS: Final[Mapping[type[events.Event], int]] = {
     events.AnswerJudged: logging.DEBUG,
     events.JudgementMissing: logging.DEBUG,
     events.ModelPaused: logging.WARNING,
+    events.ModelGivenUp: logging.WARNING,
     events.UsageMissing: logging.WARNING,
     events.QueueWarned: logging.WARNING,
     events.QueuePaused: logging.WARNING,
@@ -60,21 +61,13 @@ class LogSink:
             return
         name, fields = event_name(type(event)), event_fields(event)
         extra = {"headgate": {"sequence": recorded.sequence, "event": name, "fields": fields}}
-        for line in log_lines(event, name, fields):
-            self._logger.log(level, "%s", line, extra=extra)
+        self._logger.log(level, "%s", log_line(event, name, fields), extra=extra)
 
 
-def log_lines(event: events.Event, name: str, fields: Mapping[str, JsonValue]) -> list[str]:
-    """Return the lines that the log shows for `event`: mostly one.
-
-    A paused model gets two: the seed's, which names it by its uid only, and ours with its key and last error.
-    """
-    seed_line = _SEED_LINES.get(type(event))
-    if seed_line is None:
-        return [key_values(name, fields)]
-    if isinstance(event, events.ModelPaused):
-        return [seed_line(event), key_values(name, fields)]
-    return [seed_line(event)]
+def log_line(event: events.Event, name: str, fields: Mapping[str, JsonValue]) -> str:
+    """Return the line that the log shows for `event`."""
+    sentence = _SENTENCES.get(type(event))
+    return key_values(name, fields) if sentence is None else safe_text(sentence(event))
 
 
 def key_values(name: str, fields: Mapping[str, JsonValue]) -> str:
@@ -98,7 +91,7 @@ def _value(value: JsonValue) -> str:
     return orjson.dumps(text).decode()
 
 
-# The words of these lines are seed 000's compatibility surface: its users' log filters match on them.
+# The words of these four lines are those of the system that Headgate replaces: its users' log filters match on them.
 def _status(event: events.StatusReported) -> str:
     return (
         f"[STATUS] samplers={event.samplers} (paused={event.paused}) task_queue={event.task_queue} "
@@ -119,14 +112,19 @@ def _queue_resumed(event: events.QueueResumed) -> str:
 
 
 def _model_paused(event: events.ModelPaused) -> str:
-    errors = event.consecutive_errors
-    return f"[MinerSampler] U{event.uid} paused for {event.pause_s:.0f}s due to Chutes errors ({errors} consecutive)"
+    errors = f"{event.consecutive_errors} service errors in a row"
+    return f"{event.model} paused for {duration(event.pause_s)} after {errors}; the last: {event.last_error}"
 
 
-_SEED_LINES: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
+def _model_given_up(event: events.ModelGivenUp) -> str:
+    return f"{event.model} given up: its service failed through {event.pauses} pauses; the last: {event.last_error}"
+
+
+_SENTENCES: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.StatusReported: _status,
     events.QueueWarned: _queue_warned,
     events.QueuePaused: _queue_paused,
     events.QueueResumed: _queue_resumed,
     events.ModelPaused: _model_paused,
+    events.ModelGivenUp: _model_given_up,
 }

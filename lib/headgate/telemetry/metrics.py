@@ -108,6 +108,13 @@ _STATUS_METRICS: Final = (
     Metric("headgate_queue_tasks", "gauge", "Tasks in the ready queue."),
     Metric("headgate_queue_environment_tasks", "gauge", "Tasks in the ready queue by environment.", ("environment",)),
     Metric("headgate_queue_buffered_tasks", "gauge", "Tasks in samplers' buffers, not yet in the queue."),
+    Metric(
+        "headgate_tasks_in_flight",
+        "gauge",
+        "Tasks of a model that run now, which `group_cap` and `max_parallel` bound. Models above the label cap share "
+        "the label (other), as a sum.",
+        ("model",),
+    ),
     Metric("headgate_queue_paused", "gauge", "1 while the ready queue holds samplers back, else 0."),
     Metric("headgate_workers", "gauge", "Workers: the limit on concurrent episodes."),
     Metric("headgate_workers_busy", "gauge", "Workers busy now."),

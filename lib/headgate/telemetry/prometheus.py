@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -236,6 +236,10 @@ class StatusCollector(Collector):
             for labels, value in series.items():
                 family.add_metric(labels, value)
             yield family
+        running = _family("headgate_tasks_in_flight")
+        for label, tasks in _in_flight(status.models, self._model_label_cap).items():
+            running.add_metric((label,), tasks)
+        yield running
         for name, budgets in budget_values(status.models, self._model_label_cap).items():
             family = _family(name)
             for labels_of, value in budgets.items():
@@ -264,6 +268,11 @@ def _plain_values(status: campaign_status.CampaignStatus) -> dict[str, float]:
         "headgate_spooled_samples": status.spooled,
         "headgate_open_tasks": status.open_tasks,
     }
+
+
+def _in_flight(models: Sequence[campaign_status.ModelStatus], label_cap: int) -> dict[str, int]:
+    others = sum(model.in_flight for model in models[label_cap:])
+    return {model.model: model.in_flight for model in models[:label_cap]} | ({OTHER_MODELS: others} if others else {})
 
 
 def _environment_values(status: campaign_status.CampaignStatus) -> dict[str, dict[str, float]]:

@@ -89,7 +89,7 @@ async def test_processes_side_by_side_spend_one_days_budget_between_them(places,
         command = [sys.executable, "-m", "headgate.cli", "run", "--roster", str(roster), "--duration", "6"]
         command += ["--instances", "60"]
         command += ["--store", places["store"], "--journal", str(places["journal"]), "--set", "drain_timeout_s=5"]
-        command += ["--environments"]
+        command += ["--environment"]
         running = [
             await asyncio.create_subprocess_exec(*command, name, stderr=asyncio.subprocess.PIPE)
             for name in ("affine:sat", "affine:sat-hard", "agentgym:babyai")

@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
-from headgate.campaign import Campaign, CampaignPlan, CampaignResult, EndpointChats, RequestSide
+from headgate.campaign import (
+    Campaign,
+    CampaignPlan,
+    CampaignResult,
+    EndpointChats,
+    MatrixTaskProvider,
+    RequestSide,
+)
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Event, TaskDeferred, UsageMissing
-from headgate.sampling import StaticRoster
+from headgate.sampling import StaticRoster, TaskProvider
 from headgate.simulation import LoopClock, MemoryStore, free_environments, run_virtual
 
 HOUR_S = 3_600.0
@@ -68,12 +75,13 @@ class BudgetWorld:
         duration_s: float,
         rate_per_day: float = 2_400.0,
         during: Callable[[Campaign, LoopClock], Any] | None = None,
+        tasks: TaskProvider | None = None,
         **settings: Any,
     ) -> CampaignResult:
         async def main() -> CampaignResult:
             clock = LoopClock(1_767_225_600.0 + start_s)
             rates = {"test:one": rate_per_day / 2, "test:two": rate_per_day / 2}
-            self.campaign = self._campaign(roster, provider, rates, clock, duration_s, settings)
+            self.campaign = self._campaign(roster, provider, rates, clock, duration_s, settings, tasks)
             async with asyncio.TaskGroup() as group:
                 beside = group.create_task(during(self.campaign, clock)) if during is not None else None
                 result = await self.campaign.run()
@@ -110,6 +118,7 @@ class BudgetWorld:
         clock: LoopClock,
         duration_s: float,
         settings: dict[str, Any],
+        tasks: TaskProvider | None = None,
     ) -> Campaign:
         chosen = Settings(
             journal=self.folder,
@@ -128,6 +137,7 @@ class BudgetWorld:
             EndpointChats(provider, requests, clock=clock),
             requests=requests,
             duration_s=duration_s,
+            provider=tasks,
         )
         return Campaign(plan, clock=clock, emit=self.events.append, inline=True)
 
@@ -256,7 +266,7 @@ def test_cost_is_a_budget_by_the_prices_of_the_roster(world: BudgetWorld) -> Non
 def test_the_first_burst_of_a_model_nothing_is_known_of_keeps_within_the_budget(world: BudgetWorld) -> None:
     provider = Metered()
     eager = limited(tokens=2_000, max_parallel=20, options=(("max_tokens", 300),))
-    world.run([eager], provider, duration_s=HOUR_S, rate_per_day=4_000_000.0)
+    world.run([eager], provider, duration_s=HOUR_S, tasks=MatrixTaskProvider(["test:one"], 200))
     assert len(provider.sent) <= 20
     assert world.of(TaskDeferred), "what did not fit was put off"
     assert {s.error_kind for s in world.store.samples} == {None}

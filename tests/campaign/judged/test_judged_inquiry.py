@@ -98,7 +98,7 @@ async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places
             where = {"model": "solver@main", "limit": "1"}
             told["open"] = (await client.get(f"{address}/status/tasks", params=where)).raise_for_status().json()
             told["metrics"] = (await client.get(f"{address}/metrics")).text
-            words = ("why", "solver", EXPLAIN, "7", "--address", address, "--json")
+            words = ("why", "solver", EXPLAIN, "7", "--url", address, "--json")
             process = await asyncio.create_subprocess_exec(*PROGRAM, *words, stdout=asyncio.subprocess.PIPE)
             told["why"] = json.loads((await process.communicate())[0])
 

@@ -180,7 +180,7 @@ def test_work_of_a_driver_that_ends_is_stopped(
             driver.terminate()
         view = placement.work(f"work-{how}").wait(SOON_S)
     assert view.stage == "withdrawn"
-    assert view.note == ("its driver was lost" if how == "dies" else "its driver ended")
+    assert view.note == ("its driver died" if how == "dies" else "its driver ended")
 
 
 def test_the_audit_removes_what_nobody_knows_and_nothing_else(pool: PlacementPool, placement: Placement) -> None:
@@ -190,8 +190,8 @@ def test_the_audit_removes_what_nobody_knows_and_nothing_else(pool: PlacementPoo
     assert foreign.wait(SOON_S)
     try:
         found = placement.audit()
-        assert [(each.name, each.is_leak, each.mended) for each in found] == [("headgate-gone-d-1.1", True, False)]
-        assert [each.mended for each in placement.audit(fix=True)] == [True]
+        assert [(each.name, each.is_leak, each.fixed) for each in found] == [("headgate-gone-d-1.1", True, False)]
+        assert [each.fixed for each in placement.audit(fix=True)] == [True]
         assert placement.audit() == ()
         assert ray.util.placement_group_table(foreign)["state"] == "CREATED"
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -19,14 +20,13 @@ def test_a_closed_connection_says_so_and_starts_no_cluster(monkeypatch: pytest.M
 
 
 def test_a_ledger_that_was_ended_is_not_waited_for_when_another_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def died(*_: object, **__: object) -> None:
-        raise ActorDiedError
-
-    ray = SimpleNamespace(
-        is_initialized=lambda: True, get=died, get_actor=lambda *_, **__: SimpleNamespace(_actor_id="new")
-    )
+    died: Future[None] = Future()
+    died.set_exception(ActorDiedError())
+    ray = SimpleNamespace(get_actor=lambda *_, **__: SimpleNamespace(_actor_id="new"))
     monkeypatch.setattr("headgate.placement.cluster.link.ray", ray)
+    monkeypatch.setattr(LedgerLink, "is_connected", True)
     link = object.__new__(LedgerLink)
-    link._actor = SimpleNamespace(_actor_id="old", ask=SimpleNamespace(remote=lambda *_: None))
+    asked = SimpleNamespace(future=lambda: died)
+    link._actor = SimpleNamespace(_actor_id="old", ask=SimpleNamespace(remote=lambda *_: asked))
     with pytest.raises(LedgerUnreachableError, match="was ended"):
         link.ask("stats")

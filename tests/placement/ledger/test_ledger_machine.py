@@ -261,6 +261,17 @@ class LedgerMachine(RuleBasedStateMachine):
             self.world.cluster.assert_nothing_is_overcommitted()
             self.world.ledger.validate()
 
+    @invariant()
+    def usage_adds_up_to_what_pools_are_charged_and_names_free_groups_alone(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        ledger = self.world.ledger
+        for used in ledger.usage(self.world.now):
+            assert used.in_use == ledger.book.held.get(used.pool, amounts())
+            for told in used.not_given:
+                assert ledger.requests[told.request_id].stage is Stage.WAITING
+                assert all(ledger.groups[each].state is GroupState.FREE for each in told.group_ids)
+
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return

@@ -12,7 +12,7 @@ from headgate.placement.replay.bound import must_wait
 from headgate.placement.replay.playing import replayed
 from headgate.placement.replay.rivals.clairvoyant import clairvoyant
 from headgate.placement.replay.rivals.fifo import Easy, PlainRay, StrictFifo
-from headgate.placement.replay.rivals.seed_rule import SeedRule
+from headgate.placement.replay.rivals.single_victim import SingleVictim
 from tests.placement.replay.conftest import job, small, trace, waits_of
 
 JOBS = st.lists(
@@ -93,13 +93,13 @@ def test_no_policy_falls_below_the_bound(jobs: Trace, quantile: float) -> None:
             assert np.quantile(found, quantile, method="inverted_cdf") >= bound - 1e-6
 
 
-def _policies() -> list[PlainRay | StrictFifo | Easy | SeedRule]:
+def _policies() -> list[PlainRay | StrictFifo | Easy | SingleVictim]:
     return [
         PlainRay(),
         StrictFifo(),
         Easy(by_priority=False),
         Easy(by_priority=True),
-        SeedRule({}, victims_return=True),
+        SingleVictim({}, victims_return=True),
     ]
 
 

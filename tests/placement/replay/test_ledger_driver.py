@@ -13,7 +13,7 @@ from headgate.placement.pool import GroupShape
 from headgate.placement.replay import Cluster, Outcome, Trace, cluster_of, generated, measured, through_ledger
 from headgate.placement.replay.playing import replayed
 from headgate.placement.replay.rivals.fifo import Easy
-from headgate.placement.replay.rivals.seed_rule import SeedRule
+from headgate.placement.replay.rivals.single_victim import SingleVictim
 from headgate.placement.rules import PreemptionRules
 from tests.placement.replay.conftest import job, small, trace, waits_of
 
@@ -87,7 +87,7 @@ def test_on_a_mix_high_priority_waits_less_than_by_backfill_and_the_seeds_rule(m
     cluster = cluster_of(nodes=2)
     jobs = generated(mix, cluster, hours=3, seed=1)
     ours = measured(jobs, cluster, through_ledger(jobs, cluster, RULES))
-    seeds = measured(jobs, cluster, replayed(jobs, cluster, SeedRule(ROLES, victims_return=True)))
+    seeds = measured(jobs, cluster, replayed(jobs, cluster, SingleVictim(ROLES, victims_return=True)))
     easy = measured(jobs, cluster, replayed(jobs, cluster, Easy(by_priority=True)))
     assert ours.never_done == 0
     assert ours.victims_done == ours.victims

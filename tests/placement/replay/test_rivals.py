@@ -9,14 +9,14 @@ from headgate.placement.pool import GroupShape
 from headgate.placement.replay import Latencies
 from headgate.placement.replay.playing import replayed
 from headgate.placement.replay.rivals.fifo import Easy, PlainRay, StrictFifo
-from headgate.placement.replay.rivals.seed_rule import SeedRule
+from headgate.placement.replay.rivals.single_victim import SingleVictim
 from tests.placement.replay.conftest import job, small, trace, waits
 
 ROLES = {"role": {"train": ("rollout",)}}
 
 
-def seed(*, victims_return: bool = True) -> SeedRule:
-    return SeedRule(ROLES, victims_return=victims_return)
+def seed(*, victims_return: bool = True) -> SingleVictim:
+    return SingleVictim(ROLES, victims_return=victims_return)
 
 
 def test_plain_ray_serves_the_newest_group_first() -> None:

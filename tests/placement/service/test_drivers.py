@@ -19,7 +19,7 @@ def test_a_driver_that_dies_leaves_nothing_behind_and_others_go_on(opens: Opens)
                 await desk.service.beat("d2", desk.service.generation, 10**9, (), 1.0)
             await desk.settle()
             assert (desk.stage("dead"), desk.stage("alive")) == ("withdrawn", "running")
-            assert desk.service.view("dead").note == "its driver was lost"
+            assert desk.service.view("dead").note == "its driver died"
             assert [group.holder for group in desk.service.groups()] == ["alive"]
             assert any(isinstance(event, events.DriverLost) for event in desk.events)
 

@@ -18,7 +18,7 @@ def _with_a_stray() -> FakeCluster:
 
 
 def _said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    words = ("it is tried again", "is gone", "its room is lost")
+    words = ("trying again", "is removed", "its resources are lost")
     lines = [each for each in caplog.records if STRAY in each.getMessage()]
     return [(each.levelname, next(word for word in words if word in each.getMessage())) for each in lines]
 
@@ -40,7 +40,7 @@ def test_a_group_that_nobody_knows_goes_as_soon_as_it_can_be_removed(
 
     with caplog.at_level(logging.INFO, "headgate.placement"):
         virtual(main)
-    assert _said(caplog) == [("WARNING", "it is tried again"), ("INFO", "is gone")]
+    assert _said(caplog) == [("WARNING", "trying again"), ("INFO", "is removed")]
 
 
 def test_a_group_that_never_goes_is_told_twice_and_given_up(opens: Opens, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,7 +51,7 @@ def test_a_group_that_never_goes_is_told_twice_and_given_up(opens: Opens, caplog
             assert cluster.log == [f"keep {STRAY}"] * TRIES
 
     virtual(main)
-    assert _said(caplog) == [("WARNING", "it is tried again"), ("ERROR", "its room is lost")]
+    assert _said(caplog) == [("WARNING", "trying again"), ("ERROR", "its resources are lost")]
 
 
 def test_work_is_placed_beside_a_group_that_cannot_be_removed(opens: Opens) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from headgate.placement.replay import Comparison, Measures, cluster_of, compared, generated
 from headgate.placement.rules import checked_rules
 
-POLICIES: Final = ("headgate", "ray", "fifo", "seed-requeued", "clairvoyant")
+POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
 
 _LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
 

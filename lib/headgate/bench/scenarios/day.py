@@ -6,18 +6,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.bench.bars import at_least, at_most
+from headgate.bench.bars import at_most
 from headgate.bench.fleet import fleet
 from headgate.bench.scenario import Bench, Outcome, Scenario
 from headgate.campaign import Campaign, CampaignPlan
 from headgate.config import Settings
 from headgate.core import DAY_S, Sample
 from headgate.core.events import BoostChanged, Event
-from headgate.sampling import StaticRoster
+from headgate.sampling import NEW_PAIRS_PER_S, StaticRoster
 from headgate.simulation import (
     EPOCH,
     LoopClock,
@@ -132,7 +131,8 @@ def measure(parameters: DayParameters, bench: Bench) -> Outcome:
     for morning in mornings:
         morning.run(end_s=parameters.compared_s)
 
-    gap_s = _smallest_gap_s(whole.store.samples)
+    new_s = parameters.models * len(SEED_RATES) / NEW_PAIRS_PER_S + 1
+    first_s, herd, spread = _beginnings(whole.store.samples, new_s)
     changed = sum(whole.counts()[pair] != broken.counts()[pair] for pair in whole.counts() | broken.counts())
     off, boost_off, at_boost = _off(whole.counts()), _boost_off(boosted, parameters), _boost_ends(boosted, parameters)
     return Outcome(
@@ -145,7 +145,9 @@ def measure(parameters: DayParameters, bench: Bench) -> Outcome:
                 "samples",
                 {f"off in {e.partition(':')[2]}": n for e, n in off.items()},
             ),
-            at_least("day.first", "smallest gap between the first samples of two models", gap_s, 1.0, "s"),
+            at_most("day.first", "time until every model has begun a sample in every environment", first_s, new_s, "s"),
+            at_most("day.herd", "most samples that begin in one second", herd, 2 * NEW_PAIRS_PER_S, "samples"),
+            at_most("day.spread", "the same after the first samples", spread, 5, "samples"),
             at_most("day.restart", "counts that a restart in the middle changed", changed, 0, "counts"),
             at_most("day.doubled", "tasks sampled twice over the restart", _doubled(broken.store.samples), 0, "tasks"),
             at_most(
@@ -203,12 +205,15 @@ def _off(counts: Counter[tuple[str, str]]) -> dict[str, int]:
     }
 
 
-def _smallest_gap_s(samples: Sequence[Sample]) -> float:
-    first: dict[str, float] = {}
+def _beginnings(samples: Sequence[Sample], new_s: float) -> tuple[float, int, int]:
+    """Return when the last pair begins, and the most samples that begin in a second: at all, and after `new_s`."""
+    first: dict[tuple[str, str], float] = {}
+    seconds = Counter[int]()
     for sample in samples:
-        first[sample.model] = min(first.get(sample.model, sample.started_at), sample.started_at)
-    times = sorted(first.values())
-    return min((later - earlier for earlier, later in pairwise(times)), default=DAY_S)
+        pair, at = (sample.model, sample.environment), sample.started_at - EPOCH
+        first[pair] = min(first.get(pair, at), at)
+        seconds[int(at)] += 1
+    return max(first.values()), max(seconds.values()), max(n for at, n in seconds.items() if at > new_s)
 
 
 def _doubled(samples: Sequence[Sample]) -> int:

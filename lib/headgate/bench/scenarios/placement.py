@@ -96,7 +96,7 @@ def _stopping(parameters: PlacementParameters, willing: Stops, stuck: Stops, riv
             max(stuck.dead_ms),
             bar_ms,
             "ms",
-            {"until its preemptor runs, worst": max(stuck.running_ms), "the seed's rule": "waits for ever"},
+            {"until its preemptor runs, worst": max(stuck.running_ms), "ScheduleMesh": "waits for ever"},
         ),
         at_least(
             "P7.victims",
@@ -104,7 +104,7 @@ def _stopping(parameters: PlacementParameters, willing: Stops, stuck: Stops, riv
             (willing.finished + stuck.finished) / (willing.victims + stuck.victims),
             1.0,
             "of all",
-            {"the seed's rule": "0: victims are forgotten"},
+            {"ScheduleMesh": "0: victims are lost"},
         ),
     ]
 

@@ -25,7 +25,7 @@ from headgate.campaign.arena.records import (
     of_stage,
     stage_of,
 )
-from headgate.campaign.assembly import roster_of, sample_store
+from headgate.campaign.assembly import roster_of
 from headgate.campaign.judged.assembly import OnProgress, judge_of, run_cells
 from headgate.campaign.judged.by_rubric import rubric_for
 from headgate.campaign.judged.progress import JudgedResult
@@ -36,7 +36,7 @@ from headgate.environments import Environment, environment, environments
 from headgate.environments.rubric import Rubric
 from headgate.reports import ArenaComparison
 from headgate.sampling import RosterSource
-from headgate.storage import SampleStore
+from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import safe_text
 
 _TAKE_ANSWERS: Final = "Sample at least two models with conversations kept, or give --instances to have them answer."

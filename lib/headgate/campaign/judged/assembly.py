@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from headgate.admission import SlotSource
-from headgate.campaign.assembly import roster_of, sample_store
+from headgate.campaign.assembly import roster_of
 from headgate.campaign.endpoints import EndpointChats
 from headgate.campaign.judge_needed import judged_environments
 from headgate.campaign.judged.by_rubric import RubricChats, rubric_environments, rubric_for
@@ -29,7 +29,7 @@ from headgate.environments import JudgedEnvironment, end_idle_processes, registr
 from headgate.environments.rubric import Rubric
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import RosterSource, TaskProvider
-from headgate.storage import SampleStore
+from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,

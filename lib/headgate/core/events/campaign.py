@@ -83,6 +83,16 @@ class ModelResumed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelGivenUp(Event):
+    """A model whose service kept failing through all pauses takes no further part in a run of fixed tasks."""
+
+    model: str
+    uid: int
+    pauses: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
 class BoostChanged(Event):
     """A model's rate multiplier changed with its 24 h total."""
 

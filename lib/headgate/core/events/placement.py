@@ -28,7 +28,7 @@ class GroupCreated(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupCreationFailed(Event):
-    """A placement group could not be made; whoever it was for waits again."""
+    """A placement group could not be created; its request waits again."""
 
     group: str
     pool: str
@@ -46,7 +46,7 @@ class GroupRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupQuarantined(Event):
-    """The occupant of a group was not seen dead in time; nobody gets the group until it is."""
+    """The last work of a group was not seen to end in time; no other work gets the group until it has."""
 
     group: str
     pool: str
@@ -64,7 +64,7 @@ class GroupBroken(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkQueued(Event):
-    """A request stands in line: new, or again after it was stopped (`reason`)."""
+    """A request was queued: a new one, or one that was stopped (`reason`)."""
 
     request: str
     pool: str
@@ -74,7 +74,7 @@ class WorkQueued(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkPlaced(Event):
-    """A request was promised a group; `step` is the step of the ladder that gave it."""
+    """A request was assigned a group; `step` is the placement step that found it."""
 
     request: str
     pool: str
@@ -85,7 +85,7 @@ class WorkPlaced(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkStarted(Event):
-    """A request's work runs; `waited_s` counts from its (latest) entry into the line."""
+    """A request's work runs; `waited_s` counts from its latest entry into the queue."""
 
     request: str
     pool: str
@@ -95,7 +95,7 @@ class WorkStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepRejected(Event):
-    """A step of the ladder could not place a request. Told once per step and reason while the request waits."""
+    """A placement step failed for a request. Emitted once per step and reason while the request waits."""
 
     request: str
     pool: str
@@ -105,7 +105,7 @@ class StepRejected(Event):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlanned(Event):
-    """Running work is going to be stopped for a request.
+    """Running work is about to be preempted for a request.
 
     `lost_work_s` is in seconds of the whole cluster; `evaluated_ms` is what the decision took, where that is measured.
     """
@@ -120,7 +120,7 @@ class PreemptionPlanned(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkPreempted(Event):
-    """Work was stopped for another request and stands in line again."""
+    """Work was preempted for another request and requeued; `answered` tells whether it stopped by itself."""
 
     request: str
     pool: str
@@ -130,6 +130,7 @@ class WorkPreempted(Event):
     lost_s: float
     saved: bool
     took_s: float
+    answered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class WorkEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkLost(Event):
-    """The process or node of running work died; the work stands in line again unless that happened too often."""
+    """The process or node of running work died; the work is requeued unless that happened too often."""
 
     request: str
     pool: str
@@ -155,7 +156,7 @@ class WorkLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class DriverLost(Event):
-    """A driver has not been heard of for its lease; `kept` tells whether its work goes on."""
+    """A driver stopped sending heartbeats; `kept` tells whether its work continues."""
 
     holder: str
     requests: int
@@ -164,8 +165,8 @@ class DriverLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class PlacementDiffers(Event):
-    """The ledger and Ray disagree, as found by the audit."""
+    """The audit found a difference between the ledger and Ray."""
 
     what: str
     name: str
-    mended: bool
+    fixed: bool

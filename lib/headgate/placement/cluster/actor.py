@@ -33,7 +33,8 @@ _ASKED: Final = frozenset(
     {
         "open_pool", "change_pool", "close_pool", "remove_group", "pools", "set_rules", "rules",
         "submit", "hand_over", "withdraw", "withdraw_all", "leave", "complete", "release", "saved",
-        "beat", "view", "why", "result", "reach", "requests", "groups", "nodes", "events", "stats", "pool_stats",
+        "beat", "view", "why", "usage", "result", "reach", "requests", "groups", "nodes", "events", "stats",
+        "pool_stats",
     }
 )  # fmt: skip
 """Methods of the service that drivers may call."""
@@ -116,7 +117,7 @@ class LedgerActor:
         try:
             self._metrics(event)
         except Exception:  # noqa: BLE001 - reported; metrics never stop the ledger
-            _log.exception("An event could not be counted; the ledger goes on")
+            _log.exception("An event could not be counted; the ledger continues")
 
 
 def ledger_actor(journal: str, settings: LedgerSettings) -> Any:

@@ -25,7 +25,7 @@ async def audit(service: PlacementService, looks: Callable[[], RayHands], *, fix
     """Return how ledger, journal and Ray differ; with `fix`, what is in Ray alone is removed."""
     in_ray = await looks().existing_groups()  # hands of its own: those of the service keep what they know
     differences = compared(service, in_ray.keys(), actors_of_ours(), _CHANGING)
-    return tuple([await _mended(each) if fix and each.is_leak else each for each in differences])
+    return tuple([await _fixed(each) if fix and each.is_leak else each for each in differences])
 
 
 async def tidy() -> None:
@@ -45,7 +45,7 @@ def actors_of_ours() -> list[str]:
     return [name for name in names if name.startswith(PREFIX) and name != _LEDGER]
 
 
-async def _mended(difference: Difference) -> Difference:
+async def _fixed(difference: Difference) -> Difference:
     if difference.kind == "group":
         groups = Groups()
         groups.found()
@@ -53,8 +53,8 @@ async def _mended(difference: Difference) -> Difference:
             await groups.remove(difference.name)
         except GroupFailedError:
             return difference
-        return difference.as_mended()
-    return difference.as_mended() if _kill(difference.name) else difference
+        return difference.as_fixed()
+    return difference.as_fixed() if _kill(difference.name) else difference
 
 
 def _kill(name: str) -> bool:

@@ -28,6 +28,7 @@ from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.scaling import scaled
 from headgate.placement.service.values import GroupView, Told, WorkView
+from headgate.placement.usage import PoolUsage
 
 _BRIEFLY_S = 5.0
 
@@ -108,6 +109,11 @@ class Placement:
     def found_ledger(self) -> bool:
         """Whether a ledger ran already, which others may go on with."""
         return self._link.was_there
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process is still in the Ray session that it connected in; `ray.shutdown` ends one."""
+        return self._link.is_connected
 
     @property
     def says(self) -> str:
@@ -207,6 +213,11 @@ class Placement:
         """Return what holds a request, as `Why`."""
         return self._link.ask("why", request_id)
 
+    def usage(self) -> tuple[PoolUsage, ...]:
+        """Return how much of each pool's quota is in use, by what, and who waits beside a free group and why."""
+        usage: tuple[PoolUsage, ...] = self._link.ask("usage")
+        return usage
+
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for all pools."""
         self._link.ask("set_rules", rules)
@@ -236,12 +247,12 @@ class Placement:
         return told
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of preemption, under the seed's keys."""
+        """Return counts of preemption, under ScheduleMesh's keys."""
         stats: dict[str, Any] = self._link.ask("stats")
         return stats
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
-        """Return counts of groups, under the seed's keys; of all pools under `pools`."""
+        """Return counts of groups, under ScheduleMesh's keys; of all pools under `pools`."""
         stats: dict[str, Any] = self._link.ask("pool_stats", pool)
         return stats
 
@@ -276,22 +287,22 @@ class Placement:
             pass
         finally:
             self._heart.close()
-            if self.connection.found is not Found.ATTACHED:
-                ray.shutdown()
+            self._leave()
 
     def shutdown(self) -> None:
         """Remove everything of ours from the cluster, of all drivers: work, groups, hosts, and the ledger itself."""
         self._is_closed = True
         atexit.unregister(self.close)
         try:
-            try:
-                self._link.ask("end")
-            finally:
-                self._heart.close()
+            self._heart.close()  # first: its next call would be one of a ledger that has ended
+            self._link.ask("end")
             self._link.kill()
         finally:
-            if self.connection.found is not Found.ATTACHED:
-                ray.shutdown()
+            self._leave()
+
+    def _leave(self) -> None:
+        if self.connection.found is not Found.ATTACHED and self.is_connected:
+            ray.shutdown()
 
     def __enter__(self) -> Self:
         return self

@@ -114,13 +114,16 @@ class Heart:
 
     def close(self) -> None:
         """Stop; legal twice. Who waits is woken."""
+        self._end()
+        with suppress(HeadgateError):  # it is only to answer the call under way at once
+            self._link.ask("leave", self.driver, patience_s=_RETRY_S)
+        if threading.current_thread() is not self._thread and self._link.is_connected:
+            self._thread.join(timeout=BEAT_S + _RETRY_S)
+
+    def _end(self) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        with suppress(HeadgateError):  # it is only to answer the call under way at once
-            self._link.ask("leave", self.driver, patience_s=_RETRY_S)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=BEAT_S + _RETRY_S)
 
     def _beat_on(self) -> None:
         generation = number = 0
@@ -131,8 +134,11 @@ class Heart:
             try:
                 beat: Beat = self._link.ask("beat", self.driver, generation, number, watched, BEAT_S)
             except HeadgateError as error:
+                if not self._link.is_connected:
+                    self._end()
+                    return
                 if not is_reported and not self._is_closed:
-                    _log.warning("The placement ledger does not answer; it is asked again: %s", error)
+                    _log.warning("The placement ledger does not answer; trying again: %s", error)
                 is_reported = True
                 with self._changed:
                     self._changed.wait(_RETRY_S)
@@ -178,4 +184,4 @@ def _tell(calls: list[tuple[Listener, WorkView]]) -> None:
         try:
             listener(view)
         except Exception:  # noqa: BLE001 - reported: it is the driver's own
-            _log.exception("A listener of request %s failed; the others go on", view.request_id)
+            _log.exception("A listener of request %s failed; the others continue", view.request_id)

@@ -71,7 +71,7 @@ class HostedWork:
         )
         states = tuple(halted.state for halted in halts)
         state = states[0] if len(states) == 1 else cloudpickle.dumps(states) if all(states) else None
-        return Stopped(state, all(gone))
+        return Stopped(state, all(gone), answered=not any(halted.why for halted in halts))
 
     async def _begin(self, rank: int) -> bool:
         work = self._work
@@ -136,7 +136,7 @@ class HostedWork:
     async def _halted(self, member: HostHandle, timeout_s: float) -> Halted:
         asked = member.actor.stop.remote(self._work.epoch, timeout_s)
         try:
-            halted: Halted = await asyncio.wait_for(_answer(asked), timeout_s + _ANSWER_S)
+            halted: Halted = await asyncio.wait_for(asked, timeout_s + _ANSWER_S)
         except (TimeoutError, RayError):
             return Halted(why="It does not answer")
         return halted
@@ -145,10 +145,6 @@ class HostedWork:
         if halted.has_ended:
             await asyncio.wait([life], timeout=GRACE_S + _ANSWER_S)
         return await self._emptied(member, life)
-
-
-async def _answer(asked: Any) -> Any:
-    return await asked
 
 
 def _has_returned(ended: Outcome | Left) -> bool:

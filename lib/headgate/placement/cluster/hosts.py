@@ -85,7 +85,7 @@ class Hosts:
             if not self._groups.stands(group.group_id):
                 self._groups.forget(group.group_id)
                 self.drop(group.group_id)
-                raise GroupFailedError(f"Group {group.group_id} is not in Ray any more, or has lost a node")
+                raise GroupFailedError(f"Group {group.group_id} has vanished from Ray or lost a node")
             hosts = self.warm(group)
         done, _ = await asyncio.wait([host.up for host in hosts], timeout=UP_S)
         if len(done) < len(hosts):
@@ -115,7 +115,7 @@ class Hosts:
         if not self._groups.stands(group_id):
             self._groups.forget(group_id)
             self.drop(group_id)
-            raise GroupFailedError(f"Group {group_id} is not in Ray any more, or has lost a node")
+            raise GroupFailedError(f"Group {group_id} has vanished from Ray or lost a node")
         hosts = [host for (of, _), host in self._hosts.items() if of == group_id]
         deaths = await asyncio.gather(*(host.kill() for host in hosts))
         self.drop(group_id)

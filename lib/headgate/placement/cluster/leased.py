@@ -56,8 +56,10 @@ class LeasedWork:
         if self._watch is not None:
             self._watch.cancel()
         until = time.monotonic() + timeout_s
+        answered = True
         while not self._is_empty():
             if time.monotonic() >= until:
+                answered = False
                 if await self._groups.renewed(self._group.group_id):
                     break
                 return Stopped(None, dead=self._groups.get(self._group.group_id) is None)
@@ -65,7 +67,7 @@ class LeasedWork:
         group = self._groups.get(self._group.group_id)
         if group is not None:
             self._hosts.warm(group)
-        return Stopped(None, dead=True)
+        return Stopped(None, dead=True, answered=answered)
 
     def _is_empty(self) -> bool:
         """Tell whether the bundles' own resources are free; Ray counts them on each node beside the node's."""

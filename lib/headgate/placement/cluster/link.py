@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 import ray
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from headgate.core.errors import HeadgateError
 from headgate.placement.cluster.actor import LEDGER_NAME, ledger_actor
@@ -30,6 +30,12 @@ class LedgerLink:
     def __init__(self, journal: str, settings: LedgerSettings) -> None:
         self.was_there = _there_is_a_ledger()
         self._actor = ledger_actor(journal, settings)
+        self._session = _session()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process is still in the Ray session in which the link was made."""
+        return ray.is_initialized() and _session() == self._session
 
     def ask(self, name: str, *args: Any, patience_s: float = PATIENCE_S) -> Any:
         """Return the ledger's answer.
@@ -38,15 +44,16 @@ class LedgerLink:
             HeadgateError: the ledger refuses.
             LedgerUnreachableError: it does not answer in time.
         """
-        if not ray.is_initialized():  # Ray would start or join some cluster by itself
-            raise LedgerUnreachableError(
-                f"This connection is closed and cannot ask for {name}", next_step="Connect again with connect()."
-            )
         until = time.monotonic() + patience_s
         while True:
+            if not self.is_connected:  # Ray would start or join some cluster by itself
+                raise LedgerUnreachableError(
+                    f"This connection is closed and cannot ask for {name}", next_step="Connect again with connect()."
+                )
             try:
-                accepted, answer = ray.get(self._actor.ask.remote(name, args), timeout=patience_s)
-            except (ActorUnavailableError, RayActorError, GetTimeoutError) as error:
+                # Not by `ray.get`: a thread in it brings the process down when another one calls `ray.shutdown`.
+                accepted, answer = self._actor.ask.remote(name, args).future().result(patience_s)
+            except (ActorUnavailableError, RayActorError, TimeoutError) as error:
                 if time.monotonic() >= until:
                     raise LedgerUnreachableError(
                         f"The placement ledger did not answer {name} within {patience_s:g} s: {type(error).__name__}"
@@ -67,6 +74,10 @@ class LedgerLink:
         ray.kill(self._actor, no_restart=True)
 
 
+def _session() -> str:
+    return str(ray.get_runtime_context().get_worker_id())
+
+
 def _there_is_a_ledger() -> bool:
     try:
         ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
@@ -77,7 +88,7 @@ def _there_is_a_ledger() -> bool:
 
 def _is_gone(error: Exception, actor: Any) -> bool:
     """Tell whether the ledger was ended for good, and is not being restarted."""
-    if isinstance(error, GetTimeoutError | ActorUnavailableError):
+    if isinstance(error, TimeoutError | ActorUnavailableError):
         return False
     try:
         found = ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)

@@ -69,10 +69,10 @@ class OwnWork:
             return Stopped(None, dead=True)
         asked = self._actor.actor._headgate_stop.remote(self._work.request_id)  # noqa: SLF001
         try:
-            state: bytes | None = await asyncio.wait_for(_answer(asked), timeout_s)
+            state: bytes | None = await asyncio.wait_for(asked, timeout_s)
         except (TimeoutError, RayError):  # stuck, dead, or its `cancel` raised: killed all the same
-            state = None
-        return Stopped(state, await self._gone())
+            return Stopped(None, await self._gone())
+        return Stopped(state, await self._gone(), answered=True)
 
     def _made(self) -> tuple[Watched, str]:
         work, args, kwargs, method, options = cloudpickle.loads(self._work.payload)
@@ -188,7 +188,3 @@ async def _stop_async(self: Any, request_id: str) -> bytes | None:
 
 def _cancel(work: Any, request_id: str) -> Any:
     return work.cancel(request_id) if inspect.signature(work.cancel).parameters else work.cancel()
-
-
-async def _answer(asked: Any) -> Any:
-    return await asked

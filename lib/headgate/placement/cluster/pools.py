@@ -147,7 +147,7 @@ class PlacementPool:
         return views
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of the pool's groups, under the seed's keys."""
+        """Return counts of the pool's groups, under ScheduleMesh's keys."""
         stats: dict[str, Any] = self._link.ask("pool_stats", self.name)
         return stats
 

@@ -98,7 +98,7 @@ def check_fits(trace: Trace, cluster: Cluster) -> None:
             known[key] = room.place(room.shape_of(job.bundles, job.strategy)) is not None
         if not known[key]:
             raise CannotFitError(
-                f"{trace.name}: job {job.job_id} takes {_said(job)}, and no place on the empty cluster "
+                f"{trace.name}: job {job.job_id} takes {_said(job)}, and no part of the empty cluster "
                 f"({cluster}) has room for it",
                 next_step="Give the simulated cluster larger nodes or more of them, or leave the job out.",
             )

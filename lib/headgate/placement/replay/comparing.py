@@ -16,7 +16,7 @@ from headgate.placement.replay.outcome import Outcome
 from headgate.placement.replay.playing import replayed
 from headgate.placement.replay.rivals.clairvoyant import clairvoyant
 from headgate.placement.replay.rivals.fifo import Easy, PlainRay, StrictFifo
-from headgate.placement.replay.rivals.seed_rule import SeedRule
+from headgate.placement.replay.rivals.single_victim import SingleVictim
 from headgate.placement.rules import PreemptionRules
 
 Play = Callable[[Trace, Cluster, PreemptionRules], Outcome]
@@ -27,9 +27,11 @@ POLICIES: Final[dict[str, Play]] = {
     "fifo": lambda trace, cluster, _rules: replayed(trace, cluster, StrictFifo()),
     "easy": lambda trace, cluster, _rules: replayed(trace, cluster, Easy(by_priority=False)),
     "priority-easy": lambda trace, cluster, _rules: replayed(trace, cluster, Easy(by_priority=True)),
-    "seed": lambda trace, cluster, rules: replayed(trace, cluster, SeedRule(rules.label_rules, victims_return=False)),
-    "seed-requeued": lambda trace, cluster, rules: replayed(
-        trace, cluster, SeedRule(rules.label_rules, victims_return=True)
+    "single-victim": lambda trace, cluster, rules: replayed(
+        trace, cluster, SingleVictim(rules.label_rules, victims_return=False)
+    ),
+    "single-victim-requeued": lambda trace, cluster, rules: replayed(
+        trace, cluster, SingleVictim(rules.label_rules, victims_return=True)
     ),
     "clairvoyant": lambda trace, cluster, _rules: clairvoyant(trace, cluster),
 }
@@ -83,7 +85,7 @@ def compared(
     Args:
         trace: the jobs.
         cluster: the nodes.
-        rules: who may be stopped for whom; the seed's rule takes their label rules.
+        rules: who may be preempted for whom; `single-victim` takes their label rules.
         policies: names from `POLICIES`.
         tell: called with each name before its turn.
 

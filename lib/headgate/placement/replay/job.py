@@ -12,7 +12,7 @@ from headgate.placement.replay.errors import InvalidTraceError
 from headgate.placement.request import PlacementRequest, Strategy
 
 HIGH_FROM: Final = 8.0
-"""Work of this priority and above is called high-priority in every table; the seed's threshold."""
+"""Work of this priority and above is called high-priority in every table."""
 
 
 @dataclass(frozen=True, slots=True)

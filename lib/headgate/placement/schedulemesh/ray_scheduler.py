@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -16,13 +17,13 @@ from headgate.placement.occupancy import Stage
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.schedulemesh.agent import Agent, Preserver, Restorer, actor_options, agent_class
 from headgate.placement.schedulemesh.config.policy import (
-    SEED_RULES,
+    SCHEDULEMESH_RULES,
     WITHOUT_EFFECT,
     as_policy,
     changed_rules,
     protected_pools,
 )
-from headgate.placement.schedulemesh.forms import amounts_of
+from headgate.placement.schedulemesh.forms import amounts_of, as_written
 from headgate.placement.schedulemesh.pool_book import PoolBook
 from headgate.placement.schedulemesh.submitting import ended, refused, running
 from headgate.placement.schedulemesh.task_spec import SimpleTaskSpec
@@ -76,7 +77,7 @@ class RayScheduler:
         self._rules = self._found
         self._is_ended = False
         if not self.placement.pools():  # nobody else is here whose rules these would be
-            self._set_rules(SEED_RULES)
+            self._set_rules(SCHEDULEMESH_RULES)
 
     # Pools
 
@@ -161,6 +162,41 @@ class RayScheduler:
 
     # Agents
 
+    def create_agent(
+        self,
+        name: str,
+        pool: str,
+        actor_class: Any,
+        *,
+        resources: Mapping[str, Any] | None = None,
+        ray_options: Mapping[str, Any] | None = None,
+        actor_args: Sequence[Any] | None = None,
+        actor_kwargs: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Have an agent run ahead of any task, which is not stopped for others; see `submit_spec`.
+
+        Args:
+            name: of the agent, unique here.
+            pool: whose quota it counts against.
+            actor_class: as in `SimpleTaskSpec`, and so are the `actor_*` and `ray_options`.
+            resources: None for what each agent of a pool with `target_agents` takes.
+            ray_options: see above.
+            actor_args: see above.
+            actor_kwargs: see above.
+        """
+        known = self._pools.known.get(pool)
+        if resources is None and known is not None and known.each is not None:
+            resources = as_written(known.each)
+        if resources is None:
+            error = f"Pool '{pool}' does not say what each agent takes, and no resources are given"
+            return {"success": False, "error": error, "reason": "missing_arguments"}
+        if name in self._agents:
+            return {"success": False, "error": f"Agent '{name}' already exists", "reason": "agent_exists"}
+        spec = SimpleTaskSpec(name, pool, actor_class, resources, agent_name=name, auto_register=False)
+        return self.submit_spec(
+            replace(spec, ray_options=ray_options, actor_args=actor_args, actor_kwargs=actor_kwargs)
+        )
+
     def list_agents(self, pool: str | None = None, *, include_handle: bool = False) -> dict[str, Any]:
         """Return this driver's agents that have not ended; one that was preempted has the handle None."""
         told = []
@@ -229,22 +265,32 @@ class RayScheduler:
         """Return counts of preemption in the cluster since this scheduler was made, and this driver's running tasks."""
         stats = self.placement.stats()
         counts = {name: int(stats[name]) - self._before[name] for name in _COUNTS}
-        recent = stats["recent_preemptions"]
+        recent = stats["recent_preemptions"][-counts["total_preemptions"] :] if counts["total_preemptions"] else []
         return counts | {
             "running_tasks": sum(self._holds(agent) for agent in self._agents.values()),
-            "recent_preemptions": recent[max(0, len(recent) - counts["total_preemptions"]) :],
+            "recent_preemptions": [self._told_preemption(each) for each in recent],
         }
+
+    def _told_preemption(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a record of a preemption under ScheduleMesh's keys; of another driver's work without its agent."""
+        agent = next((each for each in self._agents.values() if each.work.request_id == record["task_id"]), None)
+        told = {**record, "pool_name": record["pool"], "cancel_success": record.get("answered", False)}
+        if agent is None:
+            return told
+        return told | {"task_id": agent.spec.task_id, "agent_name": agent.name, "priority": agent.spec.priority}
 
     def shutdown(self) -> None:
         """End this driver's work and the pools it has opened; legal twice.
 
         The ledger ends, too, if this driver has started it and no other pool is open; otherwise it gets back the rules
-        that it had before.
+        that it had before. After `ray.shutdown`, which leaves nothing to ask, the ledger stops what is left by itself.
         """
         if self._is_ended:
             return
         self._is_ended = True
         try:
+            if not self.placement.is_connected:
+                return
             ours = self._pools.ours()
             if not self.placement.found_ledger and ours >= {pool.name for pool in self.placement.pools()}:
                 self.placement.shutdown()

@@ -74,29 +74,14 @@ class SimpleScheduler:
         resources: Mapping[str, Any],
         priority: float = 5.0,
         labels: Mapping[str, str] | None = None,
-        actor_args: Any = None,
-        actor_kwargs: Mapping[str, Any] | None = None,
-        estimated_duration: float = 0.0,
-        auto_register: bool = True,
-        ray_options: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> dict[str, Any]:
-        """Have a task run whose agent is named as the task; by the same way as `submit`, which preempts as well."""
-        return self._scheduler.submit_spec(
-            SimpleTaskSpec(
-                task_id=task_id,
-                pool=pool,
-                actor_class=actor_class,
-                resources=resources,
-                priority=priority,
-                labels=labels,
-                actor_args=actor_args,
-                actor_kwargs=actor_kwargs,
-                agent_name=task_id,
-                ray_options=ray_options,
-                estimated_duration=estimated_duration,
-                auto_register=auto_register,
-            )
-        )
+        """Have a task run whose agent is named as the task, in the same way as `submit`, which preempts as well.
+
+        `more` are other fields of `SimpleTaskSpec`.
+        """
+        spec = SimpleTaskSpec(task_id, pool, actor_class, resources, priority, labels, agent_name=task_id, **more)
+        return self._scheduler.submit_spec(spec)
 
     def complete(self, task_id: str) -> dict[str, Any]:
         """Take back what a task holds: its actor ends, and its group is free."""

@@ -108,7 +108,7 @@ class Carrier:
                 await self._hands.remove_group(command.group_id)
                 break
             except Exception as error:  # noqa: BLE001 - its room counts as taken until it is gone
-                _told(error, f"group {command.group_id} was not removed; it is tried again")
+                _told(error, f"group {command.group_id} was not removed; trying again")
                 await self._clock.sleep(AGAIN_S)
         self.steps.do(lambda ledger, now: ledger.group_gone(command.group_id, command.epoch, now))
 
@@ -178,7 +178,9 @@ class Carrier:
         known = self.steps.ledger.requests.get(request_id)
         is_kept = state is not None and known is not None and known.epoch == epoch and not known.stage.has_ended
         self.steps.do(
-            lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=state is not None, dead=stopped.dead),
+            lambda ledger, now: ledger.work_stopped(
+                request_id, epoch, now, saved=state is not None, dead=stopped.dead, answered=stopped.answered
+            ),
             Writes(states={request_id: state} if is_kept and state is not None else {}),
         )
 
@@ -186,7 +188,7 @@ class Carrier:
         try:
             return await self._hands.stop(running, timeout_s)
         except Exception as error:  # noqa: BLE001 - nobody knows whether it runs: its group stays closed
-            _told(error, f"work {running.request_id} was not stopped; it is tried again")
+            _told(error, f"work {running.request_id} was not stopped; trying again")
             return Stopped(None, dead=False)
 
     def _let_go(self, running: Running) -> None:
@@ -203,7 +205,7 @@ class Carrier:
         except JournalError:
             raise  # the service ends
         except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again soon
-            _told(error, "the nodes could not be looked at")
+            _told(error, "the nodes could not be read")
             self._look_soon()
 
     async def check_group(self, group_id: str) -> None:
@@ -214,7 +216,7 @@ class Carrier:
             _told(error, "the groups of the cluster could not be read")
             return
         if group_id not in existing:
-            why = "its placement group is not in the cluster any more"
+            why = "its placement group has vanished from the cluster"
             self.steps.do(lambda ledger, now: ledger.group_lost(group_id, why, now))
 
 

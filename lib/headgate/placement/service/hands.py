@@ -16,11 +16,11 @@ WorkKind = Literal["hosted", "own_process", "lease"]
 
 
 class GroupFailedError(HeadgateError):
-    """A group could not be made, or is not there any more."""
+    """A group could not be created, or has vanished."""
 
     code = "group_failed"
     http_status = 503
-    next_step = "It is tried again by itself; `headgate placement audit` compares the ledger with Ray."
+    next_step = "It is retried automatically; `headgate placement audit` compares the ledger with Ray."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,17 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """How a stop ended. `state` None: nothing new was saved. `dead` False: nobody knows whether it still runs."""
+    """How a stop ended.
+
+    Attributes:
+        state: what was saved; None for nothing new.
+        dead: whether it is seen gone; False where nobody knows whether it still runs.
+        answered: whether it stopped by itself in time, without an error.
+    """
 
     state: bytes | None
     dead: bool
+    answered: bool = False
 
 
 class Hands(Protocol):

@@ -64,7 +64,7 @@ class Looker:
             except JournalError:
                 return  # the service ends
             except Exception:  # noqa: BLE001 - reported; the next look may do
-                _log.exception("The cluster could not be looked at; it is tried again")
+                _log.exception("The cluster could not be read; trying again")
 
     async def _look_at_groups(self, steps: Steps) -> None:
         before = _standing(steps.ledger)
@@ -74,7 +74,7 @@ class Looker:
 
         def act(ledger: PlacementLedger, now: float) -> None:
             for group_id in sorted(vanished):
-                ledger.group_lost(group_id, "its placement group is not in the cluster any more", now)
+                ledger.group_lost(group_id, "its placement group has vanished from the cluster", now)
 
         if vanished:
             steps.do(act)

@@ -39,9 +39,9 @@ async def reconcile(steps: Steps, carrier: Carrier, hands: Hands, strays: Strays
             if request.stage is Stage.PLACING:
                 ledger.work_not_started(request.request_id, request.epoch, now)
             else:
-                ledger.work_lost(request.request_id, request.epoch, now, "it did not run any more after a restart")
+                ledger.work_lost(request.request_id, request.epoch, now, "it was no longer running after a restart")
         for group_id in missing:
-            ledger.group_lost(group_id, "it was not in the cluster any more after a restart", now)
+            ledger.group_lost(group_id, "it was no longer in the cluster after a restart", now)
 
     for running in adopted.values():
         carrier.take_up(running)  # not earlier: work that ends would have the ledger decide before it knows the rest

@@ -24,6 +24,7 @@ from headgate.placement.service.steps import Steps
 from headgate.placement.service.strays import Strays
 from headgate.placement.service.tally import pool_stats
 from headgate.placement.service.values import Beat, Ended, GroupView, Reach, Submission, Told, WorkView, view_of
+from headgate.placement.usage import PoolUsage
 
 _LONGEST_WAIT_S: Final = 30.0
 
@@ -293,6 +294,10 @@ class PlacementService:
             if pool in {None, each.pool}
         )
 
+    def usage(self) -> tuple[PoolUsage, ...]:
+        """Return how much of each pool's quota is in use; see `PlacementLedger.usage`."""
+        return self.ledger.usage(self._clock.monotonic())
+
     async def nodes(self) -> list[NodeView]:
         """Return the living nodes."""
         return await self._hands.nodes(ours(self.ledger))
@@ -302,12 +307,12 @@ class PlacementService:
         return self._steps.tally.since(since)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts of preemption, under the seed's keys."""
+        """Return counts of preemption, under ScheduleMesh's keys."""
         running = sum(each.stage in {Stage.RUNNING, Stage.STOPPING} for each in self._all())
         return self._steps.tally.stats(running)
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
-        """Return counts of groups under the seed's keys: of one pool, or of all under `pools`."""
+        """Return counts of groups under ScheduleMesh's keys: of one pool, or of all under `pools`."""
         groups = self.ledger.groups.values()
         if pool is not None:
             return pool_stats(pool, groups)

@@ -67,7 +67,7 @@ class Steps:
             JournalError: the step could not be journalled: the service ends, and nothing of the step was done.
         """
         if not self._is_open:
-            raise JournalError("The placement ledger has ended", next_step="Connect again: it starts anew by itself.")
+            raise JournalError("The placement ledger has ended", next_step="Connect again: that starts a new one.")
         now = self._clock.monotonic()
         answer = act(self.ledger, now)
         began = self._clock.monotonic()

@@ -31,7 +31,7 @@ class Strays:
         why = await self._why_not(group_id)
         if why:
             self._tries[group_id] = 1
-            _log.warning("Group %s, which the journal does not know, stays; it is tried again: %s", group_id, why)
+            _log.warning("Group %s, unknown to the journal, could not be removed; trying again: %s", group_id, why)
 
     def try_again(self) -> None:
         """Set another try of all that is left going, unless one is under way; returns at once."""
@@ -52,11 +52,11 @@ class Strays:
             self._tries[group_id] += 1
             if not why:
                 del self._tries[group_id]
-                _log.info("Group %s, which the journal does not know, is gone", group_id)
+                _log.info("Group %s, unknown to the journal, is removed", group_id)
             elif self._tries[group_id] >= TRIES:
                 del self._tries[group_id]
                 _log.error(
-                    "Group %s, which the journal does not know, stays after %d tries, and its room is lost: %s. "
+                    "Group %s, unknown to the journal, could not be removed in %d tries; its resources are lost: %s. "
                     "Look with `ray list placement-groups`; `headgate placement audit --fix` tries it once more.",
                     group_id,
                     TRIES,

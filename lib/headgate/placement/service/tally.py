@@ -1,4 +1,4 @@
-"""Counts of what happened, under the keys that users of the seed know, and the latest events."""
+"""Counts of what happened, under ScheduleMesh's keys, and the latest events."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import ClassVar, Final
 
 import polars as pl
 
@@ -37,6 +37,9 @@ class Chosen:
         successes: only samples that their environment calls a success.
     """
 
+    COLUMNS: ClassVar[Sequence[str]] = ("model", "campaign", "score", "success")
+    """What `rows` looks at."""
+
     models: frozenset[str] = frozenset()
     environments: frozenset[str] = frozenset()
     campaign: str | None = None
@@ -52,6 +55,24 @@ class Chosen:
             raise errors.InvalidInputError(
                 f"since must be before until (got {_moment(self.since)} and {_moment(self.until)})"
             )
+
+    @property
+    def bounds(self) -> tuple[object, ...]:
+        """What is chosen among the samples of one model in one environment."""
+        return self.campaign, self.since, self.until, self.min_score, self.successes
+
+    def require_known(self, visible: Visible) -> None:
+        """Return when a store has something of every model and environment that is named.
+
+        Raises:
+            errors.InvalidInputError: naming the first of which it has nothing.
+        """
+        keys = {model for part in visible.parts for model in part.models}
+        # A name without its revision means every revision, and is compared with such names.
+        plain = {name for name in self.models if "@" not in name}
+        require_named("model", plain, {key.rpartition("@")[0] for key in keys})
+        require_named("model", self.models - plain, keys)
+        require_named("environment", self.environments, {part.environment for part in visible.parts})
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that are chosen; times and environments were chosen when they were read."""
@@ -117,7 +138,7 @@ async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROW
         errors.CorruptDataError: if a part cannot be read.
     """
     visible = await store.visible()
-    _check_names(chosen, visible)
+    chosen.require_known(visible)
     windows: list[Window] = []
     models: set[str] = set()
     for environment in sorted({part.environment for part in visible.parts}):
@@ -203,15 +224,6 @@ def _without_keys(frame: pl.DataFrame) -> pl.DataFrame:
         pl.Series("why", [without_keys(text) for text in frame["why"]], dtype=pl.String),
         pl.Series("error", [without_keys(text) if text else text for text in frame["error"]], dtype=pl.String),
     )
-
-
-def _check_names(chosen: Chosen, visible: Visible) -> None:
-    keys = {model for part in visible.parts for model in part.models}
-    # A name without its revision means every revision, and is compared with such names.
-    plain = {name for name in chosen.models if "@" not in name}
-    require_named("model", plain, {key.rpartition("@")[0] for key in keys})
-    require_named("model", chosen.models - plain, keys)
-    require_named("environment", chosen.environments, {part.environment for part in visible.parts})
 
 
 def _moment(at: float) -> str:

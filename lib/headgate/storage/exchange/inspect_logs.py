@@ -40,7 +40,7 @@ from inspect_ai.scorer import Score
 
 from headgate.core import Sample, errors
 from headgate.statistics import clustered_mean
-from headgate.storage.exchange.chosen import Plan, Window
+from headgate.storage.exchange.chosen import Chosen, Plan, Window
 from headgate.storage.exchange.conversations import Words, conversation_of, messages_of
 from headgate.storage.exchange.formats import is_one_log
 
@@ -62,13 +62,14 @@ class InspectLogs:
             errors.InvalidInputError: if there is nothing to write, or more than the one log has room for.
         """
         self._made = room / "made"
+        self._chosen = plan.chosen
         self._single = output.suffix if is_one_log(output) else None
         pairs = {(model, window.environment) for window in plan.windows for model in plan.models}
         plan.require_rows("a log of inspect_ai is of one model in one environment")
         if self._single and (len(pairs) > 1 or len(plan.windows) > 1):
             raise errors.InvalidInputError(
                 f"{output} is one log, and these samples make {len(plan.models)} × {len(plan.windows)} logs",
-                next_step="Choose with --models and --environments, or name a folder, which takes them all.",
+                next_step="Choose with --model and --environment, or name a folder, which takes them all.",
             )
         if not self._single:
             self._made.mkdir()
@@ -76,7 +77,7 @@ class InspectLogs:
     def add(self, window: Window, frame: pl.DataFrame) -> int:
         """Write the logs of a window, one per model; return the number of samples."""
         for (model,), rows in sorted(frame.partition_by(["model"], as_dict=True).items()):
-            log = log_of([Sample(**row) for row in rows.iter_rows(named=True)], str(model), window)
+            log = log_of([Sample(**row) for row in rows.iter_rows(named=True)], str(model), window, self._chosen)
             if self._single:
                 write_eval_log(log, self._made, format="json" if self._single == ".json" else "eval")
             else:
@@ -87,8 +88,12 @@ class InspectLogs:
         """Do nothing: every log is whole when it is written."""
 
 
-def log_of(samples: Sequence[Sample], model: str, window: Window) -> EvalLog:
-    """Return the log of one model's samples in one environment, with the metrics that inspect_ai itself computes."""
+def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen) -> EvalLog:
+    """Return the log of one model's samples in one environment, with the metrics that inspect_ai itself computes.
+
+    inspect_ai takes logs in one folder that share a task id for retries of one another and shows the newest alone: the
+    id is of model, environment, window and what was chosen, so that a later export of the same replaces this one only.
+    """
     ordered = sorted(samples, key=lambda s: (s.index, s.campaign, s.stage, s.sequence, s.finished_at))
     epochs = list(_epochs(ordered))
     started, ended = min(s.started_at for s in samples), max(s.finished_at for s in samples)
@@ -99,7 +104,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window) -> EvalLog:
         "run_id": _digest("run", *(s.task_id for s in ordered)),
         "created": _iso(started),
         "task": window.environment,
-        "task_id": _digest("task", window.environment),
+        "task_id": _digest("task", name, *(str(value) for value in chosen.bounds)),
         "task_display_name": window.environment,  # else inspect_ai shows what follows a slash only
         "dataset": {"name": window.environment, "samples": len(ids), "sample_ids": ids, "shuffled": False},
         "model": model,
@@ -223,10 +228,10 @@ def _usage(prompt_tokens: int, completion_tokens: int) -> ModelUsage:
 
 
 def _file_name(log: EvalLog) -> str:
-    """Return a name as inspect_ai gives: its viewer reads time, task and id from it."""
+    """Return a name as inspect_ai gives: its viewer reads time, task and task id from it."""
     stamp = re.sub(r"[:+]", "-", str(log.eval.created))
     task = "".join(c if c.isalnum() or c in ".-" else "-" for c in log.eval.task)
-    return f"{stamp}_{task}_{log.eval.eval_id}.eval"
+    return f"{stamp}_{task}_{log.eval.task_id}.eval"
 
 
 def _digest(*parts: str) -> str:

@@ -185,7 +185,7 @@ _MARKED: Final[Mapping[str, tuple[type[events.Event], ...]]] = {
         events.SchedulerJobCompleted,
         events.SchedulerJobStarted,
     ),
-    "models": (events.ModelPaused, events.BoostChanged, events.DuesForgiven, events.PairSettled),
+    "models": (events.ModelPaused, events.ModelGivenUp, events.BoostChanged, events.DuesForgiven, events.PairSettled),
     "backpressure": (events.QueueWarned, events.QueuePaused),
     "slots": (
         events.SlotLimitChanged,

@@ -1,3 +1,3 @@
 """Policies beside the ledger: what others do, and what nobody can."""
 
-__all__ = ["clairvoyant", "fifo", "seed_rule"]
+__all__ = ["clairvoyant", "fifo", "single_victim"]

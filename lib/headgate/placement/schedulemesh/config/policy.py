@@ -33,10 +33,10 @@ WITHOUT_EFFECT: Final = frozenset({"remaining_time_weight", "min_preempt_score"}
 
 PROTECTED_POOLS: Final = "protected_pools"
 
-SEED_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0)
+SCHEDULEMESH_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0, budget_interval_s=0.0)
 """What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, budgets."""
 
-_OFF: Final = ("patience_s", "budget_share")
+_OFF: Final = ("patience_s", "budget_share", "budget_interval_s")
 """What stays off unless it is set; the minimum run time is each request's own."""
 
 _RULES: Final = frozenset(each.name for each in fields(PreemptionRules) if each.init)
@@ -60,7 +60,7 @@ def changed_rules(before: PreemptionRules, settings: Mapping[str, object]) -> Pr
         if rule in rules:
             raise InvalidPlacementError(f"{rule} is given twice, once as {setting}")
         rules[rule] = value
-    kept = {name: getattr(before, name) for name in _RULES} | {name: getattr(SEED_RULES, name) for name in _OFF}
+    kept = {name: getattr(before, name) for name in _RULES} | {name: getattr(SCHEDULEMESH_RULES, name) for name in _OFF}
     if "aggressiveness" in rules:
         for name in ("label_threshold", "same_pool_threshold"):
             kept.pop(name)

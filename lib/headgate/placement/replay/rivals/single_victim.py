@@ -1,4 +1,4 @@
-"""The seed's rule: one victim that alone covers the request, chosen by priority difference and remaining time."""
+"""ScheduleMesh's rule: one victim that alone covers the request, chosen by priority and remaining time."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class _Notes:
     victims: set[int] = field(default_factory=set)
 
 
-class SeedRule:
-    """The seed's scheduler, MEDIUM aggressiveness, read as follows.
+class SingleVictim:
+    """ScheduleMesh's scheduler, MEDIUM aggressiveness, read as follows.
 
     - A request is admitted when there is room. Of priority 8 and above it may use a reserved group that covers it;
       reserved groups are lent to nobody else.
@@ -62,11 +62,11 @@ class SeedRule:
     - There is no queue. A refused submission is tried again by its caller: here at once whenever anything ends, in
       the order of submission; one whose victim was stopped in vain, when the next job is done.
     - One thing at a time: while a victim is being stopped, nobody else is admitted.
-    - `victims_return`: the seed forgets its victims. With it, the caller of a victim submits it again, and it goes on
-      from its last checkpoint.
+    - `victims_return`: ScheduleMesh forgets its victims. With it, the caller of a victim submits it again, and it goes
+      on from its last checkpoint.
 
-    In the seed's favour: room on nodes is looked at with the quota, so that nothing pends in Ray for ever; gangs are
-    admitted whole, though the seed knows none; groups of work that is done are free again, though its `complete`
+    In its favour: room on nodes is looked at with the quota, so that nothing pends in Ray for ever; gangs are
+    admitted whole, though it knows none; groups of work that is done are free again, though its `complete`
     keeps them; work that must not be stopped is not; and its hand-off is as quick as ours.
     """
 
@@ -74,8 +74,8 @@ class SeedRule:
         self._label_rules = label_rules
         self._victims_return = victims_return
         self._checks = checks_decisions
-        self.name = "seed's rule, victims return" if victims_return else "seed's rule"
-        fate = "are submitted again" if victims_return else "are forgotten"
+        self.name = "single victim, requeued" if victims_return else "single victim"
+        fate = "are submitted again" if victims_return else "are lost"
         self.says = f"One victim that alone covers the request, by priority and remaining time; victims {fate}."
 
     def open(self, engine: Engine) -> None:

@@ -1,0 +1,77 @@
+"""Options that had another name: the old one still works, and says the new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+
+class Renamed(NamedTuple):
+    """What an option is called now, and how its value is written there."""
+
+    name: str
+    value: Callable[[str], str] = str
+
+
+def _hours_ago(hours: str) -> str:
+    return f"{hours}h"
+
+
+RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
+    "": {"--environments": Renamed("--environment")},
+    "arena": {"--models": Renamed("--model"), "--html": Renamed("--output")},
+    "leaderboard": {"--html": Renamed("--output")},
+    "export": {"--models": Renamed("--model")},
+    "report": {"--hours": Renamed("--since", _hours_ago)},
+    "why": {"--address": Renamed("--url")},
+    "demo": {"--window-s": Renamed("--duration")},
+    "limits audit": {"--mend": Renamed("--fix")},
+    "elastic demo": {"--seconds": Renamed("--duration")},
+    "elastic fake-engine": {"--api": Renamed("--kind")},
+    "jobqueue serve": {"--seed-acquire-wait-s": Renamed("--legacy-acquire-wait-s")},
+    "jobqueue work": {
+        "--teams": Renamed("--team"),
+        "--tasks": Renamed("--task"),
+        "--pools": Renamed("--pool"),
+        "--name": Renamed("--worker"),
+        "--timeout": Renamed("--timeout-s"),
+        "--grace": Renamed("--grace-s"),
+        "--lease": Renamed("--lease-s"),
+        "--idle-exit": Renamed("--idle-exit-s"),
+    },
+    "jobqueue reserve": {"--timeout": Renamed("--timeout-s")},
+    "jobqueue generate": {
+        "--output-jobs-file": Renamed("--jobs-file"),
+        "--output-resources-file": Renamed("--resources-file"),
+        "--seed-groups": Renamed("--legacy-groups"),
+    },
+    "placement submit": {"--cpu": Renamed("--cpus"), "--gpu": Renamed("--gpus")},
+    "placement simulate": {"--figure": Renamed("--output")},
+}
+"""Command -> former option -> what it is now; those of "" hold for every command."""
+
+
+def current(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command line with the options' names of today, and a sentence for each one that had another.
+
+    What follows `--` is another program's command line, and stays as it is.
+    """
+    end = tokens.index("--") if "--" in tokens else len(tokens)
+    words = next((n for n, token in enumerate(tokens) if token.startswith("-")), len(tokens))
+    renamed = dict(RENAMED[""])
+    for depth in (1, 2):
+        renamed |= RENAMED.get(" ".join(tokens[: min(depth, words)]), {})
+    found, said = list(tokens), []
+    for place in range(end):
+        name, equals, value = found[place].partition("=")
+        now = renamed.get(name)
+        if now is None:
+            continue
+        said.append(f"{name} is called {now.name} now")
+        if equals:
+            found[place] = f"{now.name}={now.value(value)}"
+            continue
+        found[place] = now.name
+        if place + 1 < end:
+            found[place + 1] = now.value(found[place + 1])
+    return found, said

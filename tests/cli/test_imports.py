@@ -1,0 +1,59 @@
+"""What commands import: who asks a small question does not wait for what another command needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.commands import COMMANDS, CONFIG_COMMANDS, ELASTIC_COMMANDS, JOBQUEUE_COMMANDS, PLACEMENT_COMMANDS
+
+HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "gymnasium", "inspect_ai")
+"""Each takes from a third of a second to several."""
+
+SMALL = {
+    ("headgate.cli.why", "headgate.cli.data", "headgate.cli.listing"): ("headgate.campaign", "headgate.admission"),
+    ("headgate.cli.main", "headgate.cli.configuration"): ("polars", "duckdb", "aiohttp", "numpy"),
+}
+"""Modules of commands, and what they leave to others beside that."""
+
+USES = [
+    ["plan", "--roster", "baselines", "--environment", "affine:sat"],
+    ["query", "select count(*) from samples", "--store", "samples"],
+    ["summary", "--store", "samples"],
+    ["config", "show"],
+    ["models", "--roster", "baselines"],
+    ["environments"],
+    ["export", "out.jsonl", "--store", "samples"],
+]
+"""Commands that neither draw nor store anything, nor use Prefect or Ray."""
+
+
+def _imported(code: str, folder: Path) -> set[str]:
+    """Return the modules that a fresh interpreter holds after running `code`."""
+    code += "\nimport sys; print('MODULES', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("MODULES")[2].split())
+
+
+def test_no_command_waits_for_figures_checks_prefect_or_ray_to_say_its_options(tmp_path: Path) -> None:
+    groups = (COMMANDS, CONFIG_COMMANDS, JOBQUEUE_COMMANDS, PLACEMENT_COMMANDS, ELASTIC_COMMANDS)
+    places = sorted({place.partition(":")[0] for group in groups for place, _ in group.values()})
+    code = "\n".join(f"import headgate.cli.{place}" for place in places)
+    assert _imported(code, tmp_path).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("modules", SMALL, ids=lambda modules: modules[0].rpartition(".")[2])
+def test_commands_that_ask_little_import_little(modules: tuple[str, ...], tmp_path: Path) -> None:
+    assert _imported(f"import {', '.join(modules)}", tmp_path).isdisjoint((*HEAVY, *SMALL[modules]))
+
+
+def test_commands_that_only_read_import_neither_figures_nor_checks(tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    code = "from headgate.cli import main\n" + "\n".join(f"main({words!r})" for words in USES)
+    assert _imported(code, tmp_path).isdisjoint(HEAVY)
