@@ -57,6 +57,14 @@ def test_a_command_without_braces_is_one_job_and_reads_no_input(headgate: Comman
     assert "the command ended" in headgate("jobqueue", "jobs").out
 
 
+def test_a_command_of_several_lines_is_one_job(headgate: Command, site: QueueSite) -> None:
+    script = "x = 6\nprint(x * 7)"
+    assert headgate("jobqueue", "add", "--id", "1", "--", sys.executable, "-c", script).status == 0
+    headgate("jobqueue", "work", "--run-commands", "--stop-when-empty")
+    assert site.job("1").result == {"exit_status": 0, "output": "42"}
+    assert "x = 6 print(x * 7)" in site.job("1").instance
+
+
 def test_lines_without_a_command_are_commands(headgate: Command, site: QueueSite, typed: Callable[[str], None]) -> None:
     typed("echo 'a  b'\n\n  echo c\n")
     added = headgate("jobqueue", "add", "--json").document

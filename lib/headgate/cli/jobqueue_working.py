@@ -53,13 +53,12 @@ def add(
     A command with {} is added once for each line of standard input, any other command once. Without a command, each
     line is one, quoted as for a shell; no shell is started. Adding a job again changes nothing.
     """
-    commands = list(_commands(command, id_, team))
     jobs = [
         JobSpec(
-            job_id, team, COMMAND_TASK, shlex.join(words)[:NAME_CHARS], payload=object_text({"command": words}),
-            priority=priority, max_attempts=max_attempts,
+            job_id, team, COMMAND_TASK, _shown(words), payload=object_text({"command": words}), priority=priority,
+            max_attempts=max_attempts,
         )
-        for job_id, words in commands
+        for job_id, words in _commands(command, id_, team)
     ]  # fmt: skip
     with SyncJobQueueClient(url) as server:
         answer = server.submit(jobs)
@@ -73,9 +72,7 @@ def add(
 
 def work(
     *,
-    command: Annotated[
-        str | None, Parameter(help="Program and arguments for every job, quoted as for a shell; none is started.")
-    ] = None,
+    command: Annotated[str | None, Parameter(help="Program and arguments, quoted as for a shell.")] = None,
     run_commands: Annotated[bool, Parameter(negative="", help="Run the command that each job carries.")] = False,
     url: QueueUrl = None,
     count: Annotated[int, Parameter(help="Jobs at a time.")] = 1,
@@ -89,7 +86,7 @@ def work(
     timeout_s: Annotated[float | None, Parameter(help="Longest attempt; it then fails.")] = None,
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
     results_dir: Annotated[
-        Path | None, Parameter(help="Write results here, too: TEAM/metrics/TASK_INSTANCE.json, with provenance.")
+        Path | None, Parameter(help="Write results here, too: TEAM/metrics/TASK_NUMBER.json.")
     ] = None,
     log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
     stop_when_empty: Annotated[bool, Parameter(negative="", help="End when there is nothing to do.")] = False,
@@ -97,12 +94,12 @@ def work(
     max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
     lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,
     worker: Annotated[
-        str | None, Parameter(help="Name of the worker, unique; by default user, SLURM job or host, and a UUID.")
+        str | None, Parameter(help="Its unique name; by default user, host or SLURM job, and UUID.")
     ] = None,
 ) -> int:
     """Work on a queue's jobs by running a command for each.
 
-    With --command it is the same for all of them. With --run-commands it is the one that the job carries: whoever may
+    With --command it is the same for all of them; no shell is started. With --run-commands it is the one that the job carries: whoever may
     submit jobs to the queue then runs programs on this machine, as this user.
 
     The command finds its job in the file HEADGATE_JOB_FILE and writes its result, a JSON object, to the file
@@ -175,10 +172,12 @@ def _commands(command: Sequence[str], id_: str | None, team: str) -> Iterator[tu
         words = [word.replace(_LINE, line) for word in command] or _words(line, "the line")
         text = json.dumps([team, *words])
         seen[text] += 1
-        yield (
-            sha256(f"{seen[text]} {text}".encode()).hexdigest()[:12] if id_ is None else id_.replace(_LINE, line),
-            words,
-        )
+        own = sha256(f"{seen[text]} {text}".encode()).hexdigest()[:12]
+        yield own if id_ is None else id_.replace(_LINE, line), words
+
+
+def _shown(words: Sequence[str]) -> str:
+    return "".join(c if c.isprintable() else " " for c in shlex.join(words))[:NAME_CHARS]
 
 
 def _lines() -> Iterator[str]:
