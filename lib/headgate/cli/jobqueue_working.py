@@ -85,30 +85,26 @@ def work(
     ] = ReserveMode.ASK,
     timeout_s: Annotated[float | None, Parameter(help="Longest attempt; it then fails.")] = None,
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
-    results_dir: Annotated[
-        Path | None, Parameter(help="Write results here, too: TEAM/metrics/TASK_NUMBER.json.")
-    ] = None,
+    results_dir: Annotated[Path | None, Parameter(help="Write results here: TEAM/metrics/TASK_NUMBER.json.")] = None,
     log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
     stop_when_empty: Annotated[bool, Parameter(negative="", help="End when there is nothing to do.")] = False,
     idle_exit_s: Annotated[float | None, Parameter(help="End after this time without a job.")] = None,
     max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
     lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,
-    worker: Annotated[
-        str | None, Parameter(help="Its unique name; by default user, host or SLURM job, and UUID.")
-    ] = None,
+    worker: Annotated[str | None, Parameter(help="Unique name; by default user, SLURM job or host, UUID.")] = None,
 ) -> int:
     """Work on a queue's jobs by running a command for each.
 
-    With --command it is the same for all of them; no shell is started. With --run-commands it is the one that the job carries: whoever may
-    submit jobs to the queue then runs programs on this machine, as this user.
+    With --command it is the same for all of them; no shell is started. With --run-commands it is the one that the job
+    carries: whoever may submit jobs to the queue then runs programs on this machine, as this user.
 
     The command finds its job in the file HEADGATE_JOB_FILE and writes its result, a JSON object, to the file
     HEADGATE_RESULT_FILE. Exit status 0 and a result complete the job; everything else fails the attempt, and the end of
     the output is kept with the job. A command that a job carries needs no result. A job with a pool needs a policy
     server: `headgate jobqueue reserve`, within the command, waits for it and prints where it is.
 
-    When the lease is lost, the command's whole process group is stopped. SIGTERM stops it too, gives the job back
-    without blame and ends the worker with status 143.
+    When the lease is lost, the command's whole process group is stopped. SIGTERM stops it, too, gives the job back
+    uncharged and ends the worker with status 143.
     """
     if (command is None) is not run_commands:
         raise InvalidInputError(
