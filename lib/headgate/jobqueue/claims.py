@@ -89,16 +89,17 @@ class Claims:
             if later and (not turns or turns[0][0] >= min(later)):
                 self._admit(later, waiting, turns)
                 continue
-            turn = heapq.heappop(turns)
+            turn = turns[0]
             party = turn[-1]
             current = self._turn(party, waiting[party])
             if current == turn:
                 claimed.append(self._claim_next(waiting[party], request, at))
                 current = self._turn(party, waiting[party])
             if current is None:
+                heapq.heappop(turns)
                 del waiting[party]
             else:
-                heapq.heappush(turns, current)
+                heapq.heapreplace(turns, current)
         return tuple(claimed)
 
     def again(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:

@@ -134,7 +134,7 @@ class _Gauges(Collector):
         yield _counter("commits", "Transactions written; operations per commit is the group's size.", figures.commits)
         yield _counter("reloads", "Times the ledger was rebuilt after a failure.", figures.reloads)
         yield _counter("expired_claims", "Claims that ended because no heartbeat came.", figures.expired)
-        yield _gauge("desk_depth", "Operations that have arrived and are not begun.", self._desk.depth)
+        yield _gauge("waiting_operations", "Operations that wait for their transaction.", self._desk.depth)
         yield _gauge("long_polls", "Long polls that are open.", self.open_requests)
         if self.now is not None:
             yield from _of_tally(self.now)
