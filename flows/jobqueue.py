@@ -20,7 +20,7 @@ async def generate_jobs(
     top: p.Top = 5,
     all_tasks_teams: list[p.Name] = [],  # noqa: B006 - the form shows it; never changed
     unserved_too: bool = False,
-    seed_groups: bool = False,
+    legacy_groups: bool = False,
     jobqueue: p.Block = "",
     send: bool = True,
     output_dir: str = "",
@@ -38,7 +38,7 @@ async def generate_jobs(
         top: Submissions of each track that are evaluated.
         all_tasks_teams: Teams, by slug, that are evaluated on tasks without a score, too.
         unserved_too: Also jobs that none of the team's policy servers takes yet.
-        seed_groups: Bind each job to a group of equal servers, as files for a server of seed 003 have it.
+        legacy_groups: Bind each job to a group of equal servers, as files for a server of the legacy protocol have it.
         jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         send: Send jobs and policy servers to the job queue.
         output_dir: Folder for jobs.json and resources.json. Empty: no files are written.
@@ -52,7 +52,7 @@ async def generate_jobs(
         instances_dir=test_instances_dir,
         resources_file=resources_raw_file,
         results_dir=results_dir,
-        rules=Rules(top, frozenset(all_tasks_teams), seed_groups=seed_groups, unserved_too=unserved_too),
+        rules=Rules(top, frozenset(all_tasks_teams), legacy_groups=legacy_groups, unserved_too=unserved_too),
         jobqueue=jobqueue,
         is_sent=send,
         output_dir=output_dir,

@@ -10,13 +10,14 @@ import headgate.jobqueue
 from headgate.core import SystemClock
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant
 from headgate.jobqueue.server import ServerSettings
 from headgate.jobqueue.server.metrics import Metrics, tally
 from headgate.jobqueue.server.settings import PREFIX
 from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.stores import MemoryStore
 
-_SEED_ROUTES = (
+_LEGACY_ROUTES = (
     ("GET /job?worker=", "claim", '`{"job": {id, payload, resource_type}}` or `{"job": null}`'),
     ("POST /job/{job_id}/heartbeat?worker=", "claim", "404 `Job not assigned to worker`"),
     ("POST /done/{job_id}?worker=", "complete", "400 `Job not assigned to worker`, also when done before"),
@@ -40,7 +41,7 @@ def _head() -> list[str]:
     return [
         "# Job queue",
         "",
-        "What `headgate jobqueue serve` answers, reads, counts and refuses. [How it works](../design/jobqueue.md),",
+        "Routes, settings, metrics and errors of `headgate jobqueue serve`. [How it works](../design/jobqueue.md),",
         "how to [serve](../how-to/jobqueue-server.md) and [work](../how-to/jobqueue-workers.md).",
         "`/openapi.json` has every body with examples.",
     ]
@@ -52,9 +53,10 @@ def _routes() -> list[str]:
     for route in ROUTES:
         scope = f"`{route.scope}`" if route.scope else "none needed"
         lines.append(f"| `{route.method} {route.pattern}` | {scope} | {route.summary} |")
-    lines += ["", "## Routes of seed 003", "", 'Parameters are query parameters; errors are `{"detail": …}`.', ""]
+    lines += ["", "## Legacy protocol", "", 'Parameters are query parameters; errors are `{"detail": …}`.']
+    lines += ["[Which workers speak it](../how-to/jobqueue-server.md#legacy-workers).", ""]
     lines += ["| route | scope of the token | |", "|---|---|---|"]
-    return lines + [f"| `{route}` | `{scope}` | {text} |" for route, scope, text in _SEED_ROUTES]
+    return lines + [f"| `{route}` | `{scope}` | {text} |" for route, scope, text in _LEGACY_ROUTES]
 
 
 def _settings() -> list[str]:
@@ -73,7 +75,7 @@ def _settings() -> list[str]:
 def _metrics() -> list[str]:
     store = MemoryStore()
     desk = Desk(store, SystemClock(), "reference")
-    ledger = Ledger(store.own("reference"), 0.0)
+    ledger = Ledger(store.own("reference"), Instant(0.0, 0.0))
     text = Metrics(desk).text(tally(ledger), 0).decode()
     lines = ["", "## Metrics", "", "`GET /metrics`, in the text form of Prometheus."]
     for name, sentence in re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE):

@@ -22,7 +22,7 @@
 #   HEADGATE_JOBQUEUE_URL    where the queue is; JOB_QUEUE_URL does as well
 #   HEADGATE_JOBQUEUE_TOKEN  a token with the scopes claim,complete; not needed when the queue asks for none
 #   EVAL_COMMAND             what evaluates one job; `headgate jobqueue work --help` says what it finds and writes
-#   EVAL_OPTIONS             more options of `headgate jobqueue work`, such as "--teams team_a --results-dir /shared/results"
+#   EVAL_OPTIONS             more options of `headgate jobqueue work`, such as "--team team_a --results-dir /shared/results"
 #   EVAL_IDLE_S              seconds without a job after which the node is given up (default 600)
 #   EVAL_PAUSE_S             seconds before a worker that failed is started again; doubles up to 300 (default 10)
 #   EVAL_HEADGATE            the program, when `headgate` is not on the PATH of the nodes
@@ -72,7 +72,7 @@ while [ -z "$is_ending" ]; do
   started=$SECONDS
   # shellcheck disable=SC2086 # the options are words
   run "${EVAL_HEADGATE:-headgate}" jobqueue work \
-    --command "$EVAL_COMMAND" --idle-exit "${EVAL_IDLE_S:-600}" ${EVAL_OPTIONS:-}
+    --command "$EVAL_COMMAND" --idle-exit-s "${EVAL_IDLE_S:-600}" ${EVAL_OPTIONS:-}
   status=$?
   [ -z "$is_ending" ] || break
   if [ "$status" = 0 ]; then

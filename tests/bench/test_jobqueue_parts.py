@@ -35,7 +35,7 @@ class Queue:
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self.store: Store = open_store("memory:").own("test")
-        self.ledger = Ledger(self.store, 0.0)
+        self.ledger = Ledger(self.store, Instant(0.0, 0.0))
         self.log = folder / "workers.log"
         self.log.touch()
         self.ledger.submit([JobSpec(f"job-{number}", "team", "task") for number in range(jobs)], AT)

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from headgate.jobqueue import desk, stillness
+from headgate.jobqueue import desk
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import object_text
 from headgate.jobqueue.port import Happening
@@ -79,8 +79,8 @@ class _Inbox:
 def serve_queue(order: dict[str, Any]) -> None:
     """Serve the queue; with a failpoint, until this process has come to it for the n-th time."""
     serving.SystemClock = lambda: ChaosClock(order["speed"], order["steps"])
-    stillness._OVERSLEPT_S *= order["speed"]
-    stillness._STOOD_STILL_S /= order["speed"]
+    desk._OVERSLEPT_S *= order["speed"]
+    desk._STOOD_STILL_S /= order["speed"]
     desk.queue = SimpleNamespace(SimpleQueue=lambda: _Inbox(order["speed"]), Empty=queue.Empty)
     if order["failpoint"]:
         _kill_at(*order["failpoint"])

@@ -80,7 +80,7 @@ def test_people_get_a_table_of_teams_and_tasks(
     assert main(["jobqueue", "collect", "--store", str(tmp_path / "s")]) == 0
     said = capfd.readouterr().out
     assert "team_a" in said
-    assert f"new samples in {tmp_path / 's'}: 2; known before: 0; jobs that are not done: 1" in said
+    assert f"new samples in {tmp_path / 's'}: 2; stored before: 0; unfinished jobs: 1" in said
 
 
 @pytest.mark.parametrize(

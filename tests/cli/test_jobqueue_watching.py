@@ -57,9 +57,9 @@ def test_a_watched_status_is_shown_until_ctrl_c(
         if len(shown) == 3:
             raise KeyboardInterrupt
 
-    from headgate.cli import jobqueue_status
+    from headgate.cli import jobqueue_watching
 
-    monkeypatch.setattr(jobqueue_status, "time", _Time(sleep))
+    monkeypatch.setattr(jobqueue_watching, "time", _Time(sleep))
     said = headgate("jobqueue", "status", "--watch")
     assert said.status == 0
     assert "does not answer" in said.out
@@ -101,7 +101,7 @@ def test_a_job_that_is_not_there_is_said_to_be_none(headgate: Command, queue: Qu
 def test_dead_jobs_are_listed_and_requeued(headgate: Command, queue: QueueSite) -> None:
     assert "no GPU at all" in headgate("jobqueue", "dead").out
     assert headgate("jobqueue", "requeue").status == 2
-    assert "1 jobs wait again" in headgate("jobqueue", "requeue", "dead").out
+    assert "1 job pending again" in headgate("jobqueue", "requeue", "dead").out
     assert headgate("jobqueue", "dead", "--json").document == []
     assert headgate("jobqueue", "requeue", "--all", "--json").document == {"requeued": []}
 

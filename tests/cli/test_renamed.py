@@ -23,6 +23,8 @@ from tests.cli.conftest import Command
         ),
         (["placement", "status", "--address", "1.2.3.4:6379"], ["placement", "status", "--address", "1.2.3.4:6379"]),
         (["placement", "simulate", "--hours", "2"], ["placement", "simulate", "--hours", "2"]),
+        (["jobqueue", "work", "--teams", "a", "--lease", "20"], ["jobqueue", "work", "--team", "a", "--lease-s", "20"]),
+        (["jobqueue", "reserve", "--timeout", "9"], ["jobqueue", "reserve", "--timeout-s", "9"]),
         (["leaderboard", "--html"], ["leaderboard", "--output"]),
     ],
 )

@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 from tests.house.tree import ROOT
@@ -56,9 +57,9 @@ def commands(program: str) -> list[tuple[str, list[str]]]:
     found = []
     for block in blocks("bash", "sh", "shell", "console"):
         for line in block.code.replace("\\\n", " ").splitlines():
-            words = _words(line.strip().removeprefix("$ "))
-            if words[:1] == [program]:
-                found.append((f"{block.page}:{block.line}", words[1:]))
+            words = _words(line.strip().removeprefix("$ ").removesuffix(" &"))
+            piped = [list(group) for is_pipe, group in groupby(words, "|".__eq__) if not is_pipe]
+            found += [(f"{block.page}:{block.line}", words[1:]) for words in piped if words[0] == program]
     for page in pages():
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
         inline = re.findall(rf"`((?:[A-Z_]+=\S+ )?{program} [^`]+)`", text)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.campaign import DrainResult, QueueProgress, ScoreTally, TaskProgress
-from headgate.jobqueue.generator import Generation, Reason, Skipped
-from headgate.jobqueue.generator.selection import ChosenTeam
+from headgate.jobqueue.generator import ChosenTeam, Generation, Reason, Skipped
 from headgate.jobqueue.job import JobState
 from headgate.orchestration.jobqueue_rows import (
     dead_rows,

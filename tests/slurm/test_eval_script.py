@@ -67,7 +67,7 @@ def test_a_killed_worker_loses_its_job_with_its_lease_and_another_one_takes_its_
             client.address.url,
             tasks=2,
             EVAL_HEADGATE=with_pid,
-            EVAL_OPTIONS="--lease 10",
+            EVAL_OPTIONS="--lease-s 10",
             EVAL_PAUSE_S="1",
             EVAL_IDLE_S="12",
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.jobqueue.generator import ResultFolder
 
 SCORE_FIELD: Final = "q_score"
-"""Where a result has its score, as the files of seed 003 do."""
+"""Where a result has its score, as result files of the legacy protocol do."""
 
 _REVISION: Final = "main"
 _NAME_CHARS: Final = 200
@@ -117,7 +117,7 @@ def ended_at(job: JobOut) -> float:
 
 
 def with_result_of_file(job: JobOut, results: ResultFolder) -> JobOut:
-    """Return a job that was completed without a result, as workers of seed 003 do, with the score of its file.
+    """Return a job that was completed without a result, as the legacy protocol does, with the score of its file.
 
     A job that has a result, or has no file with a score, is returned as it is.
     """

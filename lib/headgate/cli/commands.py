@@ -49,25 +49,26 @@ LIMITS_COMMANDS: Final = {
 
 JOBQUEUE_COMMANDS: Final = {
     "serve": ("jobqueue_serving:serve", "Serve a job queue to outside workers."),
+    "add": ("jobqueue_working:add", "Add commands to a queue as jobs."),
     "work": ("jobqueue_working:work", "Work on a queue's jobs by running a command for each."),
     "reserve": ("jobqueue_working:reserve", "Within a job's command: wait for its policy server and print it."),
-    "status": ("jobqueue_watching:status", "Show jobs by state, teams by tasks, and policy servers."),
+    "status": ("jobqueue_watching:status", "Show jobs by state, by team and task, and policy servers."),
     "jobs": ("jobqueue_watching:jobs", "List jobs."),
     "show": ("jobqueue_watching:show", "Show one job and its history."),
     "dead": ("jobqueue_watching:dead", "List dead jobs with their last error."),
-    "requeue": ("jobqueue_watching:requeue", "Give dead jobs all their attempts again."),
-    "withdraw": ("jobqueue_watching:withdraw", "Take jobs out of the queue; workers that run them stop."),
+    "requeue": ("jobqueue_watching:requeue", "Let workers try dead jobs again."),
+    "withdraw": ("jobqueue_watching:withdraw", "Make jobs dead; workers that run them stop."),
     "resources": ("jobqueue_watching:resources", "List the policy servers."),
-    "drain": ("jobqueue_watching:drain", "Hand a policy server out no more; its job ends in peace."),
-    "open": ("jobqueue_watching:open_", "Hand a policy server out again."),
-    "remove": ("jobqueue_watching:remove", "Take a policy server out."),
+    "drain": ("jobqueue_watching:drain", "Stop assigning a policy server; let its job finish."),
+    "open": ("jobqueue_watching:open_", "Assign a policy server again."),
+    "remove": ("jobqueue_watching:remove", "Remove a policy server."),
     "generate": (
         "jobqueue_files:generate",
-        "Make jobs and pools of submissions, instances and a file of servers.",
+        "Generate a challenge's jobs from submissions, instances and policy servers.",
     ),
-    "import": ("jobqueue_files:import_", "Take jobs.json and resources.json into a queue."),
-    "export": ("jobqueue_files:export", "Write a queue's jobs and servers as jobs.json and resources.json."),
-    "results": ("jobqueue_files:results", "Compare evaluated scores with those that teams report, as CSV."),
+    "import": ("jobqueue_files:import_", "Import jobs and policy servers from files."),
+    "export": ("jobqueue_files:export", "Export a queue's jobs and policy servers to files."),
+    "results": ("jobqueue_files:results", "Compare evaluated scores with reported ones, as CSV."),
     "collect": ("jobqueue_collecting:collect", "Store the results of completed jobs as samples."),
     "policy-server": ("jobqueue_policy:policy_server", "Serve a baseline policy to simulators."),
     "evaluate": ("jobqueue_policy:evaluate", "Evaluate one job against a policy server in the grid simulator."),
@@ -75,9 +76,9 @@ JOBQUEUE_COMMANDS: Final = {
 """The same for `headgate jobqueue …`."""
 
 TOKEN_COMMANDS: Final = {
-    "create": ("jobqueue_tokens:create", "Make a token and print its secret, once."),
+    "create": ("jobqueue_tokens:create", "Create a token and print it, once."),
     "list": ("jobqueue_tokens:list_", "List tokens, without their secrets."),
-    "rotate": ("jobqueue_tokens:rotate", "Give a token a new secret; the old one ends after an overlap."),
+    "rotate": ("jobqueue_tokens:rotate", "Give a token a new secret; the old one works for an hour more."),
     "revoke": ("jobqueue_tokens:revoke", "End a token within five seconds."),
 }
 """The same for `headgate jobqueue token …`."""

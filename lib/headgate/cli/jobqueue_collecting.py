@@ -18,7 +18,7 @@ from headgate.campaign import (
     QueueProgress,
     drain_queue,
 )
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, QueueUrl, console, print_json, print_table
 from headgate.cli.running import stop_on_signals
 from headgate.config import Settings, load_settings
 from headgate.core import SystemClock
@@ -40,30 +40,28 @@ def collect(
     store: Annotated[
         str | None, Parameter(help="Sample store: a folder, s3://bucket/prefix or r2://bucket/prefix.")
     ] = None,
-    url: Annotated[
-        str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
-    ] = None,
+    url: QueueUrl = None,
     follow: Annotated[
-        bool, Parameter(negative="", help="Go on until no job is pending or in progress, or Ctrl-C.")
+        bool, Parameter(negative="", help="Continue until no job is pending or in progress, or Ctrl-C.")
     ] = False,
     queue: Annotated[
-        str, Parameter(help="Name of the queue; samples are known by it and the job's id, wherever its server is.")
+        str, Parameter(help="Name of the queue; it and the job's id identify a sample, wherever the server is.")
     ] = "main",
-    campaign: Annotated[str, Parameter(help="What the samples are counted under.")] = "jobqueue",
+    campaign: Annotated[str, Parameter(help="Campaign of the samples.")] = "jobqueue",
     score_field: Annotated[
-        str, Parameter(help="Field of a result that is its score, in [0, 1]; dots lead into objects.")
+        str, Parameter(help="Field of a result with its score, in [0, 1]; dots lead into objects.")
     ] = SCORE_FIELD,
     results_dir: Annotated[
         Path | None, Parameter(help="Results of jobs that were completed without one: TEAM/metrics/TASK_NUMBER.json.")
     ] = None,
-    poll_s: Annotated[float, Parameter(help="With --follow, seconds between two looks at the queue.")] = 5.0,
+    poll_s: Annotated[float, Parameter(help="With --follow, interval at which the queue is asked.")] = 5.0,
     config: Annotated[Path | None, Parameter(help="YAML file of settings; also HEADGATE_CONFIG.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Store the results of completed jobs as samples: the team is the model, the task the environment.
 
-    Each result is stored once: what the store has is left out, so the command can be run again at any time. A result
-    without a score in [0, 1] makes a sample without one, with the reason.
+    Each result is stored once, so the command can be run again at any time. A result without a score in [0, 1] becomes
+    a sample without a score, with the reason.
     """
     if not poll_s > 0:
         raise InvalidInputError(f"--poll-s must be > 0 (got {poll_s:g})")
@@ -107,11 +105,11 @@ def _print_tasks(progress: QueueProgress) -> None:
 
 
 def _sentence(result: DrainResult, settings: Settings) -> str:
-    parts = [f"new samples in {settings.store}: {result.stored}", f"known before: {result.known}"]
+    parts = [f"new samples in {settings.store}: {result.stored}", f"stored before: {result.known}"]
     if result.quarantined:
         parts.append(f"refused by the store: {result.quarantined}")
     if result.progress.open_jobs:
-        parts.append(f"jobs that are not done: {result.progress.open_jobs}")
+        parts.append(f"unfinished jobs: {result.progress.open_jobs}")
     return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.generator import (
     COLUMNS,
@@ -29,12 +29,12 @@ from headgate.jobqueue.generator import (
     generated,
     imported_jobs,
     json_bytes,
+    legacy_documents,
     put_into,
     read_instances,
     read_json,
     read_submissions,
     resources_of,
-    seed_documents,
     send,
     servers_of,
     write_files,
@@ -56,11 +56,8 @@ InstancesDir = Annotated[Path, Parameter(help="Folder with a folder per task, fi
 ResultsDir = Annotated[
     Path | None, Parameter(help="Folder of results, TEAM/metrics/TASK_INSTANCE.json; none without it.")
 ]
-Url = Annotated[
-    str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
-]
 Database = Annotated[
-    str | None, Parameter(help="In place of a server: a database that none uses, sqlite:///path or postgresql://….")
+    str | None, Parameter(help="Instead of --url: a database that no server uses, sqlite:///path or postgresql://….")
 ]
 _DEFAULT_SUBMISSIONS: Final = Path("challenge_submissions")
 _DEFAULT_INSTANCES: Final = Path("test_instances")
@@ -74,31 +71,34 @@ def generate(
         "resources-raw.json"
     ),
     results_dir: ResultsDir = None,
-    output_jobs_file: Annotated[Path, Parameter(help="Where the jobs are written.")] = _JOBS,
-    output_resources_file: Annotated[Path, Parameter(help="Where the pools of servers are written.")] = _RESOURCES,
-    top: Annotated[int, Parameter(help="Submissions of each track that are evaluated.")] = DEFAULT_TOP,
+    jobs_file: Annotated[Path, Parameter(help="Where the jobs are written.")] = _JOBS,
+    resources_file: Annotated[Path, Parameter(help="Where the policy servers are written.")] = _RESOURCES,
+    top: Annotated[int, Parameter(help="Number of submissions of each track to evaluate.")] = DEFAULT_TOP,
     all_tasks_team: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Team (slug) that is evaluated on tasks without a score, too; may be repeated."),
+        Parameter(negative="", help="Team (slug) to evaluate on tasks without a score, too; may be repeated."),
     ] = (),
-    seed_groups: Annotated[
-        bool, Parameter(negative="", help="Write groups TEAM_N for a server of the seed, in place of a pool per team.")
+    legacy_groups: Annotated[
+        bool,
+        Parameter(
+            negative="", help="Write groups TEAM_N, which the legacy protocol needs, instead of a pool per team."
+        ),
     ] = False,
     unserved_too: Annotated[
-        bool, Parameter(negative="", help="Also jobs that none of the team's servers takes yet.")
+        bool, Parameter(negative="", help="Include jobs that none of the team's servers takes yet.")
     ] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Say what would be generated, and write nothing.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Show what would be generated, and write nothing.")] = False,
     url: Annotated[
-        str | None, Parameter(help="Send jobs and policy servers to this server, in place of writing files.")
+        str | None, Parameter(help="Send jobs and policy servers to this server instead of writing files.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Generate jobs and pools from submissions, test instances and a file of policy servers.
+    """Generate a challenge's jobs and pools from submissions, test instances and a file of policy servers.
 
-    The same files give the same bytes. A task that a team reports a score above 0 for is evaluated on each of its
-    instances that has no result.
+    There is a job for each instance without a result of each task for which a team reports a score above 0. The same
+    files give the same bytes. To add jobs of your own, use `headgate jobqueue add` or `import`.
     """
-    rules = Rules(top, frozenset(all_tasks_team), seed_groups=seed_groups, unserved_too=unserved_too)
+    rules = Rules(top, frozenset(all_tasks_team), legacy_groups=legacy_groups, unserved_too=unserved_too)
     results = None if results_dir is None else ResultFolder(results_dir)
     instances = read_instances(test_instances_dir)
     servers = servers_of(read_json(resources_raw_file, "file of policy servers"), str(resources_raw_file))
@@ -107,8 +107,8 @@ def generate(
     )
     taken: Taken | None = None
     files = {
-        output_resources_file: json_bytes(made.resources_document()),
-        output_jobs_file: json_bytes(made.jobs_document()),
+        resources_file: json_bytes(made.resources_document()),
+        jobs_file: json_bytes(made.jobs_document()),
     }
     if url is not None:
         jobs = made.job_specs()
@@ -138,17 +138,17 @@ def generate(
 
 def import_(
     *,
-    jobs_file: Annotated[Path | None, Parameter(help="Jobs, as `generate` writes them.")] = None,
-    resources_file: Annotated[Path | None, Parameter(help="Pools or groups of policy servers.")] = None,
-    url: Url = None,
+    jobs_file: Annotated[Path | None, Parameter(help="Jobs, as `generate` and `export` write them.")] = None,
+    resources_file: Annotated[Path | None, Parameter(help="Policy servers by pool.")] = None,
+    url: QueueUrl = None,
     database: Database = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take jobs and policy servers of files in: `jobs.json` and `resources.json` unless one of them is named.
+    """Import jobs and policy servers from files: `jobs.json` and `resources.json` unless one of them is named.
 
-    All jobs that are not done are pending. Done ones stay done in a database; a server does not take them. What is
-    there with the same contents is left alone, so that a file can be taken in again. Groups TEAM_N of a team become
-    one pool, for which both files are read together.
+    Jobs that are not done become pending. With --database, done jobs stay done; with --url they are left out. Importing
+    a file again changes nothing. A server is known by its host and port: one that several pools name is one server.
+    Groups TEAM_N of a team become one pool, for which both files are read together.
     """
     jobs, servers = _read_files(jobs_file, resources_file)
     if database is not None:
@@ -165,7 +165,7 @@ def import_(
         return 0
     _say_taken(taken)
     if done:
-        _say(f"jobs left out, as they are done: {done}")
+        _say(f"{counted(done, 'done job')} left out")
     return 0
 
 
@@ -173,18 +173,19 @@ def export(
     *,
     jobs_file: Annotated[Path, Parameter(help="Where the jobs are written.")] = _JOBS,
     resources_file: Annotated[Path, Parameter(help="Where the policy servers are written.")] = _RESOURCES,
-    url: Url = None,
+    url: QueueUrl = None,
     database: Database = None,
     as_json: AsJson = False,
 ) -> int:
-    """Write a queue's jobs and policy servers in the form of seed 003."""
+    """Export a queue's jobs and policy servers to files, which `import` reads as the same queue."""
     jobs, resources = _contents(database, url, "export")
-    jobs_document, resources_document = seed_documents(jobs, resources)
+    jobs_document, resources_document = legacy_documents(jobs, resources)
     write_files({resources_file: json_bytes(resources_document), jobs_file: json_bytes(jobs_document)})
+    servers = len({resource.address for resource in resources})
     if as_json:
-        print_json({"jobs": len(jobs), "servers": len(resources), "files": [str(jobs_file), str(resources_file)]})
+        print_json({"jobs": len(jobs), "servers": servers, "files": [str(jobs_file), str(resources_file)]})
     else:
-        _say(f"{len(jobs)} jobs: {jobs_file}; {len(resources)} servers: {resources_file}")
+        _say(f"{counted(len(jobs), 'job')}: {jobs_file}; {counted(servers, 'policy server')}: {resources_file}")
     return 0
 
 
@@ -193,15 +194,15 @@ def results(
     submissions_dir: SubmissionsDir = _DEFAULT_SUBMISSIONS,
     test_instances_dir: InstancesDir = _DEFAULT_INSTANCES,
     results_dir: Annotated[
-        Path | None, Parameter(help="Folder of results; without it, the job queue is asked.")
+        Path | None, Parameter(help="Folder of results; without it, the results in the queue.")
     ] = None,
-    url: Url = None,
+    url: QueueUrl = None,
     database: Database = None,
     team: Annotated[tuple[str, ...], Parameter(negative="", help="Only this team (slug); may be repeated.")] = (),
-    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="File to write; else printed.")] = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="File to write, else printed.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Compare what teams report with what was evaluated: CSV with a row per team and task."""
+    """Compare the scores that teams report with evaluated ones, as CSV with a row per team and task."""
     submissions, instances = read_submissions(submissions_dir), read_instances(test_instances_dir)
     folder = None if results_dir is None else ResultFolder(results_dir)
     evaluation_of = folder.evaluation if folder else evaluations_of_jobs(_contents(database, url, "results")[0])
@@ -210,11 +211,11 @@ def results(
         print_json([{name: getattr(row, name) for name in COLUMNS} for row in rows])
     elif output is not None:
         write_files({output: as_csv(rows).encode()})
-        _say(f"{len(rows)} rows: {output}")
+        _say(f"{counted(len(rows), 'row')}: {output}")
     else:
         sys.stdout.write(as_csv(rows))
     for path in folder.unreadable if folder else ():
-        _say(f"no result, as it is not JSON to its end: {path}")
+        _say(f"ignored, as it is truncated JSON: {path}")
     return 0
 
 
@@ -237,9 +238,9 @@ def _contents(database: str | None, url: str | None, command: str) -> tuple[list
 
 def _store(database: str, url: str | None) -> Store:
     if url is not None:
-        raise InvalidInputError("--url and --database name two job queues", next_step="Give one of them.")
+        raise InvalidInputError("--url and --database name two queues", next_step="Give one of them.")
     if database.strip() in {"memory:", "memory://"}:
-        raise InvalidInputError("memory: holds nothing once this command ends", next_step="Name a database on disk.")
+        raise InvalidInputError("memory: would be empty after this command", next_step="Name a database on disk.")
     return open_store(database)
 
 
@@ -271,16 +272,16 @@ def _print_generation(made: Generation, instances: Instances, unreadable: list[s
     jobs = Counter(job.slug for job in made.jobs)
     tasks = {team.slug: len(team.tasks) for team in made.teams}
     rows = [(one.track, one.team, one.slug, one.q_score, tasks[one.slug], jobs[one.slug]) for one in made.submissions]
-    title = f"{len(made.jobs)} jobs of {len(made.submissions)} submissions"
+    title = f"{counted(len(made.jobs), 'job')} of {counted(len(made.submissions), 'submission')}"
     print_table(title, ("track", "team", "slug", "q_score", "tasks", "jobs"), rows, right=(3, 4, 5))
     of_kind = Counter(job.resource_type for job in made.jobs)
     pools = [(name, len(listed), of_kind[name]) for name, listed in made.servers.items()]
-    print_table(f"{len(pools)} pools of servers", ("pool", "servers", "jobs"), pools, right=(1, 2))
+    print_table("policy servers by pool", ("pool", "servers", "jobs"), pools, right=(1, 2))
     if made.skipped:
         _print_skipped(made)
     for what, names in (
-        ("ignored, as not named like a test instance", instances.ignored),
-        ("evaluated again, as the result is not JSON to its end", unreadable),
+        ("ignored, as it is not named like a test instance", instances.ignored),
+        ("evaluated again, as its result is truncated JSON", unreadable),
     ):
         for name in names[:_SHOWN]:
             _say(f"{what}: {name}")
@@ -301,7 +302,7 @@ def _print_skipped(made: Generation) -> None:
 def _say_taken(taken: Taken) -> None:
     _say(f"jobs: {taken.added} added, {taken.existing} were there already; policy servers: {taken.servers} registered")
     if taken.unserved:
-        _say(f"{taken.unserved} of them wait for a policy server: none of their pool takes their task")
+        _say(f"{counted(taken.unserved, 'job')} cannot start: no policy server of their pool takes their task")
 
 
 def _say(line: str) -> None:

@@ -40,13 +40,13 @@ def policy_server(
     policy: Annotated[Literal["scripted", "random"], Parameter(help="Which baseline.")] = "scripted",
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = _DEFAULT_PORT,
-    delay_ms: Annotated[float, Parameter(help="Time that each action takes, as if a model computed it.")] = 0.0,
-    grace_s: Annotated[float, Parameter(help="When told to stop, let a running episode end for so long.")] = 30.0,
+    delay_ms: Annotated[float, Parameter(help="Time that each action takes, as a model's would.")] = 0.0,
+    grace_s: Annotated[float, Parameter(help="When stopped, wait this long for the running episode to end.")] = 30.0,
 ) -> int:
     """Serve a baseline policy for the grid simulator to one client at a time, over websocket and msgpack.
 
-    The baselines have learned nothing, and say so in their metadata. SIGTERM or Ctrl-C ends the server when the running
-    episode is over; a second one ends it at once.
+    The baselines are not trained; their metadata says so. SIGTERM or Ctrl-C stops the server after the running episode;
+    a second one stops it at once.
     """
     served = PolicyServer(baseline_policy(policy, delay_s=delay_ms / 1000), host=host, port=port)
     asyncio.run(_serve(served, f"baseline-{policy}", grace_s))
@@ -55,8 +55,8 @@ def policy_server(
 
 def evaluate(
     *,
-    task: Annotated[str | None, Parameter(help="Task; by default the job's.")] = None,
-    instance: Annotated[str | None, Parameter(help="Instance of the task; by default the job's.")] = None,
+    task: Annotated[str | None, Parameter(help="Task; by default that of the job.")] = None,
+    instance: Annotated[str | None, Parameter(help="Instance of the task; by default that of the job.")] = None,
     host: Annotated[
         str | None, Parameter(env_var="HEADGATE_RESOURCE_HOST", help="Policy server; by default one is reserved.")
     ] = None,
@@ -65,9 +65,9 @@ def evaluate(
         Path | None, Parameter(env_var="HEADGATE_RESULT_FILE", help="File for the result, written whole or not at all.")
     ] = None,
     job_file: Annotated[
-        Path | None, Parameter(env_var="HEADGATE_JOB_FILE", help="The job as JSON; a command runner writes it.")
+        Path | None, Parameter(env_var="HEADGATE_JOB_FILE", help="The job as JSON; `headgate jobqueue work` writes it.")
     ] = None,
-    max_steps: Annotated[int, Parameter(help="The episode ends after so many steps.")] = MAX_STEPS,
+    max_steps: Annotated[int, Parameter(help="Longest episode, in steps.")] = MAX_STEPS,
     act_timeout_s: Annotated[float, Parameter(help="Longest wait for one action.")] = 300.0,
     as_json: AsJson = False,
 ) -> int:

@@ -20,26 +20,26 @@ def serve(
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
     job_heartbeat_timeout_s: Annotated[
-        float | None, Parameter(help="Lease of a job that the seed's workers take.")
+        float | None, Parameter(help="Lease of a job for legacy-protocol workers.")
     ] = None,
     resource_heartbeat_timeout_s: Annotated[
-        float | None, Parameter(help="Lease of a policy server that the seed's workers take.")
+        float | None, Parameter(help="Lease of a server for legacy-protocol workers.")
     ] = None,
-    seed_acquire_wait_s: Annotated[
-        float | None, Parameter(help="How long the seed's acquire stands in line before its 429.")
+    legacy_acquire_wait_s: Annotated[
+        float | None, Parameter(help="Longest wait of the legacy protocol's acquire, then 429.")
     ] = None,
     import_: Annotated[
         tuple[Path, ...],
-        Parameter(name="--import", negative="", help="jobs.json or resources.json to take in first; may be repeated."),
+        Parameter(name="--import", negative="", help="jobs.json or resources.json to import first; may be repeated."),
     ] = (),
     google_cloud_logging: Annotated[
-        bool, Parameter(negative="", help="Send the log to Google Cloud Logging too (extra gcp).")
+        bool, Parameter(negative="", help="Send the log to Google Cloud Logging, too (extra gcp).")
     ] = False,
     health_check_every_s: Annotated[
-        float | None, Parameter(help="Time between two checks of a policy server; 0: none.")
+        float | None, Parameter(help="Interval of health checks of a policy server; 0: none.")
     ] = None,
 ) -> int:
-    """Serve the job queue until it is told to stop (SIGTERM, Ctrl-C); what is in flight is answered first.
+    """Serve a job queue over HTTP until SIGTERM or Ctrl-C; requests in flight are answered first.
 
     Every setting has a variable `HEADGATE_JOBQUEUE_…`; a flag wins over it.
     """
@@ -50,7 +50,7 @@ def serve(
             "port": port,
             "job_heartbeat_timeout_s": job_heartbeat_timeout_s,
             "resource_heartbeat_timeout_s": resource_heartbeat_timeout_s,
-            "seed_acquire_wait_s": seed_acquire_wait_s,
+            "legacy_acquire_wait_s": legacy_acquire_wait_s,
             "health_check_every_s": health_check_every_s,
         },
         environ=os.environ,

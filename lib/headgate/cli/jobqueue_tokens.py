@@ -29,12 +29,12 @@ Database = Annotated[
     str, Parameter(env_var="HEADGATE_JOBQUEUE_DATABASE", help="The job queue: sqlite:///path or postgresql://….")
 ]
 _DEFAULT_DATABASE: Final = "sqlite:///.headgate/jobqueue.db"
-_Expires = Annotated[str | None, Parameter(help="Time for which it is good, such as 12h or 30d; for ever without it.")]
+_Expires = Annotated[str | None, Parameter(help="Lifetime, such as 12h or 30d; unlimited without it.")]
 _Named = Annotated[str, Parameter(help="Id or name of the token.")]
 
 
 def create(
-    name: Annotated[str, Parameter(help="What people call the token.")],
+    name: Annotated[str, Parameter(help="Name of the token, for people.")],
     *,
     scopes: Annotated[str, Parameter(help=f"What it allows, comma separated: {', '.join(Scope)}.")],
     team: Annotated[
@@ -71,7 +71,7 @@ def list_(*, database: Database = _DEFAULT_DATABASE, as_json: AsJson = False) ->
 def rotate(
     token: _Named,
     *,
-    overlap: Annotated[str, Parameter(help="Time for which the old secret is good, too; 0 ends it at once.")] = "1h",
+    overlap: Annotated[str, Parameter(help="Time for which the old secret still works; 0 ends it at once.")] = "1h",
     expires: _Expires = None,
     database: Database = _DEFAULT_DATABASE,
 ) -> int:

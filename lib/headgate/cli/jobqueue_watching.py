@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -9,35 +12,37 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from pydantic import BaseModel, ValidationError
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from headgate.cli.jobqueue_status import show_status, watch_status
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, QueueUrl, console, counted, drawn_table, print_json, print_rows, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.job import JobState
-from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut
-from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
+from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut, StatisticsOut
+from headgate.jobqueue.worker import QueueUnreachableError, RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
 
 _PATIENCE: Final = RetryPolicy(patience_s=5.0)
 """Whoever types a command would rather be told soon that the server is not there."""
 
 _ERROR_CHARS: Final = 120
+_WATCH_EVERY_S: Final = 2.0
+_SPARE: Final = ("since", "worker", "claims", "pool", "team", "task")
+"""Columns of jobs that a narrow terminal does without."""
 
-Url = Annotated[
-    str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
-]
-_Jobs = Annotated[tuple[str, ...], Parameter(help="Ids of jobs.")]
 _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `headgate jobqueue resources` shows it.")]
-_Reason = Annotated[str, Parameter(help="Why, for the record.")]
+_Reason = Annotated[str, Parameter(help="Why, for the history.")]
 _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
-_Limit = Annotated[int, Parameter(help="At most so many; 0 for all.")]
+_Limit = Annotated[int, Parameter(help="Longest list; 0 for all.")]
 
 
 def status(
     *,
-    url: Url = None,
-    watch: Annotated[bool, Parameter(negative="", help="Show it anew every two seconds, until Ctrl-C.")] = False,
+    url: QueueUrl = None,
+    watch: Annotated[bool, Parameter(negative="", help="Refresh every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show jobs by state, teams by tasks, and pools of policy servers."""
@@ -45,9 +50,11 @@ def status(
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with _client(url) as client:
         if watch:
-            watch_status(client)
+            _watch(client)
+        elif as_json:
+            print_json(_document(client.statistics()))
         else:
-            show_status(client.statistics(), as_json=as_json)
+            console().print(_tables(client.statistics()))
     return 0
 
 
@@ -58,26 +65,34 @@ def jobs(
     task: _Task = None,
     pool: Annotated[str | None, Parameter(help="Only jobs of this pool.")] = None,
     limit: _Limit = 100,
-    url: Url = None,
+    url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List jobs, in the order of their submission."""
+    """List jobs in the order of their submission, with the result or the last error of each."""
     with _client(url) as client:
         found = _first(client.all_jobs(state=state, team=team, task=task, pool=pool), limit)
     if as_json:
         print_json([_document(job) for job in found])
         return 0
-    columns = ("job", "state", "team", "task", "instance", "pool", "attempts", "failures", "worker", "since")
     rows = [
-        (j.id, j.state, j.team, j.task, j.instance, j.pool, j.epoch, j.failures, j.worker or None, _since(j))
+        {
+            "job": j.id, "state": j.state.value, "team": j.team, "task": j.task, "instance": j.instance, "pool": j.pool,
+            "claims": str(j.epoch), "failures": str(j.failures or ""), "worker": j.worker, "since": _since(j) or "",
+            "result": _outcome(j),
+        }
         for j in found
-    ]
-    print_table(f"{len(found)} jobs{_perhaps_more(found, limit)}", columns, rows, right=(6, 7))
+    ]  # fmt: skip
+    used = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
+    shown = [{name: row[name] for name in used} for row in rows]
+    title = f"{counted(len(found), 'job')}{_perhaps_more(found, limit)}"
+    print_rows(title, shown, names=frozenset(used) - {"claims", "failures"}, spare=_SPARE)
+    if not rows:
+        _say(title)
     return 0
 
 
 def show(
-    job: Annotated[str, Parameter(help="Id of the job.")], *, url: Url = None, as_json: AsJson = False
+    job: Annotated[str, Parameter(help="Id of the job.")], *, url: QueueUrl = None, as_json: AsJson = False
 ) -> int:  # fmt: skip
     """Show one job: what was submitted, where it stands, and everything that happened to it."""
     with _client(url) as client:
@@ -92,18 +107,10 @@ def show(
 
 
 def dead(
-    *, team: _Team = None, task: _Task = None, limit: _Limit = 100, url: Url = None, as_json: AsJson = False
+    *, team: _Team = None, task: _Task = None, limit: _Limit = 100, url: QueueUrl = None, as_json: AsJson = False
 ) -> int:  # fmt: skip
-    """List dead jobs with their last error; `requeue` gives them all their attempts again."""
-    with _client(url) as client:
-        found = _first(client.all_jobs(dead=True, team=team, task=task), limit)
-    if as_json:
-        print_json([_document(job) for job in found])
-        return 0
-    rows = [(j.id, j.team, j.task, j.instance, j.failures, _when(j.finished_at), _short(j.last_error)) for j in found]
-    columns = ("job", "team", "task", "instance", "failures", "died", "last error")
-    print_table(f"{len(found)} dead jobs{_perhaps_more(found, limit)}", columns, rows, right=(4,))
-    return 0
+    """List dead jobs with their last error; `headgate jobqueue requeue` lets workers try them again."""
+    return jobs(state=JobState.DEAD, team=team, task=task, limit=limit, url=url, as_json=as_json)
 
 
 def requeue(
@@ -111,10 +118,10 @@ def requeue(
     team: _Team = None,
     task: _Task = None,
     every: Annotated[bool, Parameter(name="--all", negative="", help="All dead jobs.")] = False,
-    url: Url = None,
+    url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Give dead jobs all their attempts again: those named, or those of a team or task, or all."""
+    """Let workers try dead jobs again, with all their attempts: those named, those of a team or task, or all."""
     if not (job_ids or team or task or every):
         raise InvalidInputError("no job is named", next_step="Name jobs, --team, --task, or --all.")
     try:
@@ -126,17 +133,17 @@ def requeue(
     if as_json:
         print_json(_document(answer))
     else:
-        _say(f"{len(answer.requeued)} jobs wait again")
+        _say(f"{counted(len(answer.requeued), 'job')} pending again")
     return 0
 
 
 def withdraw(
-    *job_ids: Annotated[str, Parameter(help="Ids of jobs that wait or run.")],
+    *job_ids: Annotated[str, Parameter(help="Ids of pending or running jobs.")],
     reason: _Reason = "",
-    url: Url = None,
+    url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take jobs out of the queue: they are dead, and workers that run them stop at their next heartbeat."""
+    """Make jobs dead; workers that run them stop at their next heartbeat."""
     if not job_ids:
         raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
     with _client(url) as client:
@@ -144,40 +151,43 @@ def withdraw(
     if as_json:
         print_json([_document(one) for one in ended])
     else:
-        _say(f"{len(ended)} jobs are withdrawn")
+        _say(f"{counted(len(ended), 'job')} withdrawn")
     return 0
 
 
 def resources(
     *,
     pool: Annotated[str | None, Parameter(help="Only servers of this pool.")] = None,
-    url: Url = None,
+    url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the policy servers, with the job that uses each."""
+    """List the policy servers, with the pools that name each and the job that uses it."""
     with _client(url) as client:
-        found = [one for one in client.resources() if pool is None or one.pool == pool]
+        found = [one for one in client.resources() if pool is None or pool in one.pools]
     if as_json:
         print_json([_document(one) for one in found])
         return 0
     rows = [
-        (r.resource_id, f"{r.host}:{r.port}", r.state, _rules(r), r.job_id, r.worker, _when(r.reserved_at), r.note)
+        (
+            r.resource_id, f"{r.host}:{r.port}", ", ".join(r.pools), r.state, _rules(r), r.job_id, r.worker,
+            _when(r.reserved_at), r.note,
+        )
         for r in found
-    ]
-    columns = ("server", "address", "state", "tasks", "job", "worker", "since", "note")
-    print_table(f"{len(found)} policy servers", columns, rows)
+    ]  # fmt: skip
+    columns = ("server", "address", "pools", "state", "tasks", "job", "worker", "since", "note")
+    print_table(counted(len(found), "policy server"), columns, rows)
     return 0
 
 
-def drain(server: _Server, *, reason: _Reason = "", url: Url = None, as_json: AsJson = False) -> int:
-    """Hand a policy server out no more; the job that uses it keeps it to its end."""
+def drain(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_json: AsJson = False) -> int:
+    """Stop assigning a policy server; the job that uses it finishes."""
     pool, index = _place(server)
     with _client(url) as client:
         return _shown(client.drain(pool, index, reason), as_json=as_json)
 
 
-def open_(server: _Server, *, reason: _Reason = "", url: Url = None, as_json: AsJson = False) -> int:
-    """Hand a policy server out again; whoever waits longest for it gets it at once."""
+def open_(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_json: AsJson = False) -> int:
+    """Assign a policy server again; the job that waits longest for it gets it at once."""
     pool, index = _place(server)
     with _client(url) as client:
         return _shown(client.open(pool, index, reason), as_json=as_json)
@@ -186,19 +196,51 @@ def open_(server: _Server, *, reason: _Reason = "", url: Url = None, as_json: As
 def remove(
     server: _Server,
     *,
-    force: Annotated[bool, Parameter(negative="", help="Also while a job uses it, which is then stopped.")] = False,
-    url: Url = None,
+    force: Annotated[bool, Parameter(negative="", help="Also while a job uses it; its worker then stops.")] = False,
+    url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take a policy server out for good."""
+    """Remove a policy server, for all pools that name it."""
     pool, index = _place(server)
     with _client(url) as client:
         client.remove(pool, index, force=force)
     if as_json:
         print_json({"removed": server})
     else:
-        _say(f"{server} is removed")
+        _say(f"{server} removed")
     return 0
+
+
+def _watch(client: SyncJobQueueClient) -> None:
+    """Show a queue's figures, refreshed until Ctrl-C."""
+    with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
+                live.update(_tables(client.statistics()))
+            except QueueUnreachableError as error:
+                live.update(Text(safe_text(str(error)), overflow="fold"))
+            time.sleep(_WATCH_EVERY_S)
+
+
+def _tables(statistics: StatisticsOut) -> Group:
+    states = [state.value for state in JobState]
+    whole = [*(statistics.jobs.get(state, 0) for state in JobState), statistics.workers, statistics.waiting_claims]
+    tables: list[Table] = [drawn_table("jobs", [*states, "workers", "waiting claims"], [whole], right=range(6))]
+    if statistics.lanes:
+        lanes = [
+            (
+                lane.team, lane.task, lane.pool or None, lane.pending, lane.in_progress, lane.done, lane.dead,
+                "" if lane.is_served or not lane.pending else "no open server serves it",
+            )
+            for lane in statistics.lanes
+        ]  # fmt: skip
+        columns = ["team", "task", "pool", *states, "note"]
+        tables.append(drawn_table("jobs by team and task", columns, lanes, right=range(3, 7)))
+    if statistics.pools:
+        pools = [(p.pool, p.servers, p.busy, p.free, p.draining, p.down, p.waiting) for p in statistics.pools]
+        columns = ["pool", "servers", "busy", "free", "draining", "down", "waiting jobs"]
+        tables.append(drawn_table("policy servers by pool", columns, pools, right=range(1, 7)))
+    return Group(*tables)
 
 
 def _client(url: str | None) -> AbstractContextManager[SyncJobQueueClient]:
@@ -253,6 +295,15 @@ def _fields(job: JobOut) -> list[tuple[str, object]]:
 def _entry_row(entry: EntryOut) -> tuple[object, ...]:
     claim = entry.epoch or None
     return _when(entry.at), entry.what, claim, entry.worker or None, entry.resource_id or None, _short(entry.note)
+
+
+def _outcome(job: JobOut) -> str:
+    """Return what became of a job, on one line."""
+    result = job.result or {}
+    if "exit_status" in result:
+        last = str(result.get("output", "")).rpartition("\n")[2]
+        return _short(f"exit {result['exit_status']}: {last}" if last else f"exit {result['exit_status']}")
+    return _short(json.dumps(result) if result else job.last_error)
 
 
 def _rules(resource: ResourceOut) -> str:

@@ -1,4 +1,4 @@
-"""`headgate jobqueue work` and `reserve`: any command as a worker of a job queue."""
+"""`headgate jobqueue add`, `work` and `reserve`: commands as jobs, and any command as a worker."""
 
 from __future__ import annotations
 
@@ -7,74 +7,117 @@ import dataclasses
 import json
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import console
+from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, JobSpec
+from headgate.jobqueue.names import NAME_CHARS, object_text
 from headgate.jobqueue.worker import (
+    COMMAND_TASK,
     CommandJobs,
     CommandRules,
     JobQueueClient,
     ReserveMode,
+    SyncJobQueueClient,
     Worker,
     release_from_environment,
     reserve_from_environment,
 )
+from headgate.telemetry import safe_text
 
 _Names = tuple[str, ...]
+_LINE = "{}"
+
+
+def add(
+    *command: Annotated[str, Parameter(help="After `--`: program and arguments; {} stands for a line of the input.")],
+    id_: Annotated[
+        str | None,
+        Parameter(name="--id", help="Id of the job, with {} for the line; by default a hash of team and command."),
+    ] = None,
+    team: Annotated[str, Parameter(help="Team that the jobs count for.")] = "default",
+    priority: Annotated[int, Parameter(help="Higher ones go first.")] = 0,
+    max_attempts: Annotated[int, Parameter(help="Failures after which a job is dead.")] = DEFAULT_MAX_ATTEMPTS,
+    url: QueueUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Add commands to a queue; workers started with `headgate jobqueue work --run-commands` run them.
+
+    A command with {} is added once for each line of standard input, any other command once. Without a command, each
+    line is one, quoted as for a shell; no shell is started. Adding a job again changes nothing.
+    """
+    jobs = [
+        JobSpec(
+            job_id, team, COMMAND_TASK, _shown(words), payload=object_text({"command": words}), priority=priority,
+            max_attempts=max_attempts,
+        )
+        for job_id, words in _commands(command, id_, team)
+    ]  # fmt: skip
+    with SyncJobQueueClient(url) as server:
+        answer = server.submit(jobs)
+    if as_json:
+        print_json({**answer.model_dump(), "ids": [job.job_id for job in jobs]})
+        return 0
+    known = f"; {answer.existing} were there already: --id gives a command a new id, to run it again"
+    _say(f"{counted(answer.added, 'job')} added{known if answer.existing else ''}")
+    return 0
 
 
 def work(
     *,
-    command: Annotated[str, Parameter(help="Program and arguments, quoted as for a shell; none is started.")],
-    url: Annotated[
-        str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
-    ] = None,
+    command: Annotated[str | None, Parameter(help="Program and arguments, quoted as for a shell.")] = None,
+    run_commands: Annotated[bool, Parameter(negative="", help="Run the command that each job carries.")] = False,
+    url: QueueUrl = None,
     count: Annotated[int, Parameter(help="Jobs at a time.")] = 1,
-    teams: Annotated[_Names, Parameter(negative="", help="Only jobs of this team; may be repeated.")] = (),
-    tasks: Annotated[_Names, Parameter(negative="", help="Only jobs of this task; may be repeated.")] = (),
-    pools: Annotated[_Names, Parameter(negative="", help="Only jobs of this pool; may be repeated.")] = (),
+    team: Annotated[_Names, Parameter(negative="", help="Only jobs of this team; may be repeated.")] = (),
+    task: Annotated[_Names, Parameter(negative="", help="Only jobs of this task; may be repeated.")] = (),
+    pool: Annotated[_Names, Parameter(negative="", help="Only jobs of this pool; may be repeated.")] = (),
     reserve: Annotated[
         ReserveMode,
         Parameter(help="ask: the command asks for its policy server when it has loaded; before: it starts with one."),
     ] = ReserveMode.ASK,
-    timeout: Annotated[
-        float | None, Parameter(help="Seconds after which an attempt is stopped and has failed.")
-    ] = None,
-    grace: Annotated[float, Parameter(help="Seconds between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
-    results_dir: Annotated[
-        Path | None, Parameter(help="Write results here, too: TEAM/metrics/TASK_INSTANCE.json, with provenance.")
-    ] = None,
-    log_dir: Annotated[
-        Path | None, Parameter(help="Keep what commands print here, a file for each claim: JOB.EPOCH.log.")
-    ] = None,
+    timeout_s: Annotated[float | None, Parameter(help="Longest attempt; it then fails.")] = None,
+    grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
+    results_dir: Annotated[Path | None, Parameter(help="Write results here: TEAM/metrics/TASK_NUMBER.json.")] = None,
+    log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
     stop_when_empty: Annotated[bool, Parameter(negative="", help="End when there is nothing to do.")] = False,
-    idle_exit: Annotated[float | None, Parameter(help="End after so many seconds without a job.")] = None,
-    max_jobs: Annotated[int | None, Parameter(help="End after so many jobs.")] = None,
-    lease: Annotated[
-        float, Parameter(help="Seconds after which the jobs of a worker that died go on (10..3600).")
-    ] = 90,
-    name: Annotated[
-        str | None, Parameter(help="Name of the worker, unique; by default of user, SLURM job or host, and a UUID.")
-    ] = None,
+    idle_exit_s: Annotated[float | None, Parameter(help="End after this time without a job.")] = None,
+    max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
+    lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,
+    worker: Annotated[str | None, Parameter(help="Unique name; by default user, SLURM job or host, UUID.")] = None,
 ) -> int:
-    """Work on a job queue's jobs by running a command for each.
+    """Work on a queue's jobs by running a command for each.
+
+    With --command it is the same for all of them; no shell is started. With --run-commands it is the one that the job
+    carries: whoever may submit jobs to the queue then runs programs on this machine, as this user.
 
     The command finds its job in the file HEADGATE_JOB_FILE and writes its result, a JSON object, to the file
     HEADGATE_RESULT_FILE. Exit status 0 and a result complete the job; everything else fails the attempt, and the end of
-    what was printed is kept with the job. A job with a pool needs a policy server: `headgate jobqueue reserve`, within
-    the command, waits for it and prints where it is.
+    the output is kept with the job. A command that a job carries needs no result. A job with a pool needs a policy
+    server: `headgate jobqueue reserve`, within the command, waits for it and prints where it is.
 
-    When its lease is lost, the command's whole process group is stopped. SIGTERM stops it too, gives the job back
-    without blame and ends the worker with status 143.
+    When the lease is lost, the command's whole process group is stopped. SIGTERM stops it, too, gives the job back
+    uncharged and ends the worker with status 143.
     """
-    rules = CommandRules(_words(command), reserve, timeout, grace, results_dir, log_dir)
-    if count < 1 or not 10 <= lease <= 3600 or (max_jobs is not None and max_jobs < 1):
+    if (command is None) is not run_commands:
         raise InvalidInputError(
-            f"--count and --max-jobs must be >= 1 and --lease in 10..3600 (got {count}, {max_jobs} and {lease:g})"
+            "a worker takes either --command or --run-commands",
+            next_step="Give --command 'python eval.py', or --run-commands for jobs that `headgate jobqueue add` made.",
+        )
+    if run_commands and task:
+        raise InvalidInputError(f"--run-commands takes the jobs of task {COMMAND_TASK!r}; leave --task out")
+    words = None if command is None else _words(command, "--command")
+    rules = CommandRules(words, reserve, timeout_s, grace_s, results_dir, log_dir)
+    if count < 1 or not 10 <= lease_s <= 3600 or (max_jobs is not None and max_jobs < 1):
+        raise InvalidInputError(
+            f"--count and --max-jobs must be >= 1 and --lease-s in 10..3600 (got {count}, {max_jobs} and {lease_s:g})"
         )
 
     async def run() -> None:
@@ -82,18 +125,18 @@ def work(
             JobQueueClient(url) as client,
             Worker(
                 client,
-                name=name,
-                lease_s=lease,
+                name=worker,
+                lease_s=lease_s,
                 count=count,
-                stop_s=grace,
-                teams=teams or None,
-                tasks=tasks or None,
-                pools=pools or None,
-            ) as worker,
+                stop_s=grace_s,
+                teams=team or None,
+                tasks=(COMMAND_TASK,) if run_commands else task or None,
+                pools=pool or None,
+            ) as working,
         ):
-            _say(f"worker {worker.name} at {client.address.url}")
-            await worker.run(
-                CommandJobs(rules), stop_when_empty=stop_when_empty, idle_s=idle_exit, max_jobs=max_jobs
+            _say(f"worker {working.name} at {client.address.url}")
+            await working.run(
+                CommandJobs(rules), stop_when_empty=stop_when_empty, idle_s=idle_exit_s, max_jobs=max_jobs
             )  # fmt: skip
 
     asyncio.run(run())
@@ -102,12 +145,8 @@ def work(
 
 def reserve(
     *,
-    timeout: Annotated[
-        float | None, Parameter(help="Seconds to wait at most; without it, as long as it takes.")
-    ] = None,
-    release: Annotated[
-        bool, Parameter(negative="", help="Give the policy server back before the command ends.")
-    ] = False,
+    timeout_s: Annotated[float | None, Parameter(help="Longest wait; without it there is no limit.")] = None,
+    release: Annotated[bool, Parameter(negative="", help="Give the policy server back now.")] = False,
 ) -> int:
     """Wait for the policy server of the job whose command this runs in, and print it as one line of JSON.
 
@@ -117,19 +156,43 @@ def reserve(
     if release:
         release_from_environment()
         return 0
-    server = dataclasses.asdict(reserve_from_environment(timeout))
+    server = dataclasses.asdict(reserve_from_environment(timeout_s))
     sys.stdout.write(json.dumps(server) + "\n")
     return 0
 
 
-def _words(command: str) -> list[str]:
+def _commands(command: Sequence[str], id_: str | None, team: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield job ids and commands; a command that comes twice is two jobs, the same two whenever it is added."""
+    seen: Counter[str] = Counter()
+    for line in _lines() if not command or any(_LINE in word for word in command) else [""]:
+        words = [word.replace(_LINE, line) for word in command] or _words(line, "the line")
+        text = json.dumps([team, *words])
+        seen[text] += 1
+        own = sha256(f"{seen[text]} {text}".encode()).hexdigest()[:12]
+        yield own if id_ is None else id_.replace(_LINE, line), words
+
+
+def _shown(words: Sequence[str]) -> str:
+    return "".join(c if c.isprintable() else " " for c in shlex.join(words))[:NAME_CHARS]
+
+
+def _lines() -> Iterator[str]:
+    if sys.stdin.isatty():
+        raise InvalidInputError(
+            "no command is given",
+            next_step="Write one after `--`, or pipe lines in: seq 3 | headgate jobqueue add -- echo {}",
+        )
+    yield from filter(None, map(str.strip, sys.stdin))
+
+
+def _words(command: str, what: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
         raise InvalidInputError(
-            f"--command cannot be split into words: {error}", next_step="Check its quotation marks."
+            f"{what} cannot be split into words: {error} (got {command[:80]!r})", next_step="Check its quotation marks."
         ) from None
 
 
 def _say(line: str) -> None:
-    console(stderr=True).print(line, highlight=False, markup=False)
+    console(stderr=True).print(safe_text(line), highlight=False, markup=False)

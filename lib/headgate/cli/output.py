@@ -21,6 +21,9 @@ from headgate.telemetry import safe_text
 _ANY_WIDTH: Final = 10_000
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
+QueueUrl = Annotated[
+    str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
+]
 
 
 def print_json(document: Any) -> None:

@@ -28,6 +28,23 @@ RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
     "limits audit": {"--mend": Renamed("--fix")},
     "elastic demo": {"--seconds": Renamed("--duration")},
     "elastic fake-engine": {"--api": Renamed("--kind")},
+    "jobqueue serve": {"--seed-acquire-wait-s": Renamed("--legacy-acquire-wait-s")},
+    "jobqueue work": {
+        "--teams": Renamed("--team"),
+        "--tasks": Renamed("--task"),
+        "--pools": Renamed("--pool"),
+        "--name": Renamed("--worker"),
+        "--timeout": Renamed("--timeout-s"),
+        "--grace": Renamed("--grace-s"),
+        "--lease": Renamed("--lease-s"),
+        "--idle-exit": Renamed("--idle-exit-s"),
+    },
+    "jobqueue reserve": {"--timeout": Renamed("--timeout-s")},
+    "jobqueue generate": {
+        "--output-jobs-file": Renamed("--jobs-file"),
+        "--output-resources-file": Renamed("--resources-file"),
+        "--seed-groups": Renamed("--legacy-groups"),
+    },
     "placement submit": {"--cpu": Renamed("--cpus"), "--gpu": Renamed("--gpus")},
     "placement simulate": {"--figure": Renamed("--output")},
 }

@@ -28,6 +28,7 @@ class Book:
         self._seq = snapshot.next_seq
         self._entry = snapshot.next_entry
         self._next_index = dict(snapshot.next_index)
+        self.last_claims = dict(snapshot.last_claims)
 
     @property
     def changes(self) -> Changes:
@@ -102,11 +103,12 @@ class Book:
         self._changes.resources.pop(resource.resource_id, None)
         self._changes.removed_resources.add(resource.resource_id)
 
-    def note_job(self, what: Happening, job: Job, wall: float, note: str = "", *, resource_id: str = "") -> None:
-        """Write an entry about a job into the history."""
+    def note_job(self, what: Happening, job: Job, wall: float, note: str = "", *, resource_id: str = "") -> int:
+        """Write an entry about a job into the history; return its number."""
         self._note(
             HistoryEntry(self._entry, wall, what, job.job_id, job.epoch, job.lease_id, job.worker, resource_id, note)
         )
+        return self._entry - 1
 
     def note_resource(self, what: Happening, resource: Resource, wall: float, note: str = "") -> None:
         """Write an entry about a server into the history."""

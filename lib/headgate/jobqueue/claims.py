@@ -31,7 +31,15 @@ from headgate.jobqueue.reservations import Reservations
 ERROR_CHARS: Final = 4_000
 """Longer error messages of workers are cut."""
 
-_Candidate = tuple[int, Place, Lane]
+_Party = tuple[str, str]
+"""A team and a pool: jobs of one party take turns with those of others."""
+
+_Waiting = list[tuple[int, Place, Lane]]
+"""Heap of a party's lanes: the load of each when it was last looked at, its first job's place, and the lane."""
+
+_Turn = tuple[int, int, float, int, Place, _Party]
+"""When it is a party's turn, smaller ones first: load and descending priority of its next job, the share of the pool
+that the team uses, the entry of the history at which the team was last handed a job, the job's place, the party."""
 
 
 class Claims:
@@ -58,6 +66,7 @@ class Claims:
         self._by_worker: dict[str, set[str]] = {}
         self._by_request: dict[str, set[str]] = {}
         self._told_again: set[str] = set()
+        self._last_claims = book.last_claims
         for job in book.running.values():
             self._watch(job, now)
             servers.loads.started(job)
@@ -68,24 +77,29 @@ class Claims:
     def claim(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:
         """Hand out up to `count` jobs: those whose servers have the fewest jobs ahead first.
 
-        Lanes that no open server serves are passed over. Ties go by priority, failures and order of submission.
+        Lanes that no open server serves are passed over. Among equals a higher priority goes first, then the team that
+        uses the smaller share of its pool's servers, then the one that was handed a job the longest time ago: teams
+        take turns. A team's own jobs go by priority, failures and order of submission.
         """
         later = self._by_load(request)
-        candidates: list[_Candidate] = []
+        waiting: dict[_Party, _Waiting] = {}
+        turns: list[_Turn] = []  # a heap with one for each party that waits; each may have become a later one
         claimed: list[Job] = []
-        while (later or candidates) and len(claimed) < request.count:
-            if later and (not candidates or candidates[0][0] >= min(later)):
-                least = min(later)
-                candidates += [(least, self._book.lanes.first(lane).place, lane) for lane in later.pop(least)]
-                heapq.heapify(candidates)
+        while (later or turns) and len(claimed) < request.count:
+            if later and (not turns or turns[0][0] >= min(later)):
+                self._admit(later, waiting, turns)
                 continue
-            load, _, lane = heapq.heappop(candidates)
-            current = self._servers.loads.of(lane)
-            if current is None or current > load:
-                self._push(candidates, lane)
-                continue
-            claimed.append(self._start(self._book.lanes.pop(lane), request, at))
-            self._push(candidates, lane)
+            turn = turns[0]
+            party = turn[-1]
+            current = self._turn(party, waiting[party])
+            if current == turn:
+                claimed.append(self._claim_next(waiting[party], request, at))
+                current = self._turn(party, waiting[party])
+            if current is None:
+                heapq.heappop(turns)
+                del waiting[party]
+            else:
+                heapq.heapreplace(turns, current)
         return tuple(claimed)
 
     def again(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:
@@ -124,7 +138,7 @@ class Claims:
             ref: the claim that produced it.
             completion: the result.
             at: when.
-            keep_server: the worker releases its server itself (the seed's workers do).
+            keep_server: the worker releases its server itself (those of the legacy protocol do).
         """
         job = self._book.job(ref.job_id)
         if job is None:
@@ -205,10 +219,44 @@ class Claims:
                 found.setdefault(load, []).append(lane)
         return found
 
-    def _push(self, candidates: list[_Candidate], lane: Lane) -> None:
-        load = self._servers.loads.of(lane)
-        if load is not None and self._book.lanes.has_pending(lane):
-            heapq.heappush(candidates, (load, self._book.lanes.first(lane).place, lane))
+    def _admit(self, later: dict[int, list[Lane]], waiting: dict[_Party, _Waiting], turns: list[_Turn]) -> None:
+        """Let the lanes of the smallest load take part: only their first jobs are read."""
+        load, first = min(later), self._book.lanes.first
+        admitted: dict[_Party, _Waiting] = {}
+        for lane in later.pop(load):
+            admitted.setdefault(lane[:2], []).append((load, first(lane).place, lane))
+        for party, new in admitted.items():
+            lanes = waiting.setdefault(party, [])
+            has_turn = bool(lanes)
+            lanes += new
+            heapq.heapify(lanes)
+            if not has_turn and (turn := self._turn(party, lanes)) is not None:
+                turns.append(turn)
+        heapq.heapify(turns)
+
+    def _turn(self, party: _Party, lanes: _Waiting) -> _Turn | None:
+        """Return when it is a party's turn, by the loads of now; None when nothing of it can be handed out."""
+        loads = self._servers.loads
+        while lanes:
+            load, place, lane = lanes[0]
+            current = loads.of(lane)
+            if current == load:
+                team, pool = party
+                return load, place[0], loads.share(team, pool), self._last_claims.get(team, -1), place, party
+            if current is None:
+                heapq.heappop(lanes)
+            else:
+                heapq.heapreplace(lanes, (current, place, lane))
+        return None
+
+    def _claim_next(self, lanes: _Waiting, request: ClaimRequest, at: Instant) -> Job:
+        load, _, lane = lanes[0]
+        job = self._start(self._book.lanes.pop(lane), request, at)
+        if self._book.lanes.has_pending(lane):
+            heapq.heapreplace(lanes, (load, self._book.lanes.first(lane).place, lane))
+        else:
+            heapq.heappop(lanes)
+        return job
 
     def _start(self, job: Job, request: ClaimRequest, at: Instant) -> Job:
         epoch = job.epoch + 1
@@ -222,7 +270,7 @@ class Claims:
             claimed_at=at.wall,
         )
         self._book.put(running, JobState.PENDING)
-        self._book.note_job(Happening.CLAIMED, running, at.wall)
+        self._last_claims[job.spec.team] = self._book.note_job(Happening.CLAIMED, running, at.wall)
         self._watch(running, at.now)
         self._servers.loads.started(running)
         return running

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.port import Store
-from headgate.jobqueue.stillness import Lookout
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -32,6 +32,21 @@ Operation = Callable[[Ledger, Instant], T]
 
 _GROUP: Final = 512
 """Operations in one transaction at most: it bounds how long the first of them waits for the others."""
+
+_SLACK_S: Final = 0.001
+"""A lease is over when its deadline has passed, not when it is reached."""
+
+_OVERSLEPT_S: Final = 1.0
+"""A deadline met this much too late means that this process stood still: heartbeats could not come in."""
+
+_STOOD_STILL_S: Final = 2.0
+"""So much real time between two looks at the clock means the same, also when it ended right after a deadline. Less than
+a third of the shortest lease: whoever was heard before loses nothing by a shorter one."""
+
+_LOOK_EVERY_S: Final = 0.5
+
+_BACKLOG_S: Final = 0.25
+"""What came in while this process stood still is read within so long after."""
 
 _RELOAD_EVERY_S: Final = 1.0
 _REPLIES_KEPT_S: Final = 24 * 3600.0
@@ -78,6 +93,33 @@ class DeskFigures:
     expired: int = 0
 
 
+class Lookout:
+    """Looks at the clock for the desk, which owns it, as long as leases run."""
+
+    def __init__(self) -> None:
+        self._looked_at = time.monotonic()
+
+    def wait_s(self, deadline: float | None, now: float) -> float | None:
+        """Return how long to wait for requests before the next look; None for ever."""
+        return None if deadline is None else min(max(deadline + _SLACK_S - now, 0.0), _LOOK_EVERY_S)
+
+    def has_stood_still(self, deadline: float | None, now: float) -> bool:
+        """Look; return whether a lease is due that could not be renewed because nobody could be heard.
+
+        Args:
+            deadline: of the lease that ends first.
+            now: by the desk's clock, as the deadline.
+        """
+        # Real time, whatever the desk's clock says: it is the process that is asked about.
+        looked_at, self._looked_at = self._looked_at, time.monotonic()
+        if deadline is None or now + _BACKLOG_S < deadline:
+            return False
+        if self._looked_at - looked_at <= _STOOD_STILL_S and now <= deadline + _OVERSLEPT_S:
+            return False
+        _log.warning("Woke %.1f s after the deadline of a lease: every lease gets a full new period", now - deadline)
+        return True
+
+
 class Desk:
     """Runs operations on a ledger, durably; every method may be called from any thread or loop.
 
@@ -114,7 +156,7 @@ class Desk:
             StoreFailedError: the store cannot be read.
         """
         self._store.own(self._owner)
-        self._ledger = Ledger(self._store, self._clock.monotonic())
+        self._ledger = Ledger(self._store, self._now())
         self._is_open = True
         self._thread.start()
 
@@ -178,6 +220,9 @@ class Desk:
             has_left = await self.do(lambda ledger, _: self._left(ledger, first))
             return None if has_left else await asyncio.shield(asyncio.wrap_future(first.future))
 
+    def _now(self) -> Instant:
+        return Instant(self._clock.monotonic(), self._clock.wall())
+
     # The thread.
 
     def _run(self) -> None:
@@ -211,7 +256,7 @@ class Desk:
     def _work(self, group: list[_Request[Any]]) -> None:
         ledger = self._ledger
         assert ledger is not None
-        at = Instant(self._clock.monotonic(), self._clock.wall())
+        at = self._now()
         if self._lookout.has_stood_still(ledger.next_deadline(), at.now):
             ledger.extend_all(at)
         for request in group:
@@ -281,7 +326,7 @@ class Desk:
         if isinstance(error, StoreFailedError):
             _log.error("The job queue's database failed: %s", error)
         else:
-            _log.exception("The ledger failed at an operation; it is built anew from its database")
+            _log.exception("The ledger failed at an operation; it is rebuilt from its database")
         self._ledger = None
         self._reloaded_at = float("-inf")
         _refuse(group, _unanswered(error))
@@ -302,7 +347,7 @@ class Desk:
         try:
             self._store.close()
             self._store.own(self._owner)
-            self._ledger = Ledger(self._store, now)
+            self._ledger = Ledger(self._store, self._now())
         except HeadgateError as error:
             _log.error("The job queue's database cannot be opened again: %s", error)
             return False
@@ -332,6 +377,4 @@ def _closing() -> HeadgateError:
 def _unanswered(error: Exception) -> HeadgateError:
     if isinstance(error, StoreFailedError):
         return error
-    return StoreFailedError(
-        f"the ledger failed ({type(error).__name__}) and was built anew", next_step="Send it again."
-    )
+    return StoreFailedError(f"the ledger failed ({type(error).__name__}) and was rebuilt", next_step="Send it again.")

@@ -14,7 +14,7 @@ class JobQueueError(HeadgateError):
 
 
 class InvalidJobError(InvalidInputError):
-    """A job, server or file of them breaks a rule; nothing was changed."""
+    """A job, a policy server or a file breaks a rule; nothing was changed."""
 
     code = "invalid_job"
     next_step = "Correct the value and send it again; nothing was changed."
@@ -34,7 +34,7 @@ class UnknownJobError(JobQueueError):
     code = "unknown_job"
     http_status = 404
     exit_code = 3
-    next_step = "`headgate jobqueue jobs` lists the jobs that there are."
+    next_step = "`headgate jobqueue jobs` lists the jobs."
 
 
 class UnknownResourceError(JobQueueError):
@@ -70,7 +70,7 @@ class WrongStateError(JobQueueError):
     code = "wrong_state"
     http_status = 409
     exit_code = 2
-    next_step = "Read its state first; nothing was changed."
+    next_step = "Check its state first; nothing was changed."
 
 
 class ReplyConflictError(JobQueueError):

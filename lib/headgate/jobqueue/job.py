@@ -45,7 +45,7 @@ class JobSpec:
         task: what is evaluated; policy servers accept or refuse by it.
         instance: which instance of the task.
         pool: policy servers that can serve it; empty when the job needs none.
-        resource_type: the name that seed 003's routes use for its pool.
+        resource_type: the legacy protocol's name for its pool.
         payload: JSON object that the worker gets, as text.
         priority: larger ones first among the jobs of one lane.
         max_attempts: failures after which it is dead.

@@ -51,18 +51,18 @@ class Ledger:
 
     Args:
         store: owned by this process.
-        now: monotonic time; running leases get a full period from it.
+        at: now; running leases get a full period from it.
         lease_ids: makes lease ids.
     """
 
-    def __init__(self, store: Store, now: float, lease_ids: Callable[[], str] = new_lease_id) -> None:
+    def __init__(self, store: Store, at: Instant, lease_ids: Callable[[], str] = new_lease_id) -> None:
         self._store = store
         self._book = Book(store, store.load())
         self._tickets = count(1)
         self._waiting_claims: dict[int, ClaimRequest] = {}
         self._has_news = False
-        self.servers = Reservations(self._book, self._tickets, lease_ids, now)
-        self.claims = Claims(self._book, self.servers, lease_ids, now)
+        self.servers = Reservations(self._book, self._tickets, lease_ids, at)
+        self.claims = Claims(self._book, self.servers, lease_ids, at.now)
 
     # What is to be written.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from headgate.jobqueue.job import Job, JobSpec
-from headgate.jobqueue.resource import Resource
+from headgate.jobqueue.resource import Resource, ResourceSpec
 
 
 class Instant(NamedTuple):
@@ -166,9 +166,15 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A server is the job's until it is released, the job ends or the lease runs out."""
+    """A server is the job's until it is released, the job ends or the lease runs out.
+
+    Attributes:
+        resource: the server.
+        spec: the server as the job's pool names it.
+    """
 
     resource: Resource
+    spec: ResourceSpec
 
 
 @dataclass(frozen=True, slots=True)

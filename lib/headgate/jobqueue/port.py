@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.resource import Resource
+
+CLAIMS_READ: Final = 10_000
+"""Claims that a store looks back on: a team that had none of them goes before those that had."""
 
 
 class Happening(StrEnum):
@@ -123,6 +126,7 @@ class Snapshot:
         next_seq: greater than every job's `seq`.
         next_entry: greater than every entry of the history.
         next_index: pool -> greater than every index ever used in it.
+        last_claims: team -> entry of its last claim, of teams that one of the last `CLAIMS_READ` claims is of.
     """
 
     counts: Mapping[Lane, Mapping[JobState, int]]
@@ -131,6 +135,7 @@ class Snapshot:
     next_seq: int
     next_entry: int
     next_index: Mapping[str, int]
+    last_claims: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

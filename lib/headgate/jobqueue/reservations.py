@@ -20,17 +20,17 @@ from headgate.jobqueue.waiting import Waiter, WaitingLines, best
 class Reservations:
     """The servers' half of the ledger, which owns it.
 
-    Invariants: a server is held by at most one job and a job holds at most one server; while a job waits, no free open
-    server serves it (once `settle` has run).
+    Invariants: one address is one server, held by at most one job, and a job holds at most one server; while a job
+    waits, no free open server serves it (once `settle` has run).
 
     Args:
         book: jobs and servers as they are.
         tickets: numbers for those who wait.
         new_lease_id: makes lease ids.
-        now: monotonic time at the start: running reservations get a full period from it.
+        at: the start: running reservations get a full period from it.
     """
 
-    def __init__(self, book: Book, tickets: count[int], new_lease_id: Callable[[], str], now: float) -> None:
+    def __init__(self, book: Book, tickets: count[int], new_lease_id: Callable[[], str], at: Instant) -> None:
         self.loads = Loads()
         self.lines = WaitingLines()
         self._book = book
@@ -42,11 +42,16 @@ class Reservations:
         self._told_again: set[str] = set()
         self._freed: set[str] = set()
         self._settled: list[Settled] = []
-        for resource in sorted(book.resources.values(), key=lambda resource: resource.index):
+        self._known: dict[tuple[str, int], str] = {}
+        same: dict[tuple[str, int], list[Resource]] = {}
+        for resource in sorted(book.resources.values(), key=lambda resource: (resource.index, resource.spec.pool)):
             self.loads.put(resource)
+            same.setdefault(resource.spec.address, []).append(resource)
             if not resource.is_free:
                 self._held[resource.job_id] = resource.resource_id
-                self._deadlines.set(resource.resource_id, now + resource.lease_s)
+                self._deadlines.set(resource.resource_id, at.now + resource.lease_s)
+        for address, resources in same.items():
+            self._known[address] = self._united(resources, at)
 
     def held_by(self, job_id: str) -> Resource | None:
         """Return the server that a job holds."""
@@ -63,25 +68,26 @@ class Reservations:
             wait: whether to stand in line when none is free.
         """
         pool, task = job.spec.pool, job.spec.task
-        self._serve(pool, at)  # a server freed a moment ago is for those who wait already
+        self._serve(at)  # a server freed a moment ago is for those who wait already
         held = self.held_by(job.job_id)
         if held is not None:
             self._deadlines.set(held.resource_id, at.now + held.lease_s)
             self._told_again.add(held.resource_id)
-            return Reserved(held)
+            return _reserved(held, job)
         since = self._first_asked.setdefault(job.job_id, at.now)
-        waiters = self.lines.line(pool)
-        free = [one for one in self.loads.pool(pool) if _is_available(one) and one.spec.serves(task)]
+        free = [one for one in self.loads.pool(pool) if _is_available(one) and one.serves(pool, task)]
         if free:
-            pending = {lane.task for lane, _ in self._book.lanes.waiting() if lane.pool == pool}
-            resource = best(free, task, sorted({waiter.task for waiter in waiters} | pending))
+            pools = {spec.pool for one in free for spec in one.specs}
+            wanted = {(waiter.pool, waiter.task) for one in pools for waiter in self.lines.line(one)}
+            wanted |= {(lane.pool, lane.task) for lane, _ in self._book.lanes.waiting() if lane.pool in pools}
+            resource = best(free, pool, task, wanted)
             assert resource is not None
-            return Reserved(self._assign(resource, job, at, lease_s))
+            return self._assign(resource, job, at, lease_s)
         if not wait:
             return self._none_free(job, since)
         ticket = next(self._tickets)
         ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
-        replaced = self.lines.join(pool, Waiter(since, ticket, ref, task, lease_s))
+        replaced = self.lines.join(Waiter(since, ticket, ref, pool, task, lease_s))
         if replaced is not None:
             # Not stale: an answer that got lost and a proxy that sends twice both ask again under a live lease.
             self._settled.append(Settled(replaced, self._none_free(job, since)))
@@ -106,7 +112,7 @@ class Reservations:
         del self._held[resource.job_id]
         self._first_asked.pop(resource.job_id, None)
         self._put(replace(resource, lease_id="", job_id="", worker="", lease_s=0.0, reserved_at=0.0))
-        self._freed.add(resource.spec.pool)
+        self._can_serve(resource)
 
     def take_back(self, resource: Resource, at: Instant) -> None:
         """End a reservation of which its worker was not told, unless the worker has asked again since."""
@@ -143,19 +149,13 @@ class Reservations:
 
     def settle(self, at: Instant) -> list[Settled]:
         """Give freed servers to those who wait longest; return what became of those who waited."""
-        for pool in sorted(self._freed):
-            self._serve(pool, at)
+        self._serve(at)
         settled, self._settled = self._settled, []
         return settled
 
     def add(self, specs: Sequence[ResourceSpec], at: Instant) -> list[Resource]:
-        """Register servers; one whose pool, host and port are registered already takes its place with the new rules."""
-        known = {_address(resource.spec): resource for resource in self._book.resources.values()}
-        added: list[Resource] = []
-        for spec in specs:
-            resource = known[_address(spec)] = self._add(spec, known.get(_address(spec)), at)
-            added.append(resource)
-        return added
+        """Register servers; one whose address is known stays one server, with the rules of each pool that names it."""
+        return [self._add(spec, at) for spec in specs]
 
     def change(self, resource_id: str, state: ResourceState, note: str, at: Instant) -> Resource:
         """Open, drain or take down a server; a job that uses it keeps it.
@@ -169,11 +169,11 @@ class Reservations:
         changed = replace(resource, state=state, note=note)
         self._put(changed)
         self._book.note_resource(Happening.RESOURCE_CHANGED, changed, at.wall, f"{state}: {note}" if note else state)
-        self._freed.add(resource.spec.pool)
+        self._can_serve(changed)
         return changed
 
-    def remove(self, resource_id: str, at: Instant, *, even_if_held: bool) -> None:
-        """Take a server out.
+    def remove(self, resource_id: str, at: Instant, *, even_if_held: bool, note: str = "") -> None:
+        """Take a server out, for all pools that name it.
 
         Raises:
             UnknownResourceError: no server has this id.
@@ -186,11 +186,12 @@ class Reservations:
                     f"server {resource_id} is used by job {resource.job_id!r}",
                     next_step="Drain it first, or remove it by force: its worker then loses the server.",
                 )
-            self.free(resource, at, note="the server was removed")
+            self.free(resource, at, note=note or "the server was removed")
             resource = self.resource(resource_id)
         self.loads.remove(resource)
+        self._known.pop(resource.spec.address, None)
         self._book.remove_resource(resource)
-        self._book.note_resource(Happening.RESOURCE_REMOVED, resource, at.wall)
+        self._book.note_resource(Happening.RESOURCE_REMOVED, resource, at.wall, note)
 
     def resource(self, resource_id: str) -> Resource:
         """Return a server by its id.
@@ -203,30 +204,53 @@ class Reservations:
             raise UnknownResourceError(f"no policy server is called {resource_id!r}")
         return resource
 
-    def _add(self, spec: ResourceSpec, known: Resource | None, at: Instant) -> Resource:
-        if known is not None and known.spec == spec:
+    def _add(self, spec: ResourceSpec, at: Instant) -> Resource:
+        known = self._book.resources.get(self._known.get(spec.address, ""))
+        if known is not None and known.spec_in(spec.pool) == spec:
             return known
-        resource = Resource(spec, self._book.next_index(spec.pool)) if known is None else replace(known, spec=spec)
+        resource = Resource(spec, self._book.next_index(spec.pool)) if known is None else known.renamed(spec)
+        self._known[spec.address] = resource.resource_id
         self._put(resource)
         what = Happening.RESOURCE_ADDED if known is None else Happening.RESOURCE_CHANGED
-        self._book.note_resource(what, resource, at.wall, f"{spec.host}:{spec.port}")
-        self._freed.add(spec.pool)
+        as_pool = "" if spec.pool == resource.spec.pool else f" as a server of {spec.pool}"
+        self._book.note_resource(what, resource, at.wall, f"{spec.host}:{spec.port}{as_pool}")
+        self._can_serve(resource)
         return resource
 
-    def _serve(self, pool: str, at: Instant) -> None:
-        if pool not in self._freed:
+    def _united(self, same: Iterable[Resource], at: Instant) -> str:
+        """Make the servers of one address, as earlier versions kept one for each pool, one server; return its id.
+
+        The newest epoch stays, as policy servers refuse older ones: other reservations end, and their jobs go back.
+        """
+        kept, *others = sorted(same, key=lambda one: (-one.epoch, one.is_free, one.reserved_at))
+        for one in others:
+            self.remove(one.resource_id, at, even_if_held=True, note=f"{kept.resource_id} is the same server")
+            self._known[kept.spec.address] = kept.resource_id
+            for spec in one.specs:
+                if kept.spec_in(spec.pool) is None:
+                    kept = self._add(spec, at)
+        drained = next((one for one in others if one.state is ResourceState.DRAINING), kept)
+        return self.change(kept.resource_id, drained.state, drained.note, at).resource_id
+
+    def _can_serve(self, resource: Resource) -> None:
+        """Let who waits have it, if it is free and open, at the next opportunity."""
+        self._freed.update(spec.pool for spec in resource.specs)
+
+    def _serve(self, at: Instant) -> None:
+        if not self._freed:
             return
-        self._freed.discard(pool)
-        free = [resource for resource in self.loads.pool(pool) if _is_available(resource)]
-        for waiter, resource in self.lines.matches(pool, free):
+        pools = sorted(self._freed)
+        self._freed.clear()
+        free = {one.resource_id: one for pool in pools for one in self.loads.pool(pool) if _is_available(one)}
+        for waiter, resource in self.lines.matches(pools, free.values()):
             job = self._book.running[waiter.ref.job_id]
-            self._settled.append(Settled(waiter.ticket, Reserved(self._assign(resource, job, at, waiter.lease_s))))
+            self._settled.append(Settled(waiter.ticket, self._assign(resource, job, at, waiter.lease_s)))
 
     def _none_free(self, job: Job, since: float) -> NoneFree:
         ahead = sum(waiter.since < since for waiter in self.lines.line(job.spec.pool))
         return NoneFree(ahead, len(self.loads.serving(job.spec.pool, job.spec.task)))
 
-    def _assign(self, resource: Resource, job: Job, at: Instant, lease_s: float) -> Resource:
+    def _assign(self, resource: Resource, job: Job, at: Instant, lease_s: float) -> Reserved:
         assigned = replace(
             resource,
             epoch=resource.epoch + 1,
@@ -241,7 +265,7 @@ class Reservations:
         self.loads.reserved(job.job_id, resource.resource_id)
         self._deadlines.set(resource.resource_id, at.now + lease_s)
         self._book.note_resource(Happening.RESERVED, assigned, at.wall)
-        return assigned
+        return _reserved(assigned, job)
 
     def _put(self, resource: Resource) -> None:
         self._book.put_resource(resource)
@@ -258,10 +282,14 @@ class Reservations:
         if not self._freed:
             for pool in self.loads.pools():
                 _validate_no_idle(self.lines.line(pool), list(self.loads.pool(pool)))
+        assert self._known == {spec.address: r.resource_id for r in self._book.resources.values() for spec in r.specs}
+        assert len(self._known) == len(self._book.resources)
 
 
-def _address(spec: ResourceSpec) -> tuple[str, str, int]:
-    return spec.pool, spec.host, spec.port
+def _reserved(resource: Resource, job: Job) -> Reserved:
+    spec = resource.spec_in(job.spec.pool)
+    assert spec is not None, "a job gets servers that its pool names"
+    return Reserved(resource, spec)
 
 
 def _is_available(resource: Resource) -> bool:
@@ -271,4 +299,4 @@ def _is_available(resource: Resource) -> bool:
 def _validate_no_idle(line: Iterable[Waiter], servers: Iterable[Resource]) -> None:
     available = [resource for resource in servers if _is_available(resource)]
     for waiter in line:
-        assert not any(resource.spec.serves(waiter.task) for resource in available), waiter
+        assert not any(resource.serves(waiter.pool, waiter.task) for resource in available), waiter

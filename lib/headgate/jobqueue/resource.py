@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import ipaddress
+import socket
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -16,10 +18,10 @@ class ResourceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """A policy server as it is registered.
+    """A policy server as a pool names it.
 
     Attributes:
-        pool: whose server it is: jobs of this pool may get it.
+        pool: jobs of this pool may get it.
         host: name or address.
         port: TCP port.
         compatible_task: tasks that it serves; empty means every one.
@@ -34,6 +36,11 @@ class ResourceSpec:
     not_compatible_task: frozenset[str] = field(default_factory=frozenset)
     body: str = "{}"
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Which server it is: equal however the host is spelled."""
+        return canonical_host(self.host), self.port
+
     def serves(self, task: str) -> bool:
         """Return whether a job of `task` may use it."""
         if task in self.not_compatible_task:
@@ -43,12 +50,13 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A policy server in the ledger.
+    """A policy server in the ledger: one for each address, whichever pools name it.
 
-    Invariant: `lease_id`, `job_id` and `worker` are all set or all empty; `epoch` grows by one with every reservation.
+    Invariants: `lease_id`, `job_id` and `worker` are all set or all empty; `epoch` grows with every reservation; all
+    of its specs have one address, and a pool of their own each.
 
     Attributes:
-        spec: what was registered.
+        spec: as the first pool named it; its id has this pool's name.
         index: its number in its pool, from 0; never used again for another server of the pool.
         state: whether it is handed out.
         epoch: reservations so far; the fencing token of the running one.
@@ -58,6 +66,7 @@ class Resource:
         lease_s: seconds without a renewal after which the reservation is over.
         reserved_at: wall time of the running reservation, else 0.
         note: why it is down or draining, else empty.
+        also: as further pools name it, each with rules of its own.
     """
 
     spec: ResourceSpec
@@ -70,6 +79,7 @@ class Resource:
     lease_s: float = 0.0
     reserved_at: float = 0.0
     note: str = ""
+    also: tuple[ResourceSpec, ...] = ()
 
     @property
     def resource_id(self) -> str:
@@ -80,3 +90,48 @@ class Resource:
     def is_free(self) -> bool:
         """True while no job uses it."""
         return not self.lease_id
+
+    @property
+    def specs(self) -> tuple[ResourceSpec, ...]:
+        """The server as each of its pools names it."""
+        return (self.spec, *self.also)
+
+    def spec_in(self, pool: str) -> ResourceSpec | None:
+        """Return the server as a pool names it, or None when it does not."""
+        return next((spec for spec in self.specs if spec.pool == pool), None)
+
+    def serves(self, pool: str, task: str) -> bool:
+        """Return whether a job of a pool and task may use it."""
+        spec = self.spec_in(pool)
+        return spec is not None and spec.serves(task)
+
+    def renamed(self, spec: ResourceSpec) -> Resource:
+        """Return the server with the rules that `spec` has for its pool, a new one of this server or not."""
+        specs = {one.pool: one for one in self.specs} | {spec.pool: spec}
+        first, *also = specs.values()
+        return replace(self, spec=first, also=tuple(also))
+
+
+def canonical_host(host: str) -> str:
+    """Return one spelling for all that surely mean the same machine.
+
+    Case, a dot at the end and brackets mean nothing, an IP address has many forms, and `localhost` is the loopback
+    address of either family. Names are not resolved: what one means can change, and depends on who asks.
+    """
+    name = host.strip("[]").removesuffix(".").lower()
+    address = ip_address_of(name)
+    if address is None:
+        return name
+    return "localhost" if str(address) in {"127.0.0.1", "::1"} else str(address)
+
+
+def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is, in any form that system calls take (`0x7f000001`), or None for a name."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            return ipaddress.ip_address(socket.inet_aton(host))
+        except OSError:
+            return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import NamedTuple
 
 from headgate.jobqueue.outcomes import LeaseRef
@@ -19,6 +20,7 @@ class Waiter:
         since: when the job's claim first asked (monotonic seconds); asking again keeps the place.
         ticket: names this wait.
         ref: the claim that asked.
+        pool: of its job.
         task: by which servers accept or refuse it.
         lease_s: of the reservation that it is to get.
     """
@@ -26,6 +28,7 @@ class Waiter:
     since: float
     ticket: int
     ref: LeaseRef
+    pool: str
     task: str
     lease_s: float
 
@@ -41,16 +44,16 @@ def _order(waiter: Waiter) -> tuple[float, int]:
     return waiter.since, waiter.ticket
 
 
-def best(free: Iterable[Resource], task: str, tasks: Sequence[str]) -> Resource | None:
-    """Return the free server that a job of `task` should take, or None when none serves it.
+def best(free: Iterable[Resource], pool: str, task: str, wanted: Collection[tuple[str, str]]) -> Resource | None:
+    """Return the free server that a job of a pool and `task` should take, or None when none serves it.
 
-    The one that serves the fewest of `tasks` goes first, so that servers which serve many are left for the others;
-    among equals the one with the lowest index (seed 003).
+    The one that serves the fewest of `wanted`, other jobs' pools and tasks, goes first, so that servers which serve
+    many are left for the others; among equals the one with the lowest index.
     """
-    fitting = [resource for resource in free if resource.spec.serves(task)]
+    fitting = [resource for resource in free if resource.serves(pool, task)]
     return min(
         fitting,
-        key=lambda resource: (sum(map(resource.spec.serves, tasks)), resource.index),
+        key=lambda resource: (sum(resource.serves(*one) for one in wanted), resource.index, resource.resource_id),
         default=None,
     )
 
@@ -63,7 +66,7 @@ class WaitingLines:
 
     def __init__(self) -> None:
         self._lines: dict[str, list[Waiter]] = {}
-        self._places: dict[int, tuple[str, Waiter]] = {}
+        self._places: dict[int, Waiter] = {}
         self._tickets: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -74,20 +77,20 @@ class WaitingLines:
         """Return the waiters of a pool, the longest waiting first."""
         return self._lines.get(pool, ())
 
-    def join(self, pool: str, waiter: Waiter) -> int | None:
+    def join(self, waiter: Waiter) -> int | None:
         """Put a waiter in line; return the ticket of the same job that it takes the place of, if there was one."""
         replaced = self.leave_job(waiter.ref.job_id)
-        insort(self._lines.setdefault(pool, []), waiter, key=_order)
-        self._places[waiter.ticket] = (pool, waiter)
+        insort(self._lines.setdefault(waiter.pool, []), waiter, key=_order)
+        self._places[waiter.ticket] = waiter
         self._tickets[waiter.ref.job_id] = waiter.ticket
         return replaced
 
     def leave(self, ticket: int) -> bool:
         """Take a waiter out of its line; return whether it stood in one."""
-        pool, waiter = self._places.pop(ticket, ("", None))
+        waiter = self._places.pop(ticket, None)
         if waiter is None:
             return False
-        line = self._lines[pool]
+        line = self._lines[waiter.pool]
         del line[bisect_left(line, _order(waiter), key=_order)]
         del self._tickets[waiter.ref.job_id]
         return True
@@ -99,20 +102,23 @@ class WaitingLines:
             self.leave(ticket)
         return ticket
 
-    def matches(self, pool: str, free: Iterable[Resource]) -> Iterator[Match]:
-        """Yield who gets which of a pool's free servers, and take them out of line; no fitting pair is left over."""
+    def matches(self, pools: Iterable[str], free: Iterable[Resource]) -> Iterator[Match]:
+        """Yield who gets which of the free servers of pools, and take them out of line; no fitting pair is left over.
+
+        A server that several of the pools name goes to the longest waiter of all of them.
+        """
         left = {resource.resource_id: resource for resource in free}
-        line = list(self.line(pool))
-        tasks = sorted({waiter.task for waiter in line}) if len(left) > 1 else []  # one server is the best of all
-        in_vain: set[str] = set()
+        line = list(merge(*map(self.line, pools), key=_order))
+        wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # one is the best of all
+        in_vain: set[tuple[str, str]] = set()
         for waiter in line:
             if not left:
                 return
-            if waiter.task in in_vain:
+            if (waiter.pool, waiter.task) in in_vain:
                 continue
-            resource = best(left.values(), waiter.task, tasks)
+            resource = best(left.values(), waiter.pool, waiter.task, wanted)
             if resource is None:
-                in_vain.add(waiter.task)
+                in_vain.add((waiter.pool, waiter.task))
             else:
                 del left[resource.resource_id]
                 self.leave(waiter.ticket)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -40,7 +41,7 @@ class JobIn(Body):
     task: Name = Field(examples=["turning_on_radio"])
     instance: NameOrEmpty = Field("", examples=["3"])
     pool: NameOrEmpty = Field("", description="Policy servers that can serve it; empty: it needs none.")
-    resource_type: NameOrEmpty = Field("", description="Its pool's name on the seed's routes; empty: the pool.")
+    resource_type: NameOrEmpty = Field("", description="Its pool's name in the legacy protocol; empty: the pool.")
     payload: JsonObject = Field(default_factory=dict)
     priority: int = Field(0, ge=-1_000_000, le=1_000_000)
     max_attempts: int = Field(DEFAULT_MAX_ATTEMPTS, ge=1, le=1000)
@@ -199,11 +200,11 @@ class ReservationOut(BaseModel):
     resource: dict[str, Any]
 
     @classmethod
-    def of(cls, resource: Resource) -> ReservationOut:
-        """Return a server that is reserved."""
+    def of(cls, resource: Resource, spec: ResourceSpec) -> ReservationOut:
+        """Return a server that is reserved for a job of the pool that names it by `spec`."""
         return cls.model_construct(
             resource_id=resource.resource_id, index=resource.index, lease_id=resource.lease_id, epoch=resource.epoch,
-            lease_s=resource.lease_s, resource=json.loads(resource.spec.body),
+            lease_s=resource.lease_s, resource=json.loads(spec.body),
         )  # fmt: skip
 
 
@@ -320,7 +321,8 @@ class ResourceIn(BaseModel):
 
     @property
     def _body(self) -> dict[str, Any]:
-        return self.model_dump(exclude={"pool"}, exclude_unset=True)
+        empty = {"compatible_task"} if self.compatible_task == [] else set()  # as if left out: every task
+        return self.model_dump(exclude={"pool", *empty}, exclude_unset=True)
 
     @property
     def spec(self) -> ResourceSpec:
@@ -337,7 +339,11 @@ class ResourceIn(BaseModel):
 
 
 class ResourcesIn(Body):
-    """Policy servers to register, all or none; one that is there already gets the new rules."""
+    """Policy servers to register, all or none.
+
+    Host and port tell which server it is. One that is there already gets these rules for the pool that is named, and
+    keeps those of its other pools.
+    """
 
     resources: list[ResourceIn] = Field(min_length=1, max_length=MOST_AT_ONCE)
 
@@ -356,16 +362,23 @@ class ResourceOut(BaseModel):
     job_id: str | None
     worker: str | None
     reserved_at: float | None
-    resource: dict[str, Any]
+    resource: dict[str, Any] = Field(description="As its pool registered it.")
+    also: list[dict[str, Any]] = Field([], description="As further pools registered it, each with its `pool`.")
+
+    @property
+    def pools(self) -> list[str]:
+        """The pools that name it."""
+        return [self.pool, *(named["pool"] for named in self.also)]
 
     @classmethod
-    def of(cls, resource: Resource) -> ResourceOut:
-        """Return a server of the ledger as a body."""
-        spec = resource.spec
+    def of(cls, resource: Resource, pools: Container[str] | None = None) -> ResourceOut:
+        """Return a server of the ledger as a body, as these of its pools (None: all) name it."""
+        spec, *others = (one for one in resource.specs if pools is None or one.pool in pools)
         return cls.model_construct(
             resource_id=resource.resource_id, pool=spec.pool, index=resource.index, host=spec.host, port=spec.port,
             state=resource.state, note=resource.note, epoch=resource.epoch, job_id=resource.job_id or None,
-            worker=resource.worker or None, reserved_at=resource.reserved_at or None, resource=json.loads(spec.body),
+            worker=resource.worker or None, reserved_at=resource.reserved_at or None,
+            resource=json.loads(spec.body), also=[{**json.loads(one.body), "pool": one.pool} for one in others],
         )  # fmt: skip
 
 

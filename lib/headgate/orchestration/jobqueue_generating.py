@@ -79,7 +79,7 @@ async def run_generation(order: GenerationOrder) -> Any:
     with library_logs_in_run():
         made, unreadable = await asyncio.to_thread(_generated, order)
         for path in unreadable:
-            run_logger().warning("no result, so it is evaluated again: %s is not JSON to its end", path)
+            run_logger().warning("evaluated again, as its result is truncated JSON: %s", path)
         jobs = made.job_specs()
         files: list[str] = []
         if order.output_dir and not order.is_dry:

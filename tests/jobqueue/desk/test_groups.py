@@ -206,7 +206,7 @@ def test_after_standing_still_every_lease_has_a_full_new_period(rig: Rig, caplog
     rig.submit(spec("1"), spec("2"))
     rig.claim(count=2)
     rig.passes(90.0 + 300.0)
-    assert "Woke 300.0 s after a lease's deadline" in caplog.text
+    assert "Woke 300.0 s after the deadline of a lease" in caplog.text
     assert rig.desk.figures.expired == 0
     rig.passes(90.0)
     assert rig.desk.figures.expired == 0

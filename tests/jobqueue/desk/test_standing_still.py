@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.jobqueue import stillness
+from headgate.jobqueue import desk
 from headgate.jobqueue.job import JobState
 from tests.jobqueue.desk.rig import Rig
 from tests.jobqueue.ledger.queue import spec
@@ -13,7 +13,7 @@ from tests.jobqueue.ledger.queue import spec
 def test_a_lease_that_ended_right_before_the_process_went_on_runs_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.submit(spec("1"))
     rig.claim()
-    monkeypatch.setattr(stillness, "_STOOD_STILL_S", -1.0)  # every look comes too late
+    monkeypatch.setattr(desk, "_STOOD_STILL_S", -1.0)  # every look comes too late
     rig.passes(90.5)
     assert rig.job("1").state is JobState.IN_PROGRESS
     monkeypatch.undo()
@@ -26,7 +26,7 @@ def test_a_lease_that_ended_right_before_the_process_went_on_runs_on(rig: Rig, m
 def test_standing_still_far_from_any_deadline_extends_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.submit(spec("1"))
     rig.claim()
-    monkeypatch.setattr(stillness, "_STOOD_STILL_S", -1.0)
+    monkeypatch.setattr(desk, "_STOOD_STILL_S", -1.0)
     rig.passes(60.0)
     monkeypatch.undo()
     rig.passes(30.5)

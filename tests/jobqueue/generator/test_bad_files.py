@@ -33,9 +33,9 @@ def _said(error: pytest.ExceptionInfo[InvalidJobError]) -> str:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "f.json: line 1, column 1: is no JSON"),
-        (b'{"a": 1,\n "b": }', "f.json: line 2, column 7: is no JSON: Expecting value"),
-        (b"\xff\xfe", "f.json: is no text in UTF-8 (byte 0)"),
+        (b"", "f.json: line 1, column 1: is not JSON"),
+        (b'{"a": 1,\n "b": }', "f.json: line 2, column 7: is not JSON: Expecting value"),
+        (b"\xff\xfe", "f.json: is not UTF-8 (byte 0)"),
         (b"[" * 200_000, "f.json: is nested too deeply"),
         (b'[{"a": 1, "b": 2, "a": 3}]', "f.json: field a stands twice in one object"),
         (b"[1, [2, NaN]]", "f.json: [1][1]: must be a finite number (got nan)"),

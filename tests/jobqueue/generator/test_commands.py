@@ -42,7 +42,7 @@ def test_every_option_counts(jobqueue: Command, site: Site) -> None:
     site.finish("alpha", "radio", 2, "{")
     (site.instances / "radio" / "scene.json").write_text("{}")
     options = (
-        "generate", "--results-dir", "results", "--all-tasks-team", "b", "--top", "2", "--seed-groups",
+        "generate", "--results-dir", "results", "--all-tasks-team", "b", "--top", "2", "--legacy-groups",
         "--output-jobs-file", "out/j.json", "--output-resources-file", "out/r.json", "--json",
     )  # fmt: skip
     assert jobqueue(*options).document == {
@@ -76,8 +76,8 @@ def test_every_option_counts(jobqueue: Command, site: Site) -> None:
         (("generate", "--resources-raw-file", "nowhere"), "file of policy servers nowhere cannot be read"),
         (("generate", "--output-jobs-file", "."), "cannot be written: is a folder"),
         (("import", "--database", "sqlite:///q.db"), "file of jobs jobs.json cannot be read"),
-        (("export", "--database", "sqlite:///q.db", "--url", "http://h"), "--url and --database name two job queues"),
-        (("export", "--database", "memory:"), "memory: holds nothing once this command ends"),
+        (("export", "--database", "sqlite:///q.db", "--url", "http://h"), "--url and --database name two queues"),
+        (("export", "--database", "memory:"), "memory: would be empty after this command"),
         (("results", "--results-dir", "nowhere"), "folder of results nowhere is not there"),
         (("results", "--results-dir", ".", "--team", "x"), "--team names 'x', and no submission is of that team"),
     ],
@@ -96,7 +96,7 @@ def test_nothing_is_exported_from_a_database_that_is_not_there(jobqueue: Command
 
 def test_files_make_the_journey_through_a_database(jobqueue: Command, site: Site) -> None:
     database = ("--database", "sqlite:///q.db")
-    jobqueue("generate", "--seed-groups")
+    jobqueue("generate", "--legacy-groups")
     taken = jobqueue("import", *database, "--json").document
     assert taken == {"added": 2, "existing": 0, "servers": 1, "unserved": 0, "done_left_out": 0}
     assert "jobs: 0 added, 2 were there already" in jobqueue("import", *database).err
@@ -110,7 +110,7 @@ def test_files_make_the_journey_through_a_database(jobqueue: Command, site: Site
 def test_one_file_can_be_taken_in_alone(jobqueue: Command, site: Site) -> None:
     database = ("--database", "sqlite:///q.db")
     jobqueue("generate")
-    assert "2 of them wait for a policy server" in jobqueue("import", "--jobs-file", "jobs.json", *database).err
+    assert "2 jobs cannot start: no policy server" in jobqueue("import", "--jobs-file", "jobs.json", *database).err
     assert jobqueue("import", "--resources-file", "resources.json", *database, "--json").document["servers"] == 1
 
 

@@ -13,12 +13,12 @@ from headgate.jobqueue.generator import (
     contents_of,
     contents_of_server,
     imported_jobs,
+    legacy_documents,
     put_into,
     resources_of,
-    seed_documents,
     send,
 )
-from headgate.jobqueue.generator.remote import job_of
+from headgate.jobqueue.generator.exchange import job_of
 from headgate.jobqueue.job import Job, JobSpec, JobState
 from headgate.jobqueue.outcomes import ImportedJob, Instant
 from headgate.jobqueue.resource import Resource, ResourceSpec
@@ -60,7 +60,7 @@ def test_files_go_into_a_database_and_come_out_again(url: str) -> None:
     assert [(job.state, job.epoch) for job in found] == [
         (JobState.DONE, 2), (JobState.PENDING, 1), (JobState.PENDING, 0),
     ]  # fmt: skip
-    written, listed = seed_documents(found, resources)
+    written, listed = legacy_documents(found, resources)
     assert listed == _SERVERS
     assert [(entry["id"], entry["status"], entry["attempts"]) for entry in written] == [
         (0, "done", 2), (1, "pending", 1), (2, "pending", 0),
@@ -148,7 +148,7 @@ def test_what_was_sent_is_what_a_server_tells_again() -> None:
     found, resources = contents_of_server(queue)
     assert [job.spec for job in found] == [job.spec for job in jobs]
     assert resources == servers
-    assert seed_documents(found, resources)[1] == _SERVERS
+    assert legacy_documents(found, resources)[1] == _SERVERS
 
 
 def test_results_travel_with_their_jobs() -> None:

@@ -25,7 +25,7 @@ from headgate.jobqueue.generator import (
 from tests.house.tree import ROOT
 from tests.jobqueue.generator.site import Site, server
 
-_SEED = Rules(seed_groups=True)
+_SEED = Rules(legacy_groups=True)
 
 
 def test_jobs_have_the_form_of_the_seed(site: Site) -> None:
@@ -64,7 +64,7 @@ from pathlib import Path
 from headgate.jobqueue.generator import Rules, json_bytes
 from tests.jobqueue.generator.site import Site
 for seeded in (False, True):
-    made = Site(Path(sys.argv[1])).generate(Rules(seed_groups=seeded))
+    made = Site(Path(sys.argv[1])).generate(Rules(legacy_groups=seeded))
     sys.stdout.buffer.write(json_bytes(made.jobs_document()) + json_bytes(made.resources_document()))
 """
     outputs = set()
@@ -137,7 +137,7 @@ def test_no_server_stands_idle_because_a_job_was_bound_to_another_group(site: Si
 
 
 def test_jobs_are_spread_over_groups_by_their_servers() -> None:
-    from headgate.jobqueue.generator.groups import bound_evenly
+    from headgate.jobqueue.generator.legacy_groups import bound_evenly
 
     (a, b) = (
         servers_for("a", server("1"), server("2"), server("3")),
@@ -199,8 +199,8 @@ def test_jobs_that_no_server_takes_are_reported_or_generated_when_asked_for(site
     assert site.generate(_SEED).jobs == ()
     generation = site.generate(Rules(unserved_too=True))
     assert ([job.resource_type for job in generation.jobs], generation.skipped) == (["alpha"] * 2, ())
-    with pytest.raises(InvalidInputError, match="--unserved-too goes without --seed-groups"):
-        Rules(unserved_too=True, seed_groups=True)
+    with pytest.raises(InvalidInputError, match="--unserved-too cannot be combined with --legacy-groups"):
+        Rules(unserved_too=True, legacy_groups=True)
 
 
 def test_sending_again_names_the_same_jobs(site: Site) -> None:

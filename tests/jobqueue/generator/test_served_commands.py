@@ -43,14 +43,14 @@ def test_what_is_generated_can_be_sent_as_often_as_one_likes(run: Command, queue
 
 
 def test_files_make_the_journey_through_a_server(run: Command, queue: QueueSite, site: Site) -> None:
-    run("generate", "--seed-groups")
+    run("generate", "--legacy-groups")
     path = site.root / "jobs.json"
     jobs = json.loads(path.read_text())
     jobs[0]["status"] = "done"
     path.write_text(json.dumps(jobs))
     said = run("import")
     assert "jobs: 1 added" in said.err
-    assert "jobs left out, as they are done: 1" in said.err
+    assert "1 done job left out" in said.err
     assert run("import", "--json").document["existing"] == 1
     assert run("export", "--jobs-file", "j.json", "--resources-file", "r.json").status == 0
     (written,) = json.loads((site.root / "j.json").read_text())

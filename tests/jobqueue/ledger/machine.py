@@ -50,7 +50,7 @@ SPECS = st.builds(
 SERVERS = st.builds(
     ResourceSpec,
     pool=st.sampled_from(("arms", "arms", "legs")),
-    host=st.just("host"),
+    host=st.sampled_from(("host", "host", "Host", "host.")),
     port=st.integers(1, 4),
     compatible_task=st.sampled_from((frozenset(), frozenset(), frozenset({"radio"}), frozenset({"mugs"}))),
     not_compatible_task=st.sampled_from((frozenset(), frozenset(), frozenset(), frozenset({"mugs"}))),
@@ -88,7 +88,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._load()
 
     def _load(self) -> None:
-        self.ledger = Ledger(self.store, self.at.now, lambda: f"lease-{next(self._leases)}")
+        self.ledger = Ledger(self.store, self.at, lambda: f"lease-{next(self._leases)}")
 
     def teardown(self) -> None:
         try:
@@ -518,10 +518,10 @@ class LedgerMachine(RuleBasedStateMachine):
                 server.lease = resource.lease_id
                 self.reservations.append(ReservationRef(server.name, resource.lease_id, resource.epoch))
         assert {
-            one.resource_id: (one.spec, one.state, one.epoch, one.job_id, one.lease_id, one.lease_s)
+            one.resource_id: (list(one.specs), one.state, one.epoch, one.job_id, one.lease_id, one.lease_s)
             for one in resources.values()
         } == {
-            one.name: (one.spec, one.state, one.epoch, one.job, one.lease, one.lease_s)
+            one.name: (list(one.specs.values()), one.state, one.epoch, one.job, one.lease, one.lease_s)
             for one in self.model.servers.values()
         }
 
@@ -537,7 +537,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 def _plain(outcome: object) -> tuple[object, ...]:
     match outcome:
-        case Reserved(resource):
+        case Reserved(resource, _):
             return "reserved", resource.resource_id
         case NoneFree(ahead, serving):
             return "none", ahead, serving

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
 from headgate.jobqueue.outcomes import ClaimRequest, Completion, LeaseRef
@@ -32,7 +32,8 @@ class ModelJob:
 
 @dataclass
 class ModelServer:
-    spec: ResourceSpec
+    specs: dict[str, ResourceSpec]
+    home: str
     index: int
     state: ResourceState = ResourceState.OPEN
     epoch: int = 0
@@ -43,10 +44,13 @@ class ModelServer:
 
     @property
     def name(self) -> str:
-        return f"{self.spec.pool}/{self.index}"
+        return f"{self.home}/{self.index}"
+
+    def serves(self, pool: str, task: str) -> bool:
+        return pool in self.specs and self.specs[pool].serves(task)
 
     def is_for(self, pool: str, task: str) -> bool:
-        return self.state is ResourceState.OPEN and self.spec.pool == pool and self.spec.serves(task)
+        return self.state is ResourceState.OPEN and self.serves(pool, task)
 
 
 @dataclass
@@ -182,17 +186,15 @@ class Model:
     def reserve(self, job: ModelJob, now: float, lease_s: float, *, wait: bool, ticket: int) -> tuple[object, ...]:
         """Say what asking for a server comes to; `ticket` is the number of the wait, if it comes to one."""
         pool, task = job.spec.pool, job.spec.task
-        self.serve(pool, now)
+        self.serve(now)
         held = self.held_by(job.spec.job_id)
         if held is not None:
             held.deadline = now + held.lease_s
             return "reserved", held.name
         since = self.first_asked.setdefault(job.spec.job_id, now)
-        waiters = self._waiters(pool)
-        pending = {
-            one.spec.task for one in self.jobs.values() if one.state is JobState.PENDING and one.spec.pool == pool
-        }
-        server = self._best(pool, task, self._tasks(waiters) | pending)
+        waiters = [waiter for waiter in self._waiters() if self.jobs[waiter.job].spec.pool == pool]
+        pending = {(one.spec.pool, one.spec.task) for one in self.jobs.values() if one.state is JobState.PENDING}
+        server = self._best(pool, task, self._wanted() | pending)
         if server is not None:
             self._assign(server, job, now, lease_s)
             return "reserved", server.name
@@ -207,13 +209,12 @@ class Model:
         self.line.append(Wait(since, ticket, job.spec.job_id, lease_s))
         return "waiting", ticket
 
-    def serve(self, pool: str, now: float) -> None:
-        """Give the free servers of a pool to those who wait for them."""
-        waiters = self._waiters(pool)
-        tasks = self._tasks(waiters)
-        for waiter in waiters:
+    def serve(self, now: float) -> None:
+        """Give the free servers to those who wait for them."""
+        wanted = self._wanted()
+        for waiter in self._waiters():
             job = self.jobs[waiter.job]
-            server = self._best(pool, job.spec.task, tasks)
+            server = self._best(job.spec.pool, job.spec.task, wanted)
             if server is not None:
                 self.line.remove(waiter)
                 self._assign(server, job, now, waiter.lease_s)
@@ -221,32 +222,35 @@ class Model:
 
     def settle(self, now: float) -> dict[int, tuple[object, ...]]:
         """Serve who waits for a server, and say everything that anyone who waited for one has to be told."""
-        for pool in {job.spec.pool for job in self.jobs.values()}:
-            self.serve(pool, now)
+        self.serve(now)
         told, self.told = self.told, {}
         return told
 
     def register(self, spec: ResourceSpec) -> None:
         for server in self.servers.values():
-            if (server.spec.pool, server.spec.host, server.spec.port) == (spec.pool, spec.host, spec.port):
-                server.spec = spec
+            if _address(next(iter(server.specs.values()))) == _address(spec):
+                server.specs[spec.pool] = spec
                 return
         index = self.next_index.get(spec.pool, 0)
         self.next_index[spec.pool] = index + 1
-        server = ModelServer(replace(spec), index)
+        server = ModelServer({spec.pool: spec}, spec.pool, index)
         self.servers[server.name] = server
 
-    def _waiters(self, pool: str) -> list[Wait]:
-        waiters = [wait for wait in self.line if self.jobs[wait.job].spec.pool == pool]
-        return sorted(waiters, key=lambda wait: (wait.since, wait.ticket))
+    def _waiters(self) -> list[Wait]:
+        return sorted(self.line, key=lambda wait: (wait.since, wait.ticket))
 
-    def _tasks(self, waiters: list[Wait]) -> set[str]:
-        return {self.jobs[wait.job].spec.task for wait in waiters}
+    def _wanted(self) -> set[tuple[str, str]]:
+        return {(self.jobs[wait.job].spec.pool, self.jobs[wait.job].spec.task) for wait in self.line}
 
-    def _best(self, pool: str, task: str, tasks: set[str]) -> ModelServer | None:
+    def _best(self, pool: str, task: str, wanted: set[tuple[str, str]]) -> ModelServer | None:
         fitting = [one for one in self.servers.values() if not one.job and one.is_for(pool, task)]
-        return min(fitting, key=lambda one: (sum(map(one.spec.serves, tasks)), one.index), default=None)
+        key = lambda one: (sum(one.serves(*other) for other in wanted), one.index, one.name)  # noqa: E731
+        return min(fitting, key=key, default=None)
 
     def _assign(self, server: ModelServer, job: ModelJob, now: float, lease_s: float) -> None:
         server.job, server.lease, server.epoch = job.spec.job_id, None, server.epoch + 1
         server.lease_s, server.deadline = lease_s, now + lease_s
+
+
+def _address(spec: ResourceSpec) -> tuple[str, int]:
+    return spec.host.lower().rstrip("."), spec.port

@@ -32,7 +32,7 @@ def spec(
 
 
 def server(port: int, *tasks: str, pool: str = POOL, refused: Sequence[str] = ()) -> ResourceSpec:
-    return ResourceSpec(pool, "host", port, frozenset(tasks), frozenset(refused))
+    return ResourceSpec(pool, f"{pool}.example.com", port, frozenset(tasks), frozenset(refused))
 
 
 def ref(job: Job) -> LeaseRef:
@@ -53,7 +53,7 @@ class Queue:
         self.ledger = self._loaded()
 
     def _loaded(self) -> Ledger:
-        return Ledger(self.store, self.at.now, lambda: f"lease-{next(self._leases)}")
+        return Ledger(self.store, self.at, lambda: f"lease-{next(self._leases)}")
 
     def submit(self, *specs: JobSpec) -> None:
         self.ledger.submit(specs, self.at)

@@ -32,6 +32,76 @@ def test_tasks_that_share_a_server_share_its_load(queue: Queue) -> None:
     assert queue.ids(count=3) == ["r", "o", "m"]
 
 
+def three_teams(servers: int = 4, jobs: int = 8) -> Queue:
+    """A queue of teams a, b and c with jobs and servers of their own, whose jobs were submitted team by team."""
+    queue = Queue()
+    for team in "abc":
+        queue.add(*(server(port, pool=team) for port in range(servers)))
+        queue.submit(*(spec(f"{team}{n}", team, pool=team) for n in range(jobs)))
+    return queue
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 5, 24])
+def test_teams_with_servers_take_turns(at_a_time: int) -> None:
+    queue = three_teams()
+    taken = [job_id for _ in range(0, 24, at_a_time) for job_id in queue.ids(count=at_a_time)]
+    assert taken == [f"{team}{n}" for n in range(8) for team in "abc"]
+
+
+def test_one_worker_serves_all_teams_in_turn() -> None:
+    queue = three_teams()
+    teams = []
+    for _ in range(9):
+        job = queue.one()
+        teams.append(job.spec.team)
+        queue.ledger.claims.complete(ref(job), Completion(), queue.at)
+    assert "".join(teams) == "abc" * 3
+
+
+def test_whose_turn_it_is_survives_a_restart() -> None:
+    queue = three_teams()
+    teams = []
+    for _ in range(7):
+        (job,) = queue.claim()
+        teams.append(job.spec.team)
+        queue.ledger.claims.complete(ref(job), Completion(), queue.at)
+        queue.commit()
+        queue.restart()
+    assert "".join(teams) == "abcabca"
+
+
+def test_a_team_with_more_servers_gets_as_many_more_jobs(queue: Queue) -> None:
+    queue.add(*(server(port, pool="a") for port in range(4)), *(server(port, pool="b") for port in range(2)))
+    queue.submit(*(spec(f"{team}{n}", team, pool=team) for team in "ba" for n in range(9)))
+    assert "".join(job.spec.team for job in queue.claim(count=12)) == "baa" * 4
+
+
+def test_an_urgent_job_does_not_wait_for_its_teams_turn() -> None:
+    queue = three_teams()
+    queue.submit(*(spec(f"urgent{n}", "b", pool="b", priority=1) for n in range(5)))
+    assert queue.ids(count=6) == ["urgent0", "urgent1", "urgent2", "urgent3", "a0", "c0"]
+
+
+def test_a_team_that_comes_late_catches_up_nothing() -> None:
+    queue = three_teams(jobs=40)
+    for _ in range(30):
+        queue.ledger.claims.complete(ref(queue.one()), Completion(), queue.at)
+    queue.add(server(0, pool="late"))
+    queue.submit(*(spec(f"late{n}", "late", pool="late") for n in range(9)))
+    teams = []
+    for _ in range(8):
+        job = queue.one()
+        teams.append(job.spec.team)
+        queue.ledger.claims.complete(ref(job), Completion(), queue.at)
+    assert teams == ["late", "a", "b", "c", "late", "a", "b", "c"]
+
+
+def test_teams_of_one_pool_share_its_servers(queue: Queue) -> None:
+    queue.add(*(server(port) for port in range(4)))
+    queue.submit(*(spec(f"{team}{task}{n}", team, task, POOL) for team in "ab" for task in "xy" for n in range(4)))
+    assert "".join(job.spec.team for job in queue.claim(count=16)) == "ab" * 8
+
+
 def test_teams_without_servers_take_turns(queue: Queue) -> None:
     queue.submit(*(spec(f"a{n}", "a") for n in range(3)), *(spec(f"b{n}", "b") for n in range(3)))
     assert queue.ids(count=6) == ["a0", "b0", "a1", "b1", "a2", "b2"]

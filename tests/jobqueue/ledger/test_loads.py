@@ -81,7 +81,30 @@ def test_jobs_without_a_pool_are_counted_by_team(loads: Loads) -> None:
     assert loads.of(lane(pool="")) == 0
 
 
+def test_jobs_on_a_server_of_two_pools_are_ahead_of_those_of_both(loads: Loads) -> None:
+    loads.put(replace(ANYTHING, also=(server(0, pool="others"),)))
+    loads.started(job("1", "mugs"))
+    assert loads.of(lane("radio", pool="others")) == 1
+    loads.started(job("2", "radio", pool="others"))
+    assert loads.of(lane("mugs")) == 2
+    loads.validate()
+    loads.remove(replace(ANYTHING, also=(server(0, pool="others"),)))
+    assert (loads.of(lane("mugs")), loads.of(lane("radio", pool="others"))) == (None, None)
+    loads.validate()
+
+
+def test_a_teams_share_is_its_jobs_for_each_open_server_of_the_pool(loads: Loads) -> None:
+    assert (loads.share("team", POOL), loads.share("team", "")) == (0.0, 0.0)
+    loads.started(job("1"))
+    assert (loads.share("team", POOL), loads.share("other", POOL)) == (0.5, 0.0)
+    loads.put(replace(ANYTHING, state=ResourceState.DRAINING))
+    assert loads.share("team", POOL) == 1.0
+    loads.ended(job("1"))
+    assert loads.share("team", POOL) == 0.0
+
+
 def test_a_removed_server_takes_its_counts_along(loads: Loads) -> None:
+    loads.started(job("1"))
     loads.reserved("1", ANYTHING.resource_id)
     loads.remove(ANYTHING)
     assert loads.of(lane("mugs")) is None

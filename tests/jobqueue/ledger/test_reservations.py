@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
 from headgate.jobqueue.job import Job, JobState
-from headgate.jobqueue.outcomes import Completion, NoneFree, Renewed, Reserved, Settled, Stale, Waiting
-from headgate.jobqueue.port import Happening
-from headgate.jobqueue.resource import ResourceState
+from headgate.jobqueue.outcomes import Completion, LeaseRef, NoneFree, Renewed, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.port import Changes, Happening
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.stores.memory import MemoryStore
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, reservation, server, spec
 
 
@@ -26,7 +29,7 @@ def test_asking_again_gives_the_same_server() -> None:
     queue, (job,) = queue_of(2, 1)
     first = queue.reserved(job)
     assert queue.reserved(job) == first
-    assert queue.ledger.reserve(ref(job), queue.at, wait=True) == Reserved(first)
+    assert queue.ledger.reserve(ref(job), queue.at, wait=True) == Reserved(first, first.spec)
     assert (first.job_id, first.epoch, first.worker, first.index) == (job.job_id, 1, "worker", 0)
     assert len(queue.entries(Happening.RESERVED)) == 1
 
@@ -82,7 +85,7 @@ def test_a_waiter_that_asks_again_just_when_a_server_is_freed_gets_one_server() 
     for resource in held:
         queue.ledger.release(reservation(resource), queue.at)
     again = queue.reserved(waiting)
-    assert queue.settle() == {ticket: Reserved(again)}
+    assert queue.settle() == {ticket: Reserved(again, again.spec)}
     assert [one.job_id for one in queue.ledger.resources().values()].count(waiting.job_id) == 1
 
 
@@ -297,6 +300,139 @@ def test_a_server_named_twice_in_one_registration_is_one_server() -> None:
     first, second = queue.add(server(0), server(0, "mugs"))
     assert first.resource_id == second.resource_id
     assert [one.spec.compatible_task for one in queue.ledger.resources().values()] == [frozenset({"mugs"})]
+
+
+# One address is one server.
+
+
+def two_pools(*hosts: str) -> tuple[Queue, Job, Job]:
+    """A queue in which pools `a` and `b` name one server, and each has a running job."""
+    queue = Queue()
+    for pool, host in zip("ab", hosts or ("gpu-1", "gpu-1"), strict=True):
+        queue.add(ResourceSpec(pool, host, 80, body=f'{{"for":"{pool}"}}'))
+    queue.submit(spec("a", "a", pool="a"), spec("b", "b", pool="b"))
+    one, other = queue.claim(count=2)
+    return queue, one, other
+
+
+def test_a_server_that_two_pools_name_is_lent_once_at_a_time() -> None:
+    queue, one, other = two_pools()
+    held = queue.reserved(one)
+    ticket = queue.waits(other)
+    assert list(queue.ledger.resources()) == ["a/0"]
+    queue.ledger.release(reservation(held), queue.at)
+    settled = queue.settle()[ticket]
+    assert isinstance(settled, Reserved)
+    assert (settled.resource.resource_id, settled.resource.epoch, settled.spec.body) == ("a/0", 2, '{"for":"b"}')
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("gpu-1.example.com", "GPU-1.Example.COM"),
+        ("gpu-1.example.com", "gpu-1.example.com."),
+        ("127.0.0.1", "localhost"),
+        ("127.0.0.1", "::1"),
+        ("[::1]", "0:0:0:0:0:0:0:1"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("10.0.0.1", "0x0a000001"),
+    ],
+)
+def test_spellings_of_one_address_are_one_server(one: str, other: str) -> None:
+    queue, _, _ = two_pools(one, other)
+    (server,) = queue.ledger.resources().values()
+    assert [spec.host for spec in server.specs] == [one, other]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("gpu-1", "gpu-1.example.com"), ("127.0.0.1", "127.0.0.2"), ("10.0.0.1", "gpu-1")]
+)
+def test_names_that_may_mean_two_machines_are_two_servers(one: str, other: str) -> None:
+    queue, _, _ = two_pools(one, other)
+    assert list(queue.ledger.resources()) == ["a/0", "b/0"]
+
+
+def test_ports_of_one_host_are_servers_of_their_own() -> None:
+    queue = Queue()
+    queue.add(ResourceSpec("a", "gpu-1", 80), ResourceSpec("b", "gpu-1", 81))
+    assert list(queue.ledger.resources()) == ["a/0", "b/0"]
+
+
+def test_each_pool_has_rules_of_its_own_for_a_server() -> None:
+    queue = Queue()
+    queue.add(server(0, "radio", pool="a"))
+    queue.add(replace(server(0, "mugs", pool="a"), pool="b"))
+    queue.submit(*(spec(f"{pool}-{task}", task=task, pool=pool) for pool in "ab" for task in ("radio", "mugs")))
+    assert sorted(queue.ids(count=4)) == ["a-radio", "b-mugs"]
+
+
+def test_a_server_is_drained_and_removed_for_all_of_its_pools() -> None:
+    queue, one, other = two_pools()
+    queue.ledger.change_resource("a/0", ResourceState.DRAINING, queue.at)
+    assert queue.ledger.reserve(ref(other), queue.at) == NoneFree(ahead=0, serving=0)
+    queue.ledger.change_resource("a/0", ResourceState.OPEN, queue.at)
+    queue.ledger.remove_resource("a/0", queue.at)
+    assert queue.ledger.reserve(ref(one), queue.at) == NoneFree(ahead=0, serving=0)
+    assert [one.resource_id for one in queue.add(ResourceSpec("b", "gpu-1", 80))] == ["b/0"]
+    queue.ledger.validate()
+
+
+def earlier(*servers: Resource) -> Queue:
+    """A queue whose store an earlier version has written, with a server for each pool that names one."""
+    store = MemoryStore().own("earlier")
+    jobs = [Job(spec(one.job_id, pool=one.spec.pool), n, 0.0) for n, one in enumerate(servers) if one.job_id]
+    running = [
+        replace(job, state=JobState.IN_PROGRESS, epoch=1, lease_id=f"l-{job.job_id}", worker="w", lease_s=90.0)
+        for job in jobs
+    ]
+    store.commit(
+        Changes(new_jobs={job.job_id: job for job in running}, resources={one.resource_id: one for one in servers})
+    )
+    store.close()
+    return Queue(store)
+
+
+def lent(pool: str, epoch: int, since: float) -> Resource:
+    return Resource(
+        ResourceSpec(pool, "gpu-1", 80), 0, epoch=epoch, lease_id=f"r-{pool}", job_id=f"job-{pool}", worker="w",
+        lease_s=90.0, reserved_at=since,
+    )  # fmt: skip
+
+
+def test_servers_of_one_address_become_one_that_has_the_newest_epoch() -> None:
+    free = Resource(ResourceSpec("c", "GPU-1", 80, frozenset({"mugs"})), 0, epoch=1)
+    queue = earlier(lent("a", 1, 5.0), lent("b", 3, 9.0), free)
+    (server,) = queue.ledger.resources().values()
+    assert (server.resource_id, server.epoch, server.job_id, server.lease_id) == ("b/0", 3, "job-b", "r-b")
+    assert [one.pool for one in server.specs] == ["b", "a", "c"]
+    assert server.serves("c", "mugs")
+    assert not server.serves("c", "radio")
+    queue.ledger.validate()
+    notes = [(one.what, one.resource_id, one.note) for one in queue.entries()]
+    assert notes == [
+        ("released", "a/0", "b/0 is the same server"),
+        ("resource_removed", "a/0", "b/0 is the same server"),
+        ("resource_changed", "b/0", "gpu-1:80 as a server of a"),
+        ("resource_removed", "c/0", "b/0 is the same server"),
+        ("resource_changed", "b/0", "GPU-1:80 as a server of c"),
+    ]
+    queue.restart()
+    assert list(queue.ledger.resources().values()) == [server]
+    assert not queue.ledger.changes
+
+
+def test_of_two_reservations_of_one_address_the_earlier_one_goes_on() -> None:
+    queue = earlier(lent("a", 1, 9.0), lent("b", 1, 5.0))
+    assert [one.job_id for one in queue.ledger.resources().values()] == ["job-b"]
+    renewed = queue.ledger.claims.renew(LeaseRef("job-a", "l-job-a", 1), queue.at)
+    assert isinstance(renewed, Renewed)
+    assert renewed.resource is None
+
+
+def test_a_server_that_was_drained_for_one_pool_is_drained() -> None:
+    drained = Resource(ResourceSpec("b", "gpu-1", 80), 0, ResourceState.DRAINING, epoch=1, note="new GPU")
+    queue = earlier(lent("a", 2, 5.0), drained)
+    assert [(one.state, one.note) for one in queue.ledger.resources().values()] == [("draining", "new GPU")]
 
 
 def test_the_number_of_a_removed_server_is_never_used_again() -> None:

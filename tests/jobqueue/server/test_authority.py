@@ -10,7 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Route as MountedRoute
 
-from headgate.jobqueue.server import seed_routes, v1
+from headgate.jobqueue.server import legacy_routes, v1
 from headgate.jobqueue.server.endpoint import Endpoint
 from headgate.jobqueue.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue
@@ -88,7 +88,7 @@ async def _ask(queue: Queue, key: tuple[str, str], headers: dict[str, str] | Non
 
 async def test_every_route_is_in_this_matrix(queue: Queue) -> None:
     assert set(_mounted(queue.app.router.routes)) == set(SCOPES)
-    declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES} | seed_routes.SCOPES
+    declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES} | legacy_routes.SCOPES
     assert declared == SCOPES
 
 
@@ -219,7 +219,7 @@ async def test_a_workers_token_speaks_for_that_worker_alone(queue: Queue) -> Non
     assert (await queue.post("/v1/claims", {"worker": "alice-1"}, headers=own)).status_code == 200
     for answer in (
         await queue.post("/v1/claims", {"worker": "bob-1"}, headers=own),
-        *[await _ask(queue, key, own) for key in seed_routes.SCOPES],
+        *[await _ask(queue, key, own) for key in legacy_routes.SCOPES],
     ):
         assert answer.status_code == 403
     assert (await queue.http.get("/job", params={"worker": "alice-1"}, headers=own)).json() == {"job": None}
@@ -249,7 +249,7 @@ async def test_changes_are_recorded_with_the_token(queue: Queue, caplog: pytest.
     assert secret not in caplog.text
 
 
-@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *seed_routes.SCOPES], ids=str)
+@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *legacy_routes.SCOPES], ids=str)
 async def test_a_page_of_another_site_changes_nothing(queue: Queue, key: tuple[str, str]) -> None:
     for site, status in (("cross-site", 403), ("same-site", 403)):
         assert (await _ask(queue, key, {"Sec-Fetch-Site": site})).status_code == status

@@ -139,15 +139,15 @@ async def test_a_token_that_ends_while_its_claim_stands_in_line_gets_nothing(que
     assert [(job["state"], job["failures"]) for job in jobs] == [("pending", 0)] * 2
 
 
-@pytest.mark.parametrize("is_seeds", [False, True])
-async def test_a_token_that_ends_while_its_job_waits_for_a_server_gets_none(queue: Queue, is_seeds: bool) -> None:
+@pytest.mark.parametrize("is_legacy", [False, True])
+async def test_a_token_that_ends_while_its_job_waits_for_a_server_gets_none(queue: Queue, is_legacy: bool) -> None:
     admin, token = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM)
     await queue.register(SERVER, headers=admin)
     await queue.submit(JOB, {**JOB, "id": "18"}, headers=admin)
     claimed = (await queue.post("/v1/claims", {"worker": "w", "count": 2}, headers=admin)).json()["jobs"]
     held, waits = ({"job_id": c["job"]["id"], "lease_id": c["lease"]["lease_id"], "epoch": 1} for c in claimed)
     await queue.post("/v1/reservations", held, headers=admin)
-    if is_seeds:
+    if is_legacy:
         path = f"/resource/team_a/acquire?worker=w&job_id={waits['job_id']}"
         waiting = asyncio.create_task(queue.http.post(path, headers=token))
     else:

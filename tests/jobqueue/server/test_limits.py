@@ -9,8 +9,7 @@ import pytest
 
 from headgate.core import SystemClock
 from headgate.jobqueue.authority import Authority
-from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
-from headgate.jobqueue.server import protocol_httptools as protocol
+from headgate.jobqueue.server import RunningServer, ServerSettings, protocol, running_server
 from headgate.jobqueue.token_rate import Rate
 from headgate.jobqueue.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, Queue, in_line

@@ -45,7 +45,7 @@ async def test_figures_say_what_was_done(queue: Queue) -> None:
     assert figures["request_seconds_count", "POST /v1/claims", "200"] == 1
     assert figures["request_seconds_count", "POST /v1/jobs/{job_id}/complete", "409"] == 1
     assert figures["commits_total",] >= 5
-    assert figures["desk_depth",] == 0
+    assert figures["waiting_operations",] == 0
 
 
 async def test_the_description_says_what_each_route_takes_and_answers(queue: Queue) -> None:

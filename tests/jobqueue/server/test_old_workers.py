@@ -43,7 +43,7 @@ def _work(url: str, workers: int) -> list[OldWorker]:
 
 @pytest.mark.parametrize("wait_s", [0.0, 50.0])
 async def test_every_job_is_done_once(live_settings: ServerSettings, wait_s: float) -> None:
-    async with running_server(live_settings.model_copy(update={"seed_acquire_wait_s": wait_s})) as server:
+    async with running_server(live_settings.model_copy(update={"legacy_acquire_wait_s": wait_s})) as server:
         await _fill(server.url)
         workers = await asyncio.to_thread(_work, server.url, 5)
         assert Counter(job for run in workers for job, _ in run.served) == Counter(map(str, range(_JOBS)))

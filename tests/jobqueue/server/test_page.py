@@ -61,7 +61,7 @@ def test_a_lane_without_an_open_server_is_marked_only_while_jobs_wait_for_one() 
 
 async def test_the_page_of_an_empty_queue_says_what_to_do(queue: Queue) -> None:
     page = (await queue.http.get("/")).text
-    assert "headgate jobqueue generate" in page
+    assert "headgate jobqueue add" in page
     assert "No policy server is registered" in page
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headgate.jobqueue.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 
@@ -107,3 +108,59 @@ async def test_addresses_where_clouds_keep_credentials_are_refused(queue: Queue,
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_job")
     queue.set(allow_link_local=True)
     await queue.register({**SERVER, "host": host})
+
+
+async def test_a_server_that_two_teams_register_is_one_server(queue: Queue) -> None:
+    shared = {**SERVER, "pool": "team_b", "host": "SERVER1.example.com.", "compatible_task": ["radio"], "key": "b"}
+    await queue.register(SERVER, shared)
+    (listed,) = (await queue.http.get("/v1/resources")).json()["resources"]
+    assert (listed["resource_id"], listed["resource"]) == ("team_a/0", {"host": SERVER["host"], "port": 8080})
+    assert listed["also"] == [shared]
+    pools = (await queue.http.get("/v1/statistics")).json()["pools"]
+    assert [(one["pool"], one["servers"], one["free"]) for one in pools] == [("team_a", 1, 1), ("team_b", 1, 1)]
+
+    await queue.submit(JOB, {**JOB, "id": "18", "team": "team_b", "pool": "team_b"})
+    one, held = [await queue.claimed(teams=[team]) for team in ("team_a", "team_b")]
+    first = await queue.post("/v1/reservations", {"job_id": "17", **one})
+    assert first.json()["reservation"]["resource"] == {"host": SERVER["host"], "port": 8080}
+    waiting = asyncio.create_task(queue.post("/v1/reservations", {"job_id": "18", **held, "wait_s": 60}))
+    await in_line(queue.desk, servers=1)
+    assert not waiting.done()
+    reservation = first.json()["reservation"]
+    ended = {name: reservation[name] for name in ("resource_id", "lease_id", "epoch")}
+    await queue.post("/v1/reservations/release", ended)
+    second = (await waiting).json()["reservation"]
+    assert (second["resource_id"], second["epoch"], second["resource"]["key"]) == ("team_a/0", 2, "b")
+
+
+async def test_a_workers_team_sees_a_shared_server_as_its_own_pool_names_it(queue: Queue) -> None:
+    await queue.register({**SERVER, "key": "a"}, {**SERVER, "pool": "team_b", "key": "b"})
+    await queue.submit({**JOB, "team": "team_b", "pool": "team_b"})
+    reader = queue.token(Scope.READ, teams=["team_b"])
+    answer = await queue.http.get("/v1/resources", headers=reader)
+    (listed,) = answer.json()["resources"]
+    assert (listed["pool"], listed["resource"]["key"], listed["also"]) == ("team_b", "b", [])
+    assert 'key":"a' not in answer.text
+
+
+async def test_the_legacy_protocol_lends_a_shared_server_once(queue: Queue) -> None:
+    queue.set(legacy_acquire_wait_s=0.0)
+    await queue.register(SERVER, {**SERVER, "pool": "team_b", "key": "b"})
+    await queue.submit(JOB, {**JOB, "id": "18", "team": "team_b", "pool": "team_b"})
+    for worker in ("one", "two"):
+        assert (await queue.http.get(f"/job?worker={worker}")).json()["job"]
+    assert (await queue.http.post("/resource/team_a/acquire?worker=one&job_id=17")).status_code == 200
+    assert (await queue.http.post("/resource/team_b/acquire?worker=two&job_id=18")).status_code == 429
+    await queue.http.post("/done/17?worker=one")
+    assert (await queue.http.post("/resource/team_b/acquire?worker=two&job_id=18")).status_code == 429
+    await queue.http.post("/resource/team_a/release?worker=one&job_id=17&resource_idx=0")
+    answer = await queue.http.post("/resource/team_b/acquire?worker=two&job_id=18")
+    assert answer.json() == {"index": 0, "resource": {"host": SERVER["host"], "port": 8080, "key": "b"}}
+
+
+async def test_jobs_of_the_legacy_protocol_go_to_teams_in_turn(queue: Queue) -> None:
+    teams = ("team_a", "team_b", "team_c")
+    await queue.register(*({**SERVER, "pool": team, "host": f"{team}-{n}"} for team in teams for n in range(4)))
+    await queue.submit(*({**JOB, "id": f"{team}.{n}", "team": team, "pool": team} for team in teams for n in range(4)))
+    taken = [(await queue.http.get(f"/job?worker=w{n}")).json()["job"]["id"] for n in range(12)]
+    assert taken == [f"{team}.{n}" for n in range(4) for team in teams]

@@ -13,14 +13,16 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from headgate.core import SystemClock
 from headgate.jobqueue.authority import Authority
 from headgate.jobqueue.desk import Desk
-from headgate.jobqueue.server import ServerSettings, build_app, new_service, seed_routes, v1
+from headgate.jobqueue.server import ServerSettings, build_app, legacy_routes, new_service, v1
 from headgate.jobqueue.stores import MemoryStore
 from headgate.jobqueue.token_stores import MemoryTokens
 from headgate.jobqueue.tokens import Scope, new_token
 from tests.jobqueue.server.conftest import JOB, SERVER
 
 _PER_ROUTE = 15
-_ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(seed_routes.SCOPES))
+_ROUTES = sorted(
+    {(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy_routes.SCOPES)
+)
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}
 """Refusals of what no schema can say: two jobs of one id, an address that must not be called, a key used before."""
 
@@ -36,7 +38,7 @@ class _App:
         token, self.text = new_token("schema", [Scope.ADMIN], now=SystemClock().wall())
         tokens.add(token, forget_before=0)
         authority = Authority(tokens, rate=None)
-        self.service = new_service(self.desk, store.reader, authority, ServerSettings(seed_acquire_wait_s=0))
+        self.service = new_service(self.desk, store.reader, authority, ServerSettings(legacy_acquire_wait_s=0))
         self.asgi = build_app(self.service)
 
     @property
@@ -94,8 +96,8 @@ def test_every_route_keeps_to_its_description(
         if isinstance(case.body, dict) and "wait_s" in case.body:
             case.body["wait_s"] = 0  # long polls are not what is looked at here
         response = case.call(headers=opened.headers)
-        is_seeds = response.status_code == 400  # its word for a job that the worker does not have
-        is_beyond_schema = is_seeds or (response.status_code == 422 and response.json().get("code") in _BEYOND_SCHEMAS)
+        is_legacy = response.status_code == 400  # its word for a job that the worker does not have
+        is_beyond_schema = is_legacy or (response.status_code == 422 and response.json().get("code") in _BEYOND_SCHEMAS)
         case.validate_response(response, excluded_checks=[positive_data_acceptance] if is_beyond_schema else [])
 
     keeps_to_it()

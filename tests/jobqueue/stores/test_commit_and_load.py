@@ -12,6 +12,7 @@ from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
 from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Reply, Store
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.stores import memory, reading
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import (
     a_job,
@@ -53,6 +54,10 @@ FULL_SERVER = Resource(
     lease_s=20.5,
     reserved_at=1e9 / 7,
     note='why "so"',
+    also=(
+        ResourceSpec("other", "Host", 65535, frozenset({"y"}), frozenset({'ö "'}), '{"k": "\\\\ ü"}'),
+        ResourceSpec("b", "h", 1),
+    ),
 )
 FULL_ENTRY = HistoryEntry(2**41, 1e9 / 11, Happening.LATE_RESULT, "job", 4, "lease", "worker", "a/b/12", 'n"o\\te\n')
 FULL_REPLY = Reply("POST /v1 ü", "f", 409, '{"type": "x"}', 1e9 / 13)
@@ -134,6 +139,16 @@ def test_a_server_that_came_and_went_in_one_commit_has_used_its_number(store: St
     store.commit(Changes(resources={"p/1": a_server(1)}, removed_resources={"p/1", "p/2"}))
     assert list(store.load().resources) == []
     assert store.load().next_index == {"p": 3}
+
+
+def test_the_last_claim_of_each_team_comes_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.commit(submitted(*(a_job(n, team=team) for n, team in enumerate(("red", "blue", "green", "red")))))
+    claims = [entry(4 + at, Happening.CLAIMED, f"job-{number}") for at, number in enumerate((1, 0, 1, 3))]
+    store.commit(Changes(history=[*claims, entry(8, Happening.CLAIMED, "unknown"), entry(9, job_id="job-2")]))
+    assert store.load().last_claims == {"blue": 6, "red": 7}
+    for module in (memory, reading):
+        monkeypatch.setattr(module, "CLAIMS_READ", 2)
+    assert store.load().last_claims == {"red": 7}
 
 
 def test_a_server_is_overwritten_by_its_id(store: Store) -> None:

@@ -36,8 +36,9 @@ PROGRESS = st.fixed_dictionaries(
 TASK_SETS = st.frozensets(TEXTS, max_size=2)
 SERVER_SPECS = st.builds(ResourceSpec, POOLS, TEXTS, NUMBERS, TASK_SETS, TASK_SETS, TEXTS)
 SERVERS = st.builds(
-    Resource, SERVER_SPECS, NUMBERS, st.sampled_from(ResourceState), NUMBERS, TEXTS, TEXTS, TEXTS, TIMES, TIMES, TEXTS
-)
+    Resource, SERVER_SPECS, NUMBERS, st.sampled_from(ResourceState), NUMBERS, TEXTS, TEXTS, TEXTS, TIMES, TIMES, TEXTS,
+    st.lists(SERVER_SPECS, max_size=2).map(tuple),
+)  # fmt: skip
 ENTRIES = st.builds(
     HistoryEntry, st.integers(1, 3), TIMES, st.sampled_from(Happening), st.sampled_from(["", *IDS]), NUMBERS, TEXTS,
     TEXTS, TEXTS, TEXTS,

@@ -8,8 +8,10 @@ import pytest
 
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import JobState
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant
 from headgate.jobqueue.port import JobQuery
-from headgate.jobqueue.stores import versions
+from headgate.jobqueue.stores import statements
 from headgate.jobqueue.stores.statements import Dialect, Migration, migrations
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import a_job, submitted
@@ -19,12 +21,16 @@ INSERT INTO jobs VALUES (7, 'old', 'red', 't', 'i', 'p', 'r', '{}', -2, 3, 1.5, 
                          'e', '', '', '', -1);
 INSERT INTO history VALUES (9, 1.5, 'died', 'old', 4, 'l', 'w', '', 'e');
 INSERT INTO pools VALUES ('p', 3);
+INSERT INTO pools VALUES ('q', 1);
+INSERT INTO resources VALUES ('p', 0, 'gpu-1', 80, '[]', '[]', '{}', 'draining', 2, '', '', '', 0, 0, 'why');
+INSERT INTO resources VALUES ('p', 2, 'gpu-2', 80, '[]', '[]', '{}', 'open', 2, '', '', '', 0, 0, '');
+INSERT INTO resources VALUES ('q', 0, 'GPU-1', 80, '["t"]', '[]', '{"k":1}', 'open', 4, '', '', '', 0, 0, '');
 """
 
 
 def use_steps(monkeypatch: pytest.MonkeyPatch, steps: list[Migration]) -> None:
     """Let this Headgate know these steps alone."""
-    monkeypatch.setattr(versions, "migrations", lambda dialect: tuple(steps))
+    monkeypatch.setattr(statements, "migrations", lambda dialect: tuple(steps))
 
 
 def steps_of(place: Place) -> list[Migration]:
@@ -61,11 +67,20 @@ def test_a_queue_of_version_1_is_read_by_this_version(sql_place: Place, monkeypa
         old.close()
     store = sql_place.open().own("new")
     snapshot = store.load()
-    assert (snapshot.next_seq, snapshot.next_entry, snapshot.next_index) == (8, 10, {"p": 3})
+    assert (snapshot.next_seq, snapshot.next_entry, snapshot.next_index) == (8, 10, {"p": 3, "q": 1})
     with closing(store.reader()) as reader:
         (job,) = reader.jobs(JobQuery(state=JobState.DEAD))
     assert (job.job_id, job.spec.priority, job.failures, job.lease_s, job.last_error) == ("old", 2, 3, 90.5, "e")
     store.commit(submitted(a_job(8), first_entry=10))
+    ledger = Ledger(store, Instant(0.0, 4.5))
+    assert {one.resource_id: [spec.pool for spec in one.specs] for one in ledger.resources().values()} == {
+        "p/2": ["p"],
+        "q/0": ["q", "p"],
+    }
+    store.commit(ledger.changes)
+    before = ledger.resources()
+    store.close()
+    assert Ledger(store.own("again"), Instant(0.0, 5.5)).resources() == before
     store.close()
     assert versions_in(sql_place) == [step.version for step in steps_of(sql_place)]
 

@@ -15,7 +15,7 @@ from headgate.jobqueue import stores
 from headgate.jobqueue.job import Job, JobState, Lane
 from headgate.jobqueue.port import Changes, Happening, Store
 from headgate.jobqueue.stores import SqliteStore, open_store
-from headgate.jobqueue.stores.arrays import columns_of
+from headgate.jobqueue.stores.postgres import columns_of
 from headgate.jobqueue.stores.postgres_connection import Address, connected
 from headgate.jobqueue.stores.statements import statements
 from headgate.jobqueue.stores.writing import batches_of

@@ -130,7 +130,7 @@ async def test_a_program_that_disappears_fails_the_attempt(site: QueueSite, tmp_
     ("script", "said"),
     [
         ("exit 0", "wrote no result"),
-        ("echo '{' > $HEADGATE_RESULT_FILE", "is no JSON"),
+        ("echo '{' > $HEADGATE_RESULT_FILE", "is not JSON"),
         ("echo '[1]' > $HEADGATE_RESULT_FILE", "must be a JSON object (got list)"),
         ("echo '{\"x\": NaN}' > $HEADGATE_RESULT_FILE", "NaN"),
         ("mkdir $HEADGATE_RESULT_FILE", "cannot be read"),

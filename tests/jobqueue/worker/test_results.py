@@ -94,7 +94,7 @@ def test_of_claims_that_write_at_once_the_latest_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("result", [{"x": float("nan")}, {"x": object()}])
 def test_what_is_no_json_is_not_written(tmp_path: Path, result: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match="no JSON"):
+    with pytest.raises(InvalidInputError, match="not JSON"):
         publish_result(tmp_path / "r.json", result, by(1))
     assert list(tmp_path.iterdir()) == []
 

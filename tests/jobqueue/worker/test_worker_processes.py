@@ -26,7 +26,7 @@ def worker(
     site: QueueSite, command: str, *options: str, env: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `headgate jobqueue work`; it is gone afterwards, whatever happened."""
-    words = [sys.executable, "-m", "headgate.cli", "jobqueue", "work", "--command", command, "--name", "w", *options]
+    words = [sys.executable, "-m", "headgate.cli", "jobqueue", "work", "--command", command, "--worker", "w", *options]
     process = subprocess.Popen(
         words, env={**os.environ, "HEADGATE_JOBQUEUE_URL": site.url, **(env or {})}, stderr=subprocess.PIPE
     )
@@ -76,7 +76,7 @@ def test_a_worker_that_is_killed_takes_its_command_along_and_is_charged_when_its
     site: QueueSite, tmp_path: Path
 ) -> None:
     site.submit("1")
-    with worker(site, SLEEPER.format(pid=tmp_path / "pid"), "--lease", "10") as process:
+    with worker(site, SLEEPER.format(pid=tmp_path / "pid"), "--lease-s", "10") as process:
         pid = started(site, tmp_path / "pid")
         process.kill()
         site.until(lambda: not is_alive(pid), 10)
@@ -89,7 +89,7 @@ def test_a_frozen_worker_s_command_ends_before_its_job_goes_on_elsewhere(site: Q
     """The zombie: frozen beyond its lease, then awake; nothing that it says counts any more."""
     site.register()
     site.submit("1", pool="p")
-    with worker(site, SLEEPER.format(pid=tmp_path / "pid"), "--lease", "10", "--reserve", "before") as process:
+    with worker(site, SLEEPER.format(pid=tmp_path / "pid"), "--lease-s", "10", "--reserve", "before") as process:
         pid = started(site, tmp_path / "pid")
         process.send_signal(signal.SIGSTOP)
         site.until(lambda: site.job("1").state == "pending" or not is_alive(pid), 20)

@@ -118,14 +118,14 @@ def _filled(site: Site, kind: str, queued: int) -> Iterator[Queue]:
     with site.database(kind) as database:
         store = open_store(database).own("headgate bench")
         try:
-            ledger = Ledger(store, 0.0)
+            ledger = Ledger(store, Instant(0.0, 0.0))
             jobs = specs(queued, lanes=_LANES)
             for first in range(0, queued, _SUBMITTED_AT_ONCE):
                 ledger.submit(jobs[first : first + _SUBMITTED_AT_ONCE], _now())
                 store.commit(ledger.changes)
                 ledger.committed()
             # As after a restart: the heads of the lanes have to be read.
-            yield Queue(queued, store, Ledger(store, 0.0), lambda: _cpu_s_of(site, kind, database))
+            yield Queue(queued, store, Ledger(store, Instant(0.0, 0.0)), lambda: _cpu_s_of(site, kind, database))
         finally:
             store.close()
 

@@ -2,7 +2,7 @@
 
 A worker claims a job, loads its simulator, gets a policy server, runs the episode, and claims the next one. What
 differs is how it gets the server: it stands in line, or it asks again and again and whoever asks first has it
-(seed 003).
+(the legacy protocol).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Simulation:
         jobs: list[tuple[str, str]],
     ) -> None:
         self._store = open_store("memory:").own("headgate bench")
-        self._ledger = Ledger(self._store, 0.0)
+        self._ledger = Ledger(self._store, Instant(0.0, 0.0))
         self._rng = random.Random(seed)
         self._rule = rule
         self._workers = workers

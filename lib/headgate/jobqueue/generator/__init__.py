@@ -1,10 +1,12 @@
-"""Files of seed 003 and jobs: generates jobs from submissions, reads and writes its files, compares results."""
+"""Files of jobs and policy servers: jobs from submissions, the legacy protocol's files, comparison of results."""
 
 from headgate.jobqueue.generator.exchange import (
     Taken,
     all_jobs,
     contents_of,
+    contents_of_server,
     put_into,
+    send,
     unserved_jobs,
 )
 from headgate.jobqueue.generator.generation import (
@@ -17,9 +19,10 @@ from headgate.jobqueue.generator.generation import (
     generated,
 )
 from headgate.jobqueue.generator.instances import INSTANCE_SUFFIX, Instance, Instances, read_instances
+from headgate.jobqueue.generator.legacy_jobs import imported_jobs, jobs_document, jobs_of
+from headgate.jobqueue.generator.legacy_resources import legacy_documents, resources_document, resources_of
 from headgate.jobqueue.generator.names import team_slug
 from headgate.jobqueue.generator.reading import parsed_json, read_json
-from headgate.jobqueue.generator.remote import QueueServer, contents_of_server, send
 from headgate.jobqueue.generator.results import (
     COLUMNS,
     ComparedTask,
@@ -30,16 +33,17 @@ from headgate.jobqueue.generator.results import (
     compared,
     evaluations_of_jobs,
 )
-from headgate.jobqueue.generator.seed_jobs import imported_jobs, jobs_document, jobs_of
-from headgate.jobqueue.generator.seed_resources import resources_document, resources_of, seed_documents
-from headgate.jobqueue.generator.selection import (
+from headgate.jobqueue.generator.servers import servers_document, servers_of
+from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,
     ChosenTeam,
+    Submission,
+    Track,
     chosen_submissions,
     chosen_teams,
+    read_submissions,
+    submission_of,
 )
-from headgate.jobqueue.generator.servers import servers_document, servers_of
-from headgate.jobqueue.generator.submissions import Submission, Track, read_submissions, submission_of
 from headgate.jobqueue.generator.writing import json_bytes, write_files
 
 __all__ = [
@@ -55,7 +59,6 @@ __all__ = [
     "Instance",
     "Instances",
     "PlannedJob",
-    "QueueServer",
     "Reason",
     "ResultFolder",
     "Rules",
@@ -76,6 +79,7 @@ __all__ = [
     "jobs_document",
     "jobs_of",
     "json_bytes",
+    "legacy_documents",
     "parsed_json",
     "put_into",
     "read_instances",
@@ -83,7 +87,6 @@ __all__ = [
     "read_submissions",
     "resources_document",
     "resources_of",
-    "seed_documents",
     "send",
     "servers_document",
     "servers_of",

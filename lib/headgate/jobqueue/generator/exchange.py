@@ -1,16 +1,21 @@
-"""Files of jobs and servers in and out of a queue in a database that no server owns."""
+"""Jobs and policy servers in and out of a queue: by its server, or in a database that no server owns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.names import object_text
 from headgate.jobqueue.outcomes import ImportedJob, Instant
 from headgate.jobqueue.port import JobQuery, Reader, Store
 from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue.wire import JobOut, ResourceIn, ResourceOut
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker import SyncJobQueueClient  # a server that imports files asks nobody
 
 _PAGE: Final = 5_000
 
@@ -44,21 +49,22 @@ def put_into(
     """
     store.own(owner)
     try:
-        ledger = Ledger(store, at.now)
+        ledger = Ledger(store, at)
         submitted = ledger.adopt(jobs, at)
-        ledger.add_resources(resources, at)
+        servers = ledger.add_resources(resources, at)
         pending = [job.spec for job in jobs if not job.is_done]
-        unserved = unserved_jobs(pending, (resource.spec for resource in ledger.resources().values()))
+        unserved = unserved_jobs(pending, _specs_of(ledger))
         if ledger.changes:
             store.commit(ledger.changes)
             ledger.committed()
-        return Taken(submitted.added, submitted.existing, len(resources), len(unserved))
+        registered = len({resource.resource_id for resource in servers})
+        return Taken(submitted.added, submitted.existing, registered, len(unserved))
     finally:
         store.close()
 
 
 def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]]:
-    """Return all jobs by submission and all servers of a store, which is closed afterwards.
+    """Return all jobs by submission and all servers of a store, as each pool names them; it is closed afterwards.
 
     Raises:
         StoreInUseError: when a server owns it: what is in motion is in its memory.
@@ -67,12 +73,16 @@ def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]
     reader = store.reader()  # first: owning a database makes one where there is none
     try:
         store.own(owner)
-        jobs = all_jobs(reader)
-        resources = sorted(store.load().resources, key=lambda resource: (resource.spec.pool, resource.index))
-        return jobs, [resource.spec for resource in resources]
+        return all_jobs(reader), _specs_of(Ledger(store, Instant(0.0, 0.0)))
     finally:
         reader.close()
         store.close()
+
+
+def _specs_of(ledger: Ledger) -> list[ResourceSpec]:
+    """Return all servers by pool, as each pool names them."""
+    specs = (spec for resource in ledger.resources().values() for spec in resource.specs)
+    return sorted(specs, key=lambda spec: spec.pool)
 
 
 def all_jobs(reader: Reader) -> list[Job]:
@@ -97,3 +107,45 @@ def unserved_jobs(jobs: Iterable[JobSpec], resources: Iterable[ResourceSpec]) ->
         if not served[key]:
             found.append(job)
     return found
+
+
+def send(server: SyncJobQueueClient, jobs: Sequence[JobSpec], resources: Sequence[ResourceSpec]) -> Taken:
+    """Send policy servers and jobs, in this order: whoever gets a job finds them.
+
+    Sending the same again changes nothing, so what broke off half-way is simply sent again.
+
+    Raises:
+        InvalidJobError: a job or policy server breaks a rule.
+        JobConflictError: a job exists with other contents.
+    """
+    if resources:
+        server.register(resources)
+    taken = server.submit(jobs)
+    known = _specs_told(server.resources()) if jobs else ()
+    registered = len({spec.address for spec in resources})
+    return Taken(taken.added, taken.existing, registered, len(unserved_jobs(jobs, known)))
+
+
+def contents_of_server(server: SyncJobQueueClient) -> tuple[list[Job], list[ResourceSpec]]:
+    """Return all jobs by submission and all policy servers, as each pool names them, when they were read."""
+    return [job_of(job) for job in server.all_jobs()], sorted(_specs_told(server.resources()), key=lambda s: s.pool)
+
+
+def job_of(body: JobOut) -> Job:
+    """Return a job as a ledger has it; its lease stays with the server."""
+    spec = JobSpec(
+        body.id, body.team, body.task, body.instance, body.pool, body.resource_type, object_text(body.payload),
+        body.priority, body.max_attempts,
+    )  # fmt: skip
+    return Job(
+        spec, body.seq, body.submitted_at, body.state, body.epoch, body.failures, worker=body.worker,
+        claimed_at=body.claimed_at or 0.0, finished_at=body.finished_at or 0.0, last_error=body.last_error,
+        result="" if body.result is None else object_text(body.result), result_ref=body.result_ref,
+        checksum=body.checksum,
+    )  # fmt: skip
+
+
+def _specs_told(resources: Iterable[ResourceOut]) -> Iterator[ResourceSpec]:
+    for body in resources:
+        for named in ({**body.resource, "pool": body.pool}, *body.also):
+            yield ResourceIn.model_validate({"host": body.host, "port": body.port, **named}).spec

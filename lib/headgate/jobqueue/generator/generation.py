@@ -8,13 +8,18 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.generator.groups import bound_evenly, fitting_groups
 from headgate.jobqueue.generator.instances import Instance, Instances
+from headgate.jobqueue.generator.legacy_groups import bound_evenly, fitting_groups
 from headgate.jobqueue.generator.names import part_problem
 from headgate.jobqueue.generator.problems import refused
-from headgate.jobqueue.generator.selection import DEFAULT_TOP, ChosenTeam, chosen_submissions, chosen_teams
 from headgate.jobqueue.generator.servers import grouped, servers_document
-from headgate.jobqueue.generator.submissions import Submission
+from headgate.jobqueue.generator.submissions import (
+    DEFAULT_TOP,
+    ChosenTeam,
+    Submission,
+    chosen_submissions,
+    chosen_teams,
+)
 from headgate.jobqueue.job import JobSpec
 from headgate.jobqueue.names import object_text
 from headgate.jobqueue.resource import ResourceSpec
@@ -39,20 +44,20 @@ class Rules:
     Attributes:
         top: submissions of each track.
         all_tasks_teams: slugs of teams that are evaluated on tasks without a score, too.
-        seed_groups: bind each job to one of seed 003's groups, in place of one pool per team.
+        legacy_groups: bind each job to one of the legacy protocol's groups, in place of one pool per team.
         unserved_too: also jobs that no server takes yet.
     """
 
     top: int = DEFAULT_TOP
     all_tasks_teams: frozenset[str] = frozenset()
-    seed_groups: bool = False
+    legacy_groups: bool = False
     unserved_too: bool = False
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise InvalidInputError(f"--top must be >= 1 (got {self.top})")
-        if self.seed_groups and self.unserved_too:
-            raise InvalidInputError("--unserved-too goes without --seed-groups: a job of a seed's file needs a group")
+        if self.legacy_groups and self.unserved_too:
+            raise InvalidInputError("--unserved-too cannot be combined with --legacy-groups: each job needs a group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,7 @@ class Generation:
         teams: their teams.
         jobs: in order of their ids.
         pools: slug of a team -> its servers, in the order of the file.
-        servers: the same, or seed 003's groups -> their servers: what the jobs' resource types name.
+        servers: the same, or the legacy protocol's groups -> their servers: what the jobs' resource types name.
         skipped: what was not generated.
     """
 
@@ -185,7 +190,7 @@ def generated(
         for task in team.tasks
         for job in _jobs(team, task, instances, servers.get(team.slug, ()), rules, has_result, skipped)
     ]
-    if not rules.seed_groups:
+    if not rules.legacy_groups:
         return Generation(chosen, teams, tuple(jobs), servers, servers, tuple(skipped))
     groups = grouped(servers)
     return Generation(chosen, teams, tuple(_in_groups(jobs, groups)), servers, groups, tuple(skipped))

@@ -27,7 +27,7 @@ _RULES: Final = {
     "string_too_short": f"must have 1 to {NAME_CHARS} characters",
     "string_too_long": f"must have 1 to {NAME_CHARS} characters",
 }
-_NEXT_STEP: Final = "Mend the file and run the command again; nothing was written."
+_NEXT_STEP: Final = "Correct the file and run the command again; nothing was written."
 
 Checked = TypeVar("Checked", bound=BaseModel)
 

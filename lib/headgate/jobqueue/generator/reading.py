@@ -54,9 +54,11 @@ def parsed_json(data: bytes, source: str) -> Any:
             parse_constant=numbers.constant,
         )
     except UnicodeDecodeError as error:
-        raise InvalidJobError(f"{source}: is no text in UTF-8 (byte {error.start})") from None
+        raise InvalidJobError(f"{source}: is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise InvalidJobError(f"{source}: line {error.lineno}, column {error.colno}: is no JSON: {error.msg}") from None
+        raise InvalidJobError(
+            f"{source}: line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
+        ) from None
     except ValueError as error:  # a field twice, or a whole number of thousands of digits
         raise InvalidJobError(f"{source}: {error}") from None
     except RecursionError:

@@ -134,7 +134,7 @@ class ResultFolder:
         return Evaluation(has_started, has_finished, q_score_of(result))
 
     def _result(self, slug: str, task: str, number: int) -> dict[str, Any] | None:
-        # Workers of the seed write a task's name as it is, ours in a form that every file system takes.
+        # Workers of the legacy protocol write a task's name as it is, ours in a form that every file system takes.
         plain = self._folder / slug / "metrics" / f"{task}_{number}.json"
         for path in dict.fromkeys((result_path(self._folder, slug, task, f"_{number}"), plain)):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Annotated, Any, Final
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from headgate.jobqueue.generator.names import name_problem
 from headgate.jobqueue.generator.problems import Problems, shown
-from headgate.jobqueue.names import checked_object, object_text
+from headgate.jobqueue.names import Name, checked_object, object_text
 from headgate.jobqueue.resource import ResourceSpec
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+", re.ASCII)
@@ -51,8 +51,16 @@ def _no_tasks(value: object) -> frozenset[str]:
     return frozenset() if value is None else _tasks(value)
 
 
+class ExactServer(BaseModel):
+    """What Headgate knows of a server where the name of its list says something else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    pool: Name
+
+
 class ServerEntry(BaseModel):
-    """A policy server as files have it; further fields are kept and passed on to workers."""
+    """A policy server as files have it; further fields but `headgate` are kept and passed on to workers."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -60,10 +68,18 @@ class ServerEntry(BaseModel):
     port: Annotated[int, Field(ge=1, le=65_535)]
     compatible_task: Annotated[frozenset[str] | None, BeforeValidator(_some_tasks)] = None
     not_compatible_task: Annotated[frozenset[str], BeforeValidator(_no_tasks)] = frozenset()
+    headgate: ExactServer | None = None
 
 
-def servers_of(document: object, source: str) -> dict[str, tuple[ResourceSpec, ...]]:
-    """Return the servers under each name of a document, in its order; the name is their pool.
+def servers_of(
+    document: object, source: str, pool_of: Callable[[str], str] = str
+) -> dict[str, tuple[ResourceSpec, ...]]:
+    """Return the servers under each name of a document, in its order.
+
+    Args:
+        document: name -> list of servers.
+        source: the file, for messages.
+        pool_of: returns the pool of the servers under a name, by default the name; an entry may name its own.
 
     Raises:
         InvalidJobError: listing every rule that the document breaks.
@@ -79,7 +95,7 @@ def servers_of(document: object, source: str) -> dict[str, tuple[ResourceSpec, .
         elif not isinstance(entries, list) or not entries:
             problems.add(name, "must be a list of at least one server; leave the name out when it has none", entries)
         else:
-            found[name] = _servers(name, entries, problems)
+            found[name] = _servers(name, entries, pool_of(name), problems)
     problems.refuse_if_any()
     return found
 
@@ -92,6 +108,8 @@ def servers_document(servers: Mapping[str, Iterable[ResourceSpec]]) -> dict[str,
 def entry_of(server: ResourceSpec) -> dict[str, Any]:
     """Return a server as files have it: as it came, with what the ledger goes by where that is not said."""
     entry: dict[str, Any] = json.loads(server.body)
+    if entry.get("compatible_task") == []:
+        del entry["compatible_task"]  # every task, which files say by leaving it out
     entry.setdefault("host", server.host)
     entry.setdefault("port", server.port)
     for name, tasks in (
@@ -106,7 +124,7 @@ def entry_of(server: ResourceSpec) -> dict[str, Any]:
 def grouped(
     servers: Mapping[str, Sequence[ResourceSpec]], taken: Collection[str] = ()
 ) -> dict[str, tuple[ResourceSpec, ...]]:
-    """Return servers in groups of equal constraints, named and numbered as in seed 003: `{name}_{n}`, n from 1.
+    """Return servers in groups of equal constraints, named as in the legacy protocol: `{name}_{n}`, n from 1.
 
     Args:
         servers: name -> its servers.
@@ -123,27 +141,25 @@ def grouped(
     return {group: tuple(listed) for group, listed in groups.items()}
 
 
-def _servers(pool: str, entries: list[Any], problems: Problems) -> tuple[ResourceSpec, ...]:
+def _servers(name: str, entries: list[Any], pool: str, problems: Problems) -> tuple[ResourceSpec, ...]:
     found: dict[tuple[str, int], ResourceSpec] = {}
     for position, entry in enumerate(entries):
-        read = problems.checked(ServerEntry, entry, pool, position)
+        read = problems.checked(ServerEntry, entry, name, position)
         if read is None:
             continue
         try:
-            body = object_text(checked_object(entry))
+            body = object_text(checked_object({key: value for key, value in entry.items() if key != "headgate"}))
         except ValueError as error:
-            problems.add(f"{pool}[{position}]", str(error))
+            problems.add(f"{name}[{position}]", str(error))
             continue
-        address = (read.host, read.port)
-        if address in found:
-            problems.add(f"{pool}[{position}]", f"{_ONCE}: {read.host}:{read.port} stands before it")
-            continue
-        found[address] = ResourceSpec(
-            pool,
+        spec = ResourceSpec(
+            read.headgate.pool if read.headgate else pool,
             read.host,
             read.port,
             read.compatible_task or frozenset(),
             read.not_compatible_task,
             body,
         )
+        if (before := found.setdefault(spec.address, spec)) is not spec:
+            problems.add(f"{name}[{position}]", f"{_ONCE}: {before.host}:{before.port} stands before it")
     return tuple(found.values())

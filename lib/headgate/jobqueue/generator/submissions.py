@@ -1,8 +1,8 @@
-"""What teams handed in: a folder of files with the scores that they report of themselves."""
+"""What teams handed in, with the scores that they report of themselves, and which of it is evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,9 @@ from headgate.jobqueue.names import JobId, Name
 
 TaskName = JobId
 """Tasks stand in paths as job ids do: their instances lie in a folder, and results are named after them."""
+
+DEFAULT_TOP: Final = 5
+"""Submissions of each track that are evaluated."""
 
 _NEXT_STEP: Final = "Name the folder of submissions with --submissions-dir."
 
@@ -133,9 +136,64 @@ def json_files(folder: Path, what: str, next_step: str) -> list[Path]:
 
 
 def _track(file: str, field: object) -> Track:
-    """The file's name decides, as in seed 003; the field only where the name says nothing."""
+    """The file's name decides; the field only where the name says nothing."""
     first = file.partition(".")[0]
     for said in (first, field):
         if isinstance(said, str) and said in set(Track):
             return Track(said)
     return Track.PRIVILEGED
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTeam:
+    """A team that is evaluated.
+
+    Attributes:
+        team: as it calls itself.
+        slug: as folders and pools have it.
+        tasks: what it is evaluated on, sorted.
+    """
+
+    team: str
+    slug: str
+    tasks: tuple[str, ...]
+
+
+def chosen_submissions(submissions: Iterable[Submission], top: int = DEFAULT_TOP) -> tuple[Submission, ...]:
+    """Return the best `top` of each track, the standard one first, each track by rank.
+
+    Raises:
+        InvalidJobError: when two of them are of teams whose slugs are the same: their results would be mixed.
+    """
+    submissions = tuple(submissions)
+    chosen = (*ranked(submissions, Track.STANDARD)[:top], *ranked(submissions, Track.PRIVILEGED)[:top])
+    first: dict[str, Submission] = {}
+    for submission in chosen:
+        other = first.setdefault(submission.slug, submission)
+        if other.team != submission.team:
+            raise InvalidJobError(
+                f"teams {other.team!r} ({other.file}) and {submission.team!r} ({submission.file}) have one folder of "
+                f"results, {submission.slug}",
+                next_step="Write the same name in both files when it is one team, and another name when it is not.",
+            )
+    return chosen
+
+
+def chosen_teams(chosen: Iterable[Submission], all_tasks_teams: Collection[str] = ()) -> tuple[ChosenTeam, ...]:
+    """Return the teams of chosen submissions with their tasks: those with a score above 0, of all its submissions.
+
+    A team with a submission in each track is there once: its jobs and results have no track.
+
+    Args:
+        chosen: submissions, the first of a team decides its place.
+        all_tasks_teams: slugs of teams that are evaluated on every task that they report, whatever the score.
+    """
+    names: dict[str, str] = {}
+    tasks: dict[str, set[str]] = {}
+    for submission in chosen:
+        names.setdefault(submission.slug, submission.team)
+        takes_all = submission.slug in all_tasks_teams
+        tasks.setdefault(submission.slug, set()).update(
+            task for task, score in submission.task_scores.items() if takes_all or score > 0
+        )
+    return tuple(ChosenTeam(name, slug, tuple(sorted(tasks[slug]))) for slug, name in names.items())

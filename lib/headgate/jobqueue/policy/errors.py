@@ -53,7 +53,7 @@ class PolicyFailedError(PolicyError):
     """
 
     code = "policy_failed"
-    next_step = "Mend the policy; the traceback is in its server's log too."
+    next_step = "Fix the policy; the traceback is in its server's log too."
 
     def __init__(self, message: str, *, report: str = "", next_step: str | None = None) -> None:
         super().__init__(message, next_step=next_step)

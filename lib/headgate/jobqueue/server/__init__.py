@@ -1,4 +1,4 @@
-"""The job queue over HTTP: `/v1`, the seed's routes, figures and health; its settings, and how to serve it."""
+"""The job queue over HTTP: `/v1`, the legacy protocol, figures and health; its settings, and how to serve it."""
 
 from headgate.jobqueue.server.app import build_app, new_service
 from headgate.jobqueue.server.cloud_log import cloud_logging

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Iterable
 from typing import Final
 
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue.resource import ResourceSpec, ip_address_of
 
 _METADATA_NAMES: Final = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 _METADATA: Final = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")))
@@ -19,7 +18,7 @@ def is_refused(host: str) -> bool:
     name = host.strip("[]").rstrip(".").lower()
     if name in _METADATA_NAMES:
         return True
-    address = _address(name)
+    address = ip_address_of(name)
     return address is not None and is_refused_address(address)
 
 
@@ -51,15 +50,3 @@ def _refusal(spec: ResourceSpec) -> InvalidJobError:
         f"policy server {spec.host}:{spec.port} has a link-local, metadata or unspecified address",
         next_step="Name its real address, or allow such addresses with the server's setting `allow_link_local`.",
     )
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address that a host is, in any form that system calls take (`0x7f000001`, `2852039166`)."""
-    try:
-        return ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        pass
-    try:
-        return ipaddress.ip_address(socket.inet_aton(text))
-    except OSError:
-        return None

@@ -22,12 +22,12 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Authority
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.port import Reader
-from headgate.jobqueue.server import seed_routes
+from headgate.jobqueue.server import legacy_routes
 from headgate.jobqueue.server.answers import Answer, problem, problem_of
 from headgate.jobqueue.server.endpoint import Endpoint
+from headgate.jobqueue.server.legacy_routes import is_legacy_path
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.openapi import add_routes
-from headgate.jobqueue.server.seed_routes import is_seed_path
 from headgate.jobqueue.server.service import Listings, Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.v1 import ROUTES
@@ -65,7 +65,7 @@ def new_service(
 
 
 def build_app(service: Service) -> FastAPI:
-    """Return the application with all routes: those of `v1.ROUTES` and the seed's."""
+    """Return the application with all routes: those of `v1.ROUTES` and of the legacy protocol."""
     # FastAPI's interactive pages load scripts from a CDN; the description itself is at /openapi.json.
     app = FastAPI(
         title="Headgate job queue", version=headgate.__version__, description=_ABOUT,
@@ -74,7 +74,7 @@ def build_app(service: Service) -> FastAPI:
     service.description = lambda: _described(app)
     for route in ROUTES:
         app.router.routes.append(MountedRoute(route.pattern, Endpoint(route, service), methods=[route.method]))
-    app.include_router(seed_routes.router)
+    app.include_router(legacy_routes.router)
     _answer_errors(app)
     app.state.service = service
     return app
@@ -92,18 +92,18 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 def _answer_errors(app: FastAPI) -> None:
     async def answered(request: Request, error: Exception) -> Response:
-        is_seeds = is_seed_path(request.url.path)
+        is_legacy = is_legacy_path(request.url.path)
         match error:
             case RequestValidationError():
                 return await request_validation_exception_handler(request, error)
             case HTTPException():
-                return await http_exception_handler(request, error) if is_seeds else _http(app, request, error)
+                return await http_exception_handler(request, error) if is_legacy else _http(app, request, error)
             case HeadgateError():
                 refused = HTTPException(error.http_status, error.message)
-                return await http_exception_handler(request, refused) if is_seeds else _response(problem_of(error))
+                return await http_exception_handler(request, refused) if is_legacy else _response(problem_of(error))
             case _:
                 # Starlette raises the error again after this answer, and the server logs it with its traceback.
-                if is_seeds:
+                if is_legacy:
                     return await http_exception_handler(request, HTTPException(500, "Internal Server Error"))
                 text = "the server failed to answer"
                 return _response(problem(500, text, code="internal", next_step="The server's log says why."))

@@ -1,4 +1,4 @@
-"""What the server does by itself: a line of statistics every minute, as the seed's server writes it."""
+"""What the server does by itself: a line of statistics every minute, in the legacy protocol's words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.server.seed_ledger import type_of
+from headgate.jobqueue.server.legacy_ledger import type_of
 from headgate.jobqueue.server.service import Service
 
 _log = logging.getLogger("headgate.jobqueue")

@@ -17,15 +17,16 @@ _OTHER_SITES: Final = frozenset({b"cross-site", b"same-site"})
 def check_site(headers: Mapping[bytes, bytes]) -> None:
     """Return unless a browser says that a page of another site wants this change.
 
-    The seed's routes take no body, so a browser would send them for any page without asking, with the password that
-    its user gave to see ours.
+    The legacy protocol's requests have no body, so a browser would send them for any page without asking, with the
+    password that its user gave to see ours.
 
     Raises:
         ForbiddenError: the browser says so (`Sec-Fetch-Site`).
     """
     if headers.get(b"sec-fetch-site") in _OTHER_SITES:
         raise ForbiddenError(
-            "a page of another site asked for this", next_step="Only programs and pages of this server may change it."
+            "a page of another site sent this",
+            next_step="Only programs and pages of this server may change it.",
         )
 
 

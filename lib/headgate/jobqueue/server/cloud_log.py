@@ -1,4 +1,4 @@
-"""Sends the log to Google Cloud Logging as well, with the labels that seed 003 gives its lines."""
+"""Sends the log to Google Cloud Logging as well, with labels that tell the lines of jobs and users apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.core.errors import MissingExtraError
 _log = logging.getLogger(__name__)
 
 NAME: Final = "jobqueue"
-"""The log's name there; the seed's."""
+"""The log's name there, as the legacy protocol's server has it."""
 
 _MOST_WAITING: Final = 10_000
 _AT_ONCE: Final = 200

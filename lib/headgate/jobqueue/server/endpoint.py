@@ -6,6 +6,7 @@ dependencies would take most.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -20,9 +21,8 @@ from headgate.core.errors import HeadgateError
 from headgate.jobqueue.authority import Caller, Refused
 from headgate.jobqueue.server.access import check_scope
 from headgate.jobqueue.server.answers import Answer, problem, problem_of, problem_of_flaws
-from headgate.jobqueue.server.bodies import read_body
 from headgate.jobqueue.server.browsers import check_host, check_site
-from headgate.jobqueue.server.errors import HungUp
+from headgate.jobqueue.server.errors import BodyTooLargeError, BodyTooSlowError, HungUp, NotJsonError
 from headgate.jobqueue.server.idempotency import key_of
 from headgate.jobqueue.server.route import AUDIT, Call, Route
 from headgate.jobqueue.server.service import Service
@@ -144,3 +144,42 @@ def _checked(validate: Callable[[Any], T], value: Any, place: str) -> T:
         return validate(value)
     except ValidationError as error:
         raise _InvalidError(problem_of_flaws(error, place=place)) from None
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], most_bytes: int, deadline_s: float) -> bytes:
+    """Return the whole body of a request.
+
+    Raises:
+        NotJsonError: its content type is another one. A web page can make a browser send other types to any address
+            without asking; JSON it cannot.
+        BodyTooLargeError: it has more than `most_bytes`.
+        BodyTooSlowError: it was not there after `deadline_s`.
+        HungUp: the client is gone.
+    """
+    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media_type != b"application/json" and not media_type.endswith(b"+json"):
+        raise NotJsonError(f"the body must be JSON (Content-Type: {media_type.decode('latin-1')[:60]!r})")
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > most_bytes:
+        raise BodyTooLargeError(f"the body must be at most {most_bytes} bytes (got {int(announced)})")
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await _collected(receive, most_bytes)
+    except TimeoutError:
+        raise BodyTooSlowError(f"the body did not arrive within {deadline_s:g} s") from None
+
+
+async def _collected(receive: Receive, most_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most_bytes:
+            raise BodyTooLargeError(f"the body must be at most {most_bytes} bytes (got more)")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,4 +1,4 @@
-"""Takes files of seed 003 in when a server starts."""
+"""Imports files when a server starts."""
 
 from __future__ import annotations
 

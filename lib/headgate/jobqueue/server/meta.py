@@ -1,4 +1,4 @@
-"""Routes about the server itself: its health, its figures and its description."""
+"""Routes about the server itself: its page, its health, its metrics and its description."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic_core import to_json
 
 from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.port import JobQuery
 from headgate.jobqueue.server.answers import Answer
 from headgate.jobqueue.server.documents import HealthOut
 from headgate.jobqueue.server.metrics import Tally, tally
 from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.v1_resources import resources_of, statistics_of
+from headgate.jobqueue.wire import JobOut
 
 _HEALTH_S: Final = 5.0
 """A desk that has not answered after this does not work, whatever it is doing."""
+
+_DEAD_READ: Final = 1000
+_DEAD_SHOWN: Final = 20
 
 
 async def health(call: Call) -> Answer:
@@ -41,3 +48,19 @@ async def metrics(call: Call) -> Answer:
 async def openapi(call: Call) -> Answer:
     """Return the description of all routes."""
     return Answer(200, to_json(call.service.description()))
+
+
+async def overview(call: Call) -> Answer:
+    """Return the page that shows the queue to people."""
+    from headgate.jobqueue.server.page import PageData, page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
+
+    teams = call.caller.teams
+    statistics, servers = await call.look(
+        lambda ledger, _: (statistics_of(ledger, teams), resources_of(ledger, call.caller))
+    )
+    query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
+    dead = await call.service.listings.ask(lambda reader: reader.jobs(query))
+    latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
+    data = PageData(statistics, servers, [JobOut.of(job) for job in latest], call.service.clock.wall())
+    html = await asyncio.to_thread(page_html, data)
+    return Answer(200, html.encode(), {"Content-Security-Policy": page_policy()}, b"text/html; charset=utf-8")

@@ -65,11 +65,11 @@ class Metrics:
         self._claims = self._counter("claims", "Jobs handed out.")
         self._ended = self._counter("ended_claims", "Claims that workers ended, by how.", "how")
         self._reservations = self._counter("reservations", "Policy servers handed out.")
-        self._changes = self._counter("resource_checks", "Policy servers that checks took down or opened.", "state")
-        self._refused = self._counter("refused", "Requests that were not let in, by reason.", "reason")
+        self._changes = self._counter("resource_checks", "State changes of policy servers by health checks.", "state")
+        self._refused = self._counter("refused", "Refused requests, by reason.", "reason")
         self._hand_over = Histogram(
             f"{_NAME}reservation_wait_seconds",
-            "Time that requests for a policy server stood in line before they got one.",
+            "Time that requests waited for a policy server.",
             buckets=_SECONDS,
             registry=self._registry,
         )
@@ -132,10 +132,10 @@ class _Gauges(Collector):
         figures = self._desk.figures
         yield _counter("operations", "Operations executed and committed.", figures.operations)
         yield _counter("commits", "Transactions written; operations per commit is the group's size.", figures.commits)
-        yield _counter("reloads", "Times the ledger was built anew after a failure.", figures.reloads)
+        yield _counter("reloads", "Times the ledger was rebuilt after a failure.", figures.reloads)
         yield _counter("expired_claims", "Claims that ended because no heartbeat came.", figures.expired)
-        yield _gauge("desk_depth", "Operations that have arrived and are not begun.", self._desk.depth)
-        yield _gauge("long_polls", "Requests that are held open.", self.open_requests)
+        yield _gauge("waiting_operations", "Operations that wait for their transaction.", self._desk.depth)
+        yield _gauge("long_polls", "Long polls that are open.", self.open_requests)
         if self.now is not None:
             yield from _of_tally(self.now)
 
@@ -145,7 +145,7 @@ def _of_tally(now: Tally) -> Iterator[Metric]:
     for state, number in now.jobs.items():
         jobs.add_metric((state.value,), number)
     yield jobs
-    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by what they do.", labels=("pool", "state"))
+    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by pool and state.", labels=("pool", "state"))
     for (pool, does), number in sorted(now.servers.items()):
         servers.add_metric((pool, does), number)
     yield servers

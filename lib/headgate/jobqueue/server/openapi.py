@@ -1,4 +1,4 @@
-"""The OpenAPI description of the routes in `v1.ROUTES`; those of the seed are FastAPI's own work."""
+"""The OpenAPI description of the routes in `v1.ROUTES`; FastAPI describes the legacy protocol's."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def _states(statistics: StatisticsOut) -> list[_Part]:
 def _by_pool(servers: Sequence[ResourceOut]) -> dict[str, list[ResourceOut]]:
     found: dict[str, list[ResourceOut]] = {}
     for server in sorted(servers, key=lambda server: (server.pool, server.index)):
-        found.setdefault(server.pool, []).append(server)
+        for pool in server.pools:
+            found.setdefault(pool, []).append(server)
     return found
 
 

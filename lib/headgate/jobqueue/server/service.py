@@ -99,7 +99,7 @@ class Service:
             TokenEndedError: his token has ended meanwhile.
         """
         if not await self.authority.still_lets_in(token, self.clock.wall()):
-            raise TokenEndedError("the token has ended while its request stood in line; what it was given went back")
+            raise TokenEndedError("the token ended while its request waited; the job or server went back to the queue")
 
     @contextmanager
     def opened(self, caller: Caller) -> Iterator[None]:
@@ -110,7 +110,7 @@ class Service:
         """
         name = caller.token_id
         if self._open[name] >= self.settings.most_open_per_token:
-            raise TooManyOpenError(f"the token has {self._open[name]} requests open, which is the most that it may")
+            raise TooManyOpenError(f"the token has {self._open[name]} open requests, the most allowed")
         self._open[name] += 1
         try:
             yield

@@ -28,7 +28,7 @@ from headgate.jobqueue.server.background import periodic_statistics
 from headgate.jobqueue.server.binding import bound, check_binding, is_loopback, url_of
 from headgate.jobqueue.server.health_checks import HealthChecks
 from headgate.jobqueue.server.importing import Imports
-from headgate.jobqueue.server.protocol import protocol_class
+from headgate.jobqueue.server.protocol import BoundedProtocol
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.stores import open_store
@@ -99,7 +99,7 @@ async def _listening(service: Service, listener: socket.socket) -> AsyncIterator
     settings = service.settings
     config = uvicorn.Config(
         build_app(service),
-        http=protocol_class(),
+        http=BoundedProtocol,
         log_config=None,
         access_log=False,
         lifespan="off",

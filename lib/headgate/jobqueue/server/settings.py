@@ -28,40 +28,40 @@ class ServerSettings(BaseModel):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; beyond loopback tokens are needed.")
     port: int = Field(8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     job_heartbeat_timeout_s: float = Field(
-        3600.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a job that the seed's workers take."
+        3600.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a job for legacy-protocol workers."
     )
     resource_heartbeat_timeout_s: float = Field(
-        1200.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a server that the seed's workers take."
-    )
-    seed_acquire_wait_s: float = Field(
-        50.0,
-        ge=0,
-        le=300,
+        1200.0,
+        ge=1,
+        le=604_800,
         allow_inf_nan=False,
-        description="How long the seed's acquire stands in line before its 429.",
+        description="Lease of a server for legacy-protocol workers.",
     )
-    rate_per_s: float = Field(1000.0, gt=0, le=1e6, description="Requests per second of one token, lastingly.")
-    rate_burst: int = Field(2000, ge=1, le=10_000_000, description="Requests of one token at once, after a pause.")
-    most_open_per_token: int = Field(12_000, ge=1, le=1_000_000, description="Requests of one token that may be open.")
+    legacy_acquire_wait_s: float = Field(
+        50.0, ge=0, le=300, allow_inf_nan=False, description="Longest wait of the legacy protocol's acquire, then 429."
+    )
+    rate_per_s: float = Field(1000.0, gt=0, le=1e6, description="Sustained requests per second of one token.")
+    rate_burst: int = Field(2000, ge=1, le=10_000_000, description="Burst of requests of one token.")
+    most_open_per_token: int = Field(12_000, ge=1, le=1_000_000, description="Open requests of one token.")
     most_connections: int = Field(
-        20_000, ge=1, le=1_000_000, description="Connections of everybody together; more are answered 503."
+        20_000, ge=1, le=1_000_000, description="Connections in total; more are answered 503."
     )
     body_bytes: int = Field(1024**2, ge=1024, le=1024**3, description="Largest body of an ordinary request.")
     batch_body_bytes: int = Field(16 * 1024**2, ge=1024, le=1024**3, description="Largest body of a batch.")
-    body_deadline_s: float = Field(10.0, gt=0, le=3600, description="Time in which a request's body must be there.")
+    body_deadline_s: float = Field(10.0, gt=0, le=3600, description="Time for a request's body to arrive.")
     statistics_every_s: float = Field(
-        60.0, ge=0, le=86_400, description="Time between two lines of statistics; 0: none."
+        60.0, ge=0, le=86_400, description="Interval of the log line of statistics; 0: none."
     )
     health_check_every_s: float = Field(
-        10.0, ge=0, le=86_400, allow_inf_nan=False, description="Time between two checks of a policy server; 0: none."
+        10.0, ge=0, le=86_400, allow_inf_nan=False, description="Interval of health checks of a policy server; 0: none."
     )
-    health_check_timeout_s: float = Field(3.0, gt=0, le=300, description="Time in which a policy server must answer.")
+    health_check_timeout_s: float = Field(3.0, gt=0, le=300, description="Time for a policy server to answer a check.")
     health_check_failures: int = Field(3, ge=1, le=1000, description="Failed checks in a row after which it is down.")
-    health_checks_at_once: int = Field(32, ge=1, le=10_000, description="Policy servers that are checked at a time.")
+    health_checks_at_once: int = Field(32, ge=1, le=10_000, description="Policy servers checked at a time.")
     allow_link_local: bool = Field(
         False, description="Let policy servers have link-local addresses, where clouds keep credentials of machines."
     )
-    stop_s: float = Field(10.0, ge=0, le=3600, description="How long a stop waits for answers that are being written.")
+    stop_s: float = Field(10.0, ge=0, le=3600, description="Time for a stop to finish answers that are being written.")
 
 
 def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Mapping[str, str]) -> ServerSettings:

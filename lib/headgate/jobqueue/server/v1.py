@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.jobqueue.server import meta, overview, v1_claims, v1_jobs, v1_reservations, v1_resources
+from headgate.jobqueue.server import meta, v1_claims, v1_jobs, v1_reservations, v1_resources
 from headgate.jobqueue.server.documents import (
     DeadQuery,
     HealthOut,
@@ -65,11 +65,11 @@ ROUTES: Final = (
         HistoryOut, query=PageQuery, path=JobPath, errors=(404,),
     ),
     Route(
-        "POST", "/v1/claims", v1_claims.claim, Scope.CLAIM, "Claim jobs, waiting for them if asked to",
+        "POST", "/v1/claims", v1_claims.claim, Scope.CLAIM, "Claim jobs, waiting for them with `wait_s`",
         ClaimOut, ClaimIn, tag="claims", example={"worker": "alice-4711", "count": 1, "wait_s": 30, "lease_s": 90},
     ),
     Route(
-        "POST", "/v1/leases/renew", v1_claims.renew, Scope.CLAIM, "Keep claims for another period",
+        "POST", "/v1/leases/renew", v1_claims.renew, Scope.CLAIM, "Renew claims",
         RenewOut, RenewIn, is_batch=True, tag="claims", example={"leases": [{"job_id": "17", **_LEASE}]},
     ),
     Route(
@@ -83,12 +83,12 @@ ROUTES: Final = (
         example={"completions": [{"job_id": "17", **_LEASE, "result": {"q_score": 0.75}}]},
     ),
     Route(
-        "POST", "/v1/jobs/{job_id}/fail", v1_claims.fail, Scope.COMPLETE, "Say that the work failed",
+        "POST", "/v1/jobs/{job_id}/fail", v1_claims.fail, Scope.COMPLETE, "Report that an attempt failed",
         EndOut, FailIn, path=JobPath, errors=(404, 409), tag="claims",
         example={**_LEASE, "error": "the simulator crashed", "retry": True},
     ),
     Route(
-        "POST", "/v1/jobs/{job_id}/give-back", v1_claims.give_back, Scope.CLAIM, "Give a job back without blame",
+        "POST", "/v1/jobs/{job_id}/give-back", v1_claims.give_back, Scope.CLAIM, "Give a job back uncharged",
         EndOut, GiveBackIn, path=JobPath, errors=(404, 409), tag="claims",
         example={**_LEASE, "reason": "preempted"},
     ),
@@ -102,16 +102,16 @@ ROUTES: Final = (
     ),
     Route("GET", "/v1/dead-jobs", v1_jobs.list_dead, Scope.READ, "List dead jobs", JobsOut, query=DeadQuery),
     Route(
-        "POST", "/v1/dead-jobs/requeue", v1_jobs.requeue, Scope.SUBMIT, "Try dead jobs again",
+        "POST", "/v1/dead-jobs/requeue", v1_jobs.requeue, Scope.SUBMIT, "Make dead jobs pending again",
         RequeueOut, RequeueIn, is_batch=True, errors=(404, 409), example={"job_ids": ["17"]},
     ),
     Route(
-        "POST", "/v1/jobs/{job_id}/withdraw", v1_jobs.withdraw, Scope.SUBMIT, "Give a job up",
+        "POST", "/v1/jobs/{job_id}/withdraw", v1_jobs.withdraw, Scope.SUBMIT, "Make a job dead",
         EndOut, ReasonIn, path=JobPath, errors=(404, 409), example={"reason": "the team has withdrawn"},
     ),
     Route("GET", "/v1/results", v1_jobs.results, Scope.READ, "Collect completed jobs", ResultsOut, query=PageQuery),
     Route("GET", "/v1/history", v1_jobs.history, Scope.READ, "Show what happened", HistoryOut, query=HistoryQuery),
-    Route("GET", "/v1/statistics", v1_resources.statistics, Scope.READ, "Show the queue at a glance", StatisticsOut),
+    Route("GET", "/v1/statistics", v1_resources.statistics, Scope.READ, "Count jobs and servers", StatisticsOut),
     Route(
         "GET", "/v1/resources", v1_resources.list_resources, Scope.READ, "List policy servers",
         ResourcesOut, tag="servers",
@@ -121,27 +121,27 @@ ROUTES: Final = (
         ResourcesOut, ResourcesIn, is_batch=True, is_of_all_teams=True, tag="servers", example={"resources": [_SERVER]},
     ),
     Route(
-        "POST", "/v1/resources/{pool:path}/{index}/drain", v1_resources.drain, Scope.ADMIN, "Hand a server out no more",
+        "POST", "/v1/resources/{pool:path}/{index}/drain", v1_resources.drain, Scope.ADMIN, "Stop assigning a server",
         ResourceOut, ReasonIn, path=ResourcePath, is_of_all_teams=True, errors=(404,), tag="servers",
         example={"reason": "maintenance"},
     ),
     Route(
-        "POST", "/v1/resources/{pool:path}/{index}/open", v1_resources.open_, Scope.ADMIN, "Hand a server out again",
+        "POST", "/v1/resources/{pool:path}/{index}/open", v1_resources.open_, Scope.ADMIN, "Assign a server again",
         ResourceOut, ReasonIn, path=ResourcePath, is_of_all_teams=True, errors=(404,), tag="servers",
         example={"reason": ""},
     ),
     Route(
-        "DELETE", "/v1/resources/{pool:path}/{index}", v1_resources.remove, Scope.ADMIN, "Take a server out",
+        "DELETE", "/v1/resources/{pool:path}/{index}", v1_resources.remove, Scope.ADMIN, "Remove a server",
         RemovedOut, query=RemoveQuery, path=ResourcePath, is_of_all_teams=True, errors=(404, 409), tag="servers",
     ),
-    Route("GET", "/", overview.overview, Scope.READ, "The queue for people", media_type="text/html", tag="server"),
-    Route("GET", "/health", meta.health, None, "Say whether the server works", HealthOut, errors=(503,), tag="server"),
+    Route("GET", "/", meta.overview, Scope.READ, "Web page of the queue", media_type="text/html", tag="server"),
+    Route("GET", "/health", meta.health, None, "Report the server's health", HealthOut, errors=(503,), tag="server"),
     Route(
-        "GET", "/metrics", meta.metrics, Scope.READ, "Figures for Prometheus", None,
+        "GET", "/metrics", meta.metrics, Scope.READ, "Metrics for Prometheus", None,
         is_of_all_teams=True, media_type="text/plain", tag="server",
     ),
     Route(
         "GET", "/openapi.json", meta.openapi, Scope.READ, "This description", None, tag="server",
     ),
 )  # fmt: skip
-"""Every route but the seed's; the documentation, the authorisation matrix and the metrics go by it."""
+"""Every route but those of the legacy protocol; documentation, authorisation and metrics go by it."""

@@ -167,7 +167,8 @@ async def renew(call: Call) -> Answer:
 def _renewal(outcome: RenewOutcome) -> RenewalOut:
     match outcome:
         case Renewed(job, resource):
-            reservation = None if resource is None else ReservationOut.of(resource)
+            spec = None if resource is None else resource.spec_in(job.spec.pool)
+            reservation = None if resource is None or spec is None else ReservationOut.of(resource, spec)
             return RenewalOut.model_construct(job_id=job.job_id, status="renewed", reservation=reservation)
         case Stale(job_id, reason):
             return RenewalOut.model_construct(job_id=job_id, status="lost", reason=reason)

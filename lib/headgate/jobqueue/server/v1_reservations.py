@@ -56,14 +56,14 @@ async def kept(service: Service, reserved: Reserved, token: str | None) -> None:
 
 def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
     match outcome:
-        case Reserved(resource):
+        case Reserved(resource, spec):
             call.service.metrics.reserved(waited_s)
             _log.info(
                 "Resource %s[%s] allocated to %s for job %s",
-                resource.spec.pool, resource.index, resource.worker, resource.job_id,
+                spec.pool, resource.index, resource.worker, resource.job_id,
             )  # fmt: skip
             call.action = f"reserved {resource.resource_id} for job {resource.job_id!r}"
-            return ok(ReserveOut.model_construct(reservation=ReservationOut.of(resource)))
+            return ok(ReserveOut.model_construct(reservation=ReservationOut.of(resource, spec)))
         case NoneFree(ahead, serving):
             return ok(ReserveOut.model_construct(reservation=None, ahead=ahead, serving=serving))
         case Stale(job_id, reason):

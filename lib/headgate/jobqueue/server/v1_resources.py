@@ -29,14 +29,14 @@ _log = logging.getLogger("headgate.jobqueue")
 
 
 async def register(call: Call) -> Answer:
-    """Register policy servers, all or none; one that is there already gets the new rules."""
+    """Register policy servers, all or none; one whose address is there already stays one server."""
     body: ResourcesIn = call.body
     specs = [resource.spec for resource in body.resources]
     check_addresses(specs, allow_link_local=call.service.settings.allow_link_local)
     said: list[Resource] = []
 
     def operation(ledger: Ledger, at: Instant) -> Answer:
-        said.extend(ledger.add_resources(specs, at))
+        said.extend({one.resource_id: one for one in ledger.add_resources(specs, at)}.values())
         return _listed(said)
 
     answer = await call.change(operation)
@@ -56,12 +56,14 @@ def resources_of(ledger: Ledger, caller: Caller) -> list[ResourceOut]:
     """Return the policy servers that a caller may see, by pool and index."""
     teams = caller.teams
     pools = None if teams is None else {lane.pool for lane in ledger.lane_counts() if lane.team in teams}
-    shown = [one for one in ledger.resources().values() if pools is None or one.spec.pool in pools]
-    return [_seen(ledger, caller, one) for one in sorted(shown, key=_place)]
+    shown = [
+        one for one in ledger.resources().values() if pools is None or any(spec.pool in pools for spec in one.specs)
+    ]
+    return [_seen(ledger, caller, one, pools) for one in sorted(shown, key=_place)]
 
 
-def _seen(ledger: Ledger, caller: Caller, resource: Resource) -> ResourceOut:
-    shown = ResourceOut.of(resource)
+def _seen(ledger: Ledger, caller: Caller, resource: Resource, pools: set[str] | None) -> ResourceOut:
+    shown = ResourceOut.of(resource, pools)
     if caller.teams is not None and resource.job_id and not sees(caller, ledger.job(resource.job_id)):
         return shown.model_copy(update={"job_id": None, "worker": None})
     return shown
@@ -129,7 +131,7 @@ def statistics_of(ledger: Ledger, teams: frozenset[str] | None = None) -> Statis
         jobs.update(counts)
     pools = {lane.pool for lane in lanes if lane.pool}
     if teams is None:
-        pools |= {resource.spec.pool for resource in ledger.resources().values()}
+        pools |= {spec.pool for resource in ledger.resources().values() for spec in resource.specs}
     return StatisticsOut.model_construct(
         jobs={state: jobs[state] for state in JobState},
         workers=_workers(ledger, teams),
@@ -161,9 +163,10 @@ def _lane(ledger: Ledger, lane: Lane, counts: dict[JobState, int]) -> LaneOut:
 def _pools(ledger: Ledger, names: list[str]) -> list[PoolOut]:
     servers: dict[str, Counter[str]] = {name: Counter() for name in names}
     for resource in ledger.resources().values():
-        if resource.spec.pool in servers:
-            state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
-            servers[resource.spec.pool].update(("servers", state if resource.is_free else "busy"))
+        state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
+        for spec in resource.specs:
+            if spec.pool in servers:
+                servers[spec.pool].update(("servers", state if resource.is_free else "busy"))
     return [
         PoolOut.model_construct(
             pool=name,

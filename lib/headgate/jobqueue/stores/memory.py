@@ -12,9 +12,9 @@ from typing import Self
 
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.job import Job, JobState, Lane, Place
-from headgate.jobqueue.port import Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
+from headgate.jobqueue.port import CLAIMS_READ, Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
 from headgate.jobqueue.resource import Resource
-from headgate.jobqueue.stores.changes import completions, flaw_of, next_indexes
+from headgate.jobqueue.stores.writing import completions, flaw_of, next_indexes
 
 
 class MemoryStore:
@@ -220,7 +220,13 @@ class _Rows:
             next_seq=max(self.ids, default=-1) + 1,
             next_entry=self.history[-1].entry + 1 if self.history else 0,
             next_index=dict(self.next_index),
+            last_claims=self._last_claims(),
         )
+
+    def _last_claims(self) -> dict[str, int]:
+        claims = (entry for entry in reversed(self.history) if entry.what is Happening.CLAIMED)
+        last = sorted(islice(claims, CLAIMS_READ), key=lambda entry: entry.entry)
+        return {self.jobs[entry.job_id].spec.team: entry.entry for entry in last if entry.job_id in self.jobs}
 
     def _put(self, job: Job) -> None:
         known = self.jobs.get(job.job_id)

@@ -15,13 +15,10 @@ from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.job import Job, Lane, Place
 from headgate.jobqueue.port import Changes, Reply, Snapshot
 from headgate.jobqueue.stores import reading
-from headgate.jobqueue.stores.arrays import columns_of, texts
-from headgate.jobqueue.stores.changes import flaw_of
 from headgate.jobqueue.stores.postgres_connection import Address, connected
 from headgate.jobqueue.stores.rows import Row, job_of_row, storable_text
-from headgate.jobqueue.stores.statements import statements
-from headgate.jobqueue.stores.versions import check_version, steps_from
-from headgate.jobqueue.stores.writing import Batch, batches_of
+from headgate.jobqueue.stores.statements import check_version, statements, steps_from
+from headgate.jobqueue.stores.writing import Batch, batches_of, flaw_of
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
@@ -193,3 +190,29 @@ def _write(db: _Connection, batches: Sequence[Batch]) -> None:
                 raise StoreFailedError(
                     f"{len(batch.rows)} jobs were to be changed, and {found} of them are in the database"
                 )
+
+
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """Return columns of rows as PostgreSQL's array literals; texts must be storable (no NUL).
+
+    Made without a step per value: a driver's own dumper takes a microsecond each, and ten thousand jobs a second are
+    half a million values.
+    """
+    return [_literal(column) for column in zip(*rows, strict=True)]
+
+
+def _literal(column: tuple[Any, ...]) -> str:
+    if isinstance(column[0], str):
+        return texts(column)
+    return "{" + ",".join(map(repr, column)) + "}"
+
+
+def texts(values: Sequence[str]) -> str:
+    """Return an array literal of texts, which must be storable.
+
+    Joined by NUL, which none of them holds, they are escaped as one text.
+    """
+    if not values:
+        return "{}"
+    escaped = "\0".join(values).replace("\\", "\\\\").replace('"', '\\"')
+    return '{"' + escaped.replace("\0", '","') + '"}'

@@ -41,14 +41,15 @@ SELECT * FROM unnest(%s::bigint[], %s::float8[], %s::text[], %s::text[], %s::big
 -- name: put_resources
 INSERT INTO resources (
   pool, host, port, compatible_task, not_compatible_task, body, number, state, epoch, lease_id, job_id, worker, lease_s,
-  reserved_at, note
+  reserved_at, note, also
 )
 SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[],
-  %s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::float8[], %s::float8[], %s::text[])
+  %s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::float8[], %s::float8[], %s::text[], %s::text[])
 ON CONFLICT (pool, number) DO UPDATE SET host = excluded.host, port = excluded.port,
   compatible_task = excluded.compatible_task, not_compatible_task = excluded.not_compatible_task, body = excluded.body,
   state = excluded.state, epoch = excluded.epoch, lease_id = excluded.lease_id, job_id = excluded.job_id,
-  worker = excluded.worker, lease_s = excluded.lease_s, reserved_at = excluded.reserved_at, note = excluded.note;
+  worker = excluded.worker, lease_s = excluded.lease_s, reserved_at = excluded.reserved_at, note = excluded.note,
+  also = excluded.also;
 
 -- name: remove_resources
 DELETE FROM resources USING unnest(%s::text[], %s::bigint[]) AS gone (pool, number)

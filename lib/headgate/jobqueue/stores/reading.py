@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from headgate.jobqueue.job import Job, JobState, Lane, Place
-from headgate.jobqueue.port import FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
+from headgate.jobqueue.port import CLAIMS_READ, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
 from headgate.jobqueue.stores.rows import SEQ_COLUMN, Row, history_of_row, job_of_row, resource_of_row, storable_text
 
 Select = Callable[[str, Mapping[str, Any], str], list[Row]]
@@ -35,6 +35,7 @@ def snapshot(select: Select) -> Snapshot:
         next_seq=last_seq + 1,
         next_entry=last_entry + 1,
         next_index=dict(select("next_indexes", {}, "")),
+        last_claims=dict(select("last_claims", {"limit": CLAIMS_READ}, "")),
     )
 
 

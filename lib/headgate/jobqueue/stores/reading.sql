@@ -18,11 +18,16 @@ SELECT {job_columns} FROM jobs WHERE state = 'in_progress' ORDER BY seq;
 
 -- name: resources
 SELECT pool, host, port, compatible_task, not_compatible_task, body, number, state, epoch, lease_id, job_id, worker,
-       lease_s, reserved_at, note
+       lease_s, reserved_at, note, also
 FROM resources;
 
 -- name: next_indexes
 SELECT pool, next_index FROM pools;
+
+-- name: last_claims
+SELECT team, max(entry) FROM jobs JOIN (
+  SELECT entry, job_id FROM history WHERE what = 'claimed' ORDER BY entry DESC LIMIT :limit
+) AS last_claims USING (job_id) GROUP BY team;
 
 -- name: last_numbers
 SELECT (SELECT coalesce(max(seq), -1) FROM jobs), (SELECT coalesce(max(entry), -1) FROM history);

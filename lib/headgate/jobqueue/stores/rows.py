@@ -52,11 +52,10 @@ def row_of_history(entry: HistoryEntry) -> Row:
 
 def row_of_resource(resource: Resource) -> Row:
     """Return the row of a server."""
-    spec = resource.spec
     return (
-        spec.pool, spec.host, spec.port, _text_of(spec.compatible_task), _text_of(spec.not_compatible_task), spec.body,
-        resource.index, resource.state.value, resource.epoch, resource.lease_id, resource.job_id, resource.worker,
-        resource.lease_s, resource.reserved_at, resource.note,
+        *_row_of_spec(resource.spec), resource.index, resource.state.value, resource.epoch, resource.lease_id,
+        resource.job_id, resource.worker, resource.lease_s, resource.reserved_at, resource.note,
+        orjson.dumps(storable(list(map(_row_of_spec, resource.also)))).decode(),
     )  # fmt: skip
 
 
@@ -78,9 +77,10 @@ def history_of_row(row: Row) -> HistoryEntry:
 
 def resource_of_row(row: Row) -> Resource:
     """Return the server of a row."""
-    pool, host, port, compatible, not_compatible, body, index, state, *rest = row
-    spec = ResourceSpec(pool, host, port, _tasks_of(compatible), _tasks_of(not_compatible), body)
-    return Resource(spec, index, ResourceState(state), *rest)
+    *named, index, state, epoch, lease_id, job_id, worker, lease_s, reserved_at, note, also = row
+    spec, *others = map(_spec_of, (named, *orjson.loads(also)))
+    rest = (epoch, lease_id, job_id, worker, lease_s, reserved_at, note)
+    return Resource(spec, index, ResourceState(state), *rest, tuple(others))
 
 
 def storable(rows: list[Row]) -> list[Row]:
@@ -118,5 +118,12 @@ def _text_of(tasks: frozenset[str]) -> str:
     return orjson.dumps(sorted(map(storable_text, tasks))).decode()
 
 
-def _tasks_of(text: str) -> frozenset[str]:
-    return frozenset(orjson.loads(text))
+def _row_of_spec(spec: ResourceSpec) -> Row:
+    only, never = _text_of(spec.compatible_task), _text_of(spec.not_compatible_task)
+    return (spec.pool, spec.host, spec.port, only, never, spec.body)
+
+
+def _spec_of(row: Row) -> ResourceSpec:
+    pool, host, port, compatible, not_compatible, body = row
+    only, never = (frozenset(orjson.loads(tasks)) for tasks in (compatible, not_compatible))
+    return ResourceSpec(pool, host, port, only, never, body)

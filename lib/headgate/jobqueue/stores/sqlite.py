@@ -16,12 +16,10 @@ from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job, Lane, Place
 from headgate.jobqueue.port import Changes, Reply, Snapshot
 from headgate.jobqueue.stores import reading
-from headgate.jobqueue.stores.changes import flaw_of
 from headgate.jobqueue.stores.lock_file import LockFile
 from headgate.jobqueue.stores.rows import Row, job_of_row, storable_text
-from headgate.jobqueue.stores.statements import statements
-from headgate.jobqueue.stores.versions import check_version, steps_from
-from headgate.jobqueue.stores.writing import Batch, batches_of
+from headgate.jobqueue.stores.statements import check_version, statements, steps_from
+from headgate.jobqueue.stores.writing import Batch, batches_of, flaw_of
 
 _BUSY_S = 5.0  # another process may hold the file for a moment, e.g. to copy it
 

@@ -23,8 +23,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: put_resources
 INSERT OR REPLACE INTO resources (
   pool, host, port, compatible_task, not_compatible_task, body, number, state, epoch, lease_id, job_id, worker, lease_s,
-  reserved_at, note
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  reserved_at, note, also
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: remove_resources
 DELETE FROM resources WHERE pool = ? AND number = ?;

@@ -9,6 +9,8 @@ from functools import cache
 from importlib import resources
 from typing import Final, Literal
 
+from headgate.jobqueue.errors import StoreFailedError
+
 Dialect = Literal["sqlite", "postgres"]
 
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
@@ -51,6 +53,36 @@ def migrations(dialect: Dialect) -> tuple[Migration, ...]:
     folder = resources.files(__package__).joinpath("migrations", dialect)
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return tuple(_migration(file.name, file.read_text(encoding="utf-8")) for file in files)
+
+
+def steps_from(version: int, dialect: Dialect, place: str) -> tuple[Migration, ...]:
+    """Return the steps that a database of a version (0: empty) still needs.
+
+    Raises:
+        StoreFailedError: when the database is newer than this Headgate.
+    """
+    known = migrations(dialect)
+    newest = known[-1].version
+    if version > newest:
+        raise StoreFailedError(
+            f"The job queue in {place} has tables of version {version}; this Headgate knows version {newest} at most",
+            next_step="Use the Headgate that wrote it or a later one; nothing was changed.",
+        )
+    return tuple(step for step in known if step.version > version)
+
+
+def check_version(version: int, dialect: Dialect, place: str) -> None:
+    """Refuse a database that cannot be read as it is.
+
+    Raises:
+        StoreFailedError: when it has no tables of a job queue, or older or newer ones.
+    """
+    if steps_from(version, dialect, place):
+        found = f"tables of version {version}" if version else "no job queue"
+        raise StoreFailedError(
+            f"There is {found} in {place}",
+            next_step="Start the server on it once (`headgate jobqueue serve`), or name another one.",
+        )
 
 
 def _migration(file_name: str, sql: str) -> Migration:

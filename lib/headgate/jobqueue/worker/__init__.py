@@ -6,7 +6,7 @@ Needs httpx and pydantic, and nothing of the server.
 from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.command_jobs import CommandJobs, CommandRules, ReserveMode
+from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.errors import (
     LeaseLost,
     NoServerError,
@@ -15,7 +15,6 @@ from headgate.jobqueue.worker.errors import (
     ResultRefusedError,
 )
 from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.naming import worker_name
 from headgate.jobqueue.worker.publishing import provenance, publish
 from headgate.jobqueue.worker.reserved import ReservedServer
 from headgate.jobqueue.worker.reserving import release_from_environment, reserve_from_environment
@@ -24,9 +23,10 @@ from headgate.jobqueue.worker.retrying import RetryPolicy
 from headgate.jobqueue.worker.sync_client import SyncJobQueueClient
 from headgate.jobqueue.worker.sync_job import SyncHeldJob
 from headgate.jobqueue.worker.sync_worker import SyncWorker
-from headgate.jobqueue.worker.worker import TERMINATED, Worker
+from headgate.jobqueue.worker.worker import TERMINATED, Worker, worker_name
 
 __all__ = [
+    "COMMAND_TASK",
     "TERMINATED",
     "Artifact",
     "CommandJobs",

@@ -12,7 +12,7 @@ from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 
 URL_VARIABLES: Final = ("HEADGATE_JOBQUEUE_URL", "JOB_QUEUE_URL")
-"""Environment variables that name the server, the first one that is set; the second is the one of seed 003."""
+"""Environment variables that name the server, the first one that is set; the second is the legacy protocol's."""
 
 TOKEN_VARIABLE: Final = "HEADGATE_JOBQUEUE_TOKEN"  # noqa: S105 - its name
 DEFAULT_URL: Final = "http://127.0.0.1:8000"

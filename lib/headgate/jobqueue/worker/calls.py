@@ -227,7 +227,7 @@ def _of_job(job_id: str, *rest: str) -> str:
 
 
 def _no_id(rule: str) -> InvalidInputError:
-    return InvalidInputError(f"a job's id {rule}", next_step="`headgate jobqueue jobs` lists the jobs that there are.")
+    return InvalidInputError(f"a job's id {rule}", next_step="`headgate jobqueue jobs` lists the jobs.")
 
 
 def _of_resource(pool: str, index: int) -> str:

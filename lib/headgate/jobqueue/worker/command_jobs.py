@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -15,23 +16,28 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Clock, SystemClock
+from headgate.core import Clock, SystemClock, redacted
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.worker.command import Ended, Outcome, run_command
 from headgate.jobqueue.worker.environment import command_environment
 from headgate.jobqueue.worker.errors import ResultRefusedError
 from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.output import tail_of
 from headgate.jobqueue.worker.publishing import place_of, publish
 from headgate.jobqueue.worker.reservation_socket import reservation_socket
 from headgate.jobqueue.worker.results import check_place, file_name, retract_result
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
+COMMAND_TASK: Final = "command"
+"""Task of the jobs that carry a command: a list of texts, `command` of their payload."""
+
 TAIL_CHARS: Final = 4_000
 """An error of a failed attempt: what happened, and the end of what the command printed. The server keeps no more."""
 
+_READ_BYTES: Final = 64 * 1024
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SOCKET_CHARS: Final = 100
 _RESULT_BYTES: Final = 64 * 1024 * 1024
 
@@ -49,7 +55,8 @@ class CommandRules:
     """How a job's command is run.
 
     Attributes:
-        command: the program and its arguments; no shell reads them.
+        command: the program and its arguments; no shell reads them. None: the one that each job carries, so that
+            whoever may submit jobs runs programs here.
         reserve: `ask`: the command asks when it has loaded what takes long; `before`: it starts with a server.
         timeout_s: seconds after which an attempt is stopped; None for no limit.
         grace_s: seconds between SIGTERM and SIGKILL.
@@ -57,7 +64,7 @@ class CommandRules:
         log_dir: what commands print is kept there, a file for each claim; None: only the end of a failed one's.
     """
 
-    command: Sequence[str]
+    command: Sequence[str] | None
     reserve: ReserveMode = ReserveMode.ASK
     timeout_s: float | None = None
     grace_s: float = 10.0
@@ -65,9 +72,9 @@ class CommandRules:
     log_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.command:
+        if self.command is not None and not self.command:
             raise InvalidInputError("the command must have at least one word (got none)")
-        if shutil.which(self.command[0]) is None:
+        if self.command is not None and shutil.which(self.command[0]) is None:
             # Found out by a job, it would be charged to one job after the other until all of them are dead.
             raise InvalidInputError(
                 f"the command's program must be there and executable (got {self.command[0][:200]!r})",
@@ -81,7 +88,8 @@ class CommandJobs:
     """What a `Worker.run` does with each job: it runs the command and hands its result in.
 
     A command gets the job as a file and writes its result, a JSON object, to another one; exit status 0 and a result
-    complete the job, everything else fails the attempt. The files are named by variables (`environment`).
+    complete the job, everything else fails the attempt. The files are named by variables (`environment`). A command
+    that a job carries may write none: its exit status and the end of its output are its result.
 
     Args:
         rules: how.
@@ -94,12 +102,16 @@ class CommandJobs:
 
     async def __call__(self, job: HeldJob) -> None:
         """Run the command for a job, and tell the server what came of it."""
+        command = self._rules.command or _carried(job)
+        if command is None:
+            await job.fail("the job carries no command: `command` of its payload must be a list of texts", retry=False)
+            return
         try:
             await self._check_results(job)
             with _folder() as name:
                 folder = Path(name)
                 log = self._log_file(job, folder)
-                outcome = await self._run(job, folder, log)
+                outcome = await self._run(command, job, folder, log)
                 await self._settle(job, outcome, folder / "result.json", log)
         except ResultRefusedError as error:
             await job.fail(error, retry=False)
@@ -109,7 +121,7 @@ class CommandJobs:
         if self._rules.results_dir is not None:
             await asyncio.to_thread(check_place, place_of(job, self._rules.results_dir), _claim(job))
 
-    async def _run(self, job: HeldJob, folder: Path, log: Path) -> Outcome:
+    async def _run(self, command: Sequence[str], job: HeldJob, folder: Path, log: Path) -> Outcome:
         job_file = folder / "job.json"
         job_file.write_text(job.spec.model_dump_json(indent=2) + "\n")
         async with self._way_to_server(job, folder) as socket:
@@ -122,7 +134,7 @@ class CommandJobs:
                 server=job.server,
             )
             return await run_command(
-                self._rules.command,
+                command,
                 environ,
                 log,
                 lambda: job.lease.left_s,
@@ -149,7 +161,7 @@ class CommandJobs:
             await job.fail(_report(outcome.sentence, log))
             return
         try:
-            result = _result_in(result_file)
+            result = self._result(result_file, log)
             job.check_result(result)
         except InvalidInputError as error:
             await job.fail(_report(f"{outcome.sentence}, but {error.message}", log))
@@ -163,6 +175,11 @@ class CommandJobs:
                 await asyncio.to_thread(retract_result, artifact.path, _claim(job))
             raise
 
+    def _result(self, path: Path, log: Path) -> dict[str, Any]:
+        if self._rules.command is None and not path.exists():
+            return {"exit_status": 0, "output": tail_of(log, TAIL_CHARS)}
+        return _result_in(path)
+
     def _log_file(self, job: HeldJob, folder: Path) -> Path:
         kept = self._rules.log_dir
         if kept is None:
@@ -172,6 +189,12 @@ class CommandJobs:
         except OSError as error:
             raise InvalidInputError(f"the folder of logs {kept} cannot be made: {error.strerror}") from None
         return kept / f"{file_name(job.id)}.{job.epoch}.log"
+
+
+def _carried(job: HeldJob) -> Sequence[str] | None:
+    command = job.payload.get("command")
+    is_one = isinstance(command, list) and bool(command) and all(isinstance(word, str) for word in command)
+    return command if is_one else None
 
 
 def _claim(job: HeldJob) -> dict[str, Any]:
@@ -200,7 +223,7 @@ def _result_in(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"its result is no JSON: {error}"[:300]) from None
+        raise InvalidInputError(f"its result is not JSON: {error}"[:300]) from None
     if not isinstance(result, dict):
         raise InvalidInputError(f"its result must be a JSON object (got {type(result).__name__})")
     return result
@@ -211,3 +234,22 @@ def _report(what: str, log: Path) -> str:
     head = f"{what}; the end of its output:\n"
     tail = tail_of(log, TAIL_CHARS - len(head))
     return head + tail if tail else f"{what}; it printed nothing"
+
+
+def tail_of(path: Path, chars: int) -> str:
+    """Return the last characters that were printed, without secrets, colours and control characters.
+
+    What is no UTF-8 shows as U+FFFD; a progress bar as its last state. Empty when nothing was printed, or the file is
+    gone.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _READ_BYTES))
+            data = file.read(_READ_BYTES)
+    except OSError:
+        return ""
+    text = _COLOURS.sub("", data.decode(errors="replace"))
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    clean = _CONTROL.sub("", "\n".join(lines)).strip()
+    return redacted(clean, limit_chars=2 * _READ_BYTES)[-chars:] if chars > 0 else ""

@@ -6,7 +6,7 @@ from headgate.jobqueue.errors import JobQueueError
 
 
 class QueueUnreachableError(JobQueueError):
-    """The job queue does not answer, or something stands in its place."""
+    """The job queue does not answer, or something else answers at its address."""
 
     code = "jobqueue_unreachable"
     http_status = 503
@@ -15,7 +15,7 @@ class QueueUnreachableError(JobQueueError):
 
 
 class NoServerError(JobQueueError):
-    """No policy server became free in the time that was allowed for it."""
+    """No policy server became free in the time allowed."""
 
     code = "no_policy_server"
     http_status = 503
@@ -33,7 +33,7 @@ class ResultRefusedError(JobQueueError):
 
 
 class NotInAJobError(JobQueueError):
-    """Something was asked of the worker from a process that no worker has started for a job."""
+    """A process that no worker started for a job asks for a policy server."""
 
     code = "not_in_a_job"
     exit_code = 2

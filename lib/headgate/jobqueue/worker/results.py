@@ -62,7 +62,7 @@ def artifact_of(path: Path) -> Artifact:
 
 
 def result_path(folder: Path, team: str, task: str, instance: str) -> Path:
-    """Return where the result of an instance lies: `<folder>/<team>/metrics/<task>_<number>.json`, as in seed 003.
+    """Return where the result of an instance lies: `<folder>/<team>/metrics/<task>_<number>.json`.
 
     The number is that at the end of the instance's name, without it the whole name. Characters that no file name
     should have are written as `%2F`.
@@ -206,7 +206,7 @@ def _text(document: dict[str, Any]) -> bytes:
     try:
         return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"the result is no JSON: {error}"[:300]) from None
+        raise InvalidInputError(f"the result is not JSON: {error}"[:300]) from None
 
 
 def file_name(name: str) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import logging
+import os
+import re
 import signal
+import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,7 +25,6 @@ from headgate.jobqueue.worker import calls
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.heart import Heart
 from headgate.jobqueue.worker.held_job import FOR_EVER, POLL_S, HeldJob
-from headgate.jobqueue.worker.naming import worker_name
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
@@ -28,6 +32,9 @@ TERMINATED: Final = 128 + signal.SIGTERM
 """Exit status of a process that SIGTERM ends, as shells see it."""
 
 Work = Callable[[HeldJob], Awaitable[None]]
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PART_CHARS: Final = 50
 
 
 @dataclass(slots=True)
@@ -247,3 +254,19 @@ def _wish(**fields: Any) -> ClaimIn:
 
 def _listed(names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else list(names)
+
+
+def worker_name(environ: Mapping[str, str] | None = None) -> str:
+    """Return `user-job-array task-uuid`, the job being that of SLURM, or this host outside of one."""
+    environ = os.environ if environ is None else environ
+    place = environ.get("SLURM_JOB_ID") or socket.gethostname()
+    parts = [environ.get("USER") or _user(), place, environ.get("SLURM_ARRAY_TASK_ID", "")]
+    clean = (_CONTROL.sub("", part)[:_PART_CHARS] for part in parts)
+    return "-".join([*(part for part in clean if part), uuid.uuid4().hex])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "worker"  # a container whose user id has no name

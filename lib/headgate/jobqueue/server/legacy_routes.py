@@ -1,4 +1,4 @@
-"""The routes of seed 003, for its workers as they are: parameters in the query, errors as `{"detail": …}`."""
+"""The legacy protocol, for its workers as they are: parameters in the query, errors as `{"detail": …}`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headgate.jobqueue.authority import Caller, Refused
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import JobId, Name
 from headgate.jobqueue.outcomes import Instant, Reserved, Stale, Unknown
-from headgate.jobqueue.server import seed_ledger
+from headgate.jobqueue.server import legacy_ledger
 from headgate.jobqueue.server.access import check_scope, check_worker, is_hidden
 from headgate.jobqueue.server.browsers import check_host, check_site
 from headgate.jobqueue.server.endpoint import headers_of_refusal
 from headgate.jobqueue.server.errors import HungUp
+from headgate.jobqueue.server.legacy_ledger import Acquired, LegacyLease, NotHeld, UnknownType
 from headgate.jobqueue.server.route import AUDIT
-from headgate.jobqueue.server.seed_ledger import Acquired, NotHeld, SeedLease, UnknownType
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1_reservations import kept
 from headgate.jobqueue.tokens import Scope, token_of
@@ -31,7 +31,7 @@ _log = logging.getLogger("headgate.jobqueue")
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
-router: Final = APIRouter(tags=["seed 003"])
+router: Final = APIRouter(tags=["legacy protocol"])
 
 SCOPES: Final = {
     ("GET", "/job"): Scope.CLAIM,
@@ -45,19 +45,19 @@ SCOPES: Final = {
 """What a token needs."""
 
 
-class SeedProblem(BaseModel):
-    """An error, as the seed's server answers it."""
+class LegacyProblem(BaseModel):
+    """An error of the legacy protocol."""
 
     detail: str
 
 
 def _answering(*statuses: int) -> Responses:
     """Return the errors of a route for the documentation."""
-    return {status: {"model": SeedProblem} for status in (*statuses, 401, 403, 421, 429, 500, 503)}
+    return {status: {"model": LegacyProblem} for status in (*statuses, 401, 403, 421, 429, 500, 503)}
 
 
-def is_seed_path(path: str) -> bool:
-    """Return whether errors at this path have the seed's form."""
+def is_legacy_path(path: str) -> bool:
+    """Return whether errors at this path have the legacy protocol's form."""
     return path in {"/job", "/heartbeat"} or path.startswith(("/job/", "/done/", "/resource/"))
 
 
@@ -98,33 +98,33 @@ Completer = Annotated[Caller, _with(Scope.COMPLETE)]
 
 @router.get("/job", responses=_answering())
 async def get_job(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
-    """Take the next job; it changes the queue, although its method is GET."""
+    """Claim the next job; this changes the queue, although the method is GET."""
     check_worker(caller, worker)
     lease_s = service.settings.job_heartbeat_timeout_s
-    job = await service.desk.do(lambda ledger, at: seed_ledger.take(ledger, worker, caller.teams, lease_s, at))
+    job = await service.desk.do(lambda ledger, at: legacy_ledger.take(ledger, worker, caller.teams, lease_s, at))
     if job is None:
         return {"job": None}
     service.metrics.claimed(1)
     _log.info("Job %s assigned to %s (attempt %s)", job.job_id, worker, job.epoch)
     _audit(caller, f"claimed job {job.job_id!r} as worker {worker!r}")
     payload = json.loads(job.spec.payload)
-    return {"job": {"id": job.job_id, "payload": payload, "resource_type": seed_ledger.type_of(job)}}
+    return {"job": {"id": job.job_id, "payload": payload, "resource_type": legacy_ledger.type_of(job)}}
 
 
 @router.post("/job/{job_id}/heartbeat", responses=_answering(404))
 async def job_heartbeat(service: Serving, caller: Claimer, job_id: JobId, worker: Name) -> dict[str, str]:
-    """Keep one job."""
+    """Renew one job."""
     check_worker(caller, worker)
-    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.beat(ledger, worker, job_id, at)):
+    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.beat(ledger, worker, job_id, at)):
         raise HTTPException(404, "Job not assigned to worker")
     return {"status": "ok"}
 
 
 @router.post("/done/{job_id}", responses=_answering(400))
 async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name) -> dict[str, str]:
-    """Complete a job; its server stays the worker's until it is released."""
+    """Complete a job; the worker keeps its server until it releases it."""
     check_worker(caller, worker)
-    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.done(ledger, worker, job_id, at)):
+    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.done(ledger, worker, job_id, at)):
         raise HTTPException(400, "Job not assigned to worker")
     service.metrics.ended("done")
     _log.info("Job %s finished by %s", job_id, worker)
@@ -136,21 +136,21 @@ async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name)
 async def acquire(
     request: Request, service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId
 ) -> dict[str, Any]:
-    """Reserve a server; held open for a while when none is free."""
+    """Reserve a server, waiting for one."""
     check_worker(caller, worker)
     lease_s = service.settings.resource_heartbeat_timeout_s
 
     def ask(ledger: Ledger, at: Instant, *, wait: bool) -> Acquired:
         if is_hidden(ledger, caller, job_id):
             return NotHeld()
-        return seed_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
+        return legacy_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
 
     match await _acquired(service, request, ask):
-        case Reserved(resource):
+        case Reserved(resource, spec):
             service.metrics.reserved()
             _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
             _audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
-            return {"index": resource.index, "resource": json.loads(resource.spec.body)}
+            return {"index": resource.index, "resource": json.loads(spec.body)}
         case UnknownType():
             raise HTTPException(404, "Unknown resource type")
         case NotHeld() | Stale() | Unknown():
@@ -163,10 +163,10 @@ async def acquire(
 async def resource_heartbeat(
     service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
 ) -> dict[str, str]:
-    """Keep a server."""
+    """Renew a server."""
     check_worker(caller, worker)
-    lease = SeedLease(resource_type, worker, job_id, resource_idx)
-    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.beat_server(ledger, lease, at)):
+    lease = LegacyLease(resource_type, worker, job_id, resource_idx)
+    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.beat_server(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found")
     _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, worker, job_id)
     return {"status": "ok"}
@@ -178,8 +178,8 @@ async def release(
 ) -> dict[str, str]:
     """Free a server."""
     check_worker(caller, worker)
-    lease = SeedLease(resource_type, worker, job_id, resource_idx)
-    if not await _done(service, caller, job_id, lambda ledger, at: seed_ledger.release(ledger, lease, at)):
+    lease = LegacyLease(resource_type, worker, job_id, resource_idx)
+    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.release(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found or mismatch")
     _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
     _audit(caller, f"released {resource_type}[{resource_idx}] as worker {worker!r}")
@@ -188,9 +188,9 @@ async def release(
 
 @router.post("/heartbeat", responses=_answering())
 async def heartbeat(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
-    """Keep everything that a worker has."""
+    """Renew every job and server of a worker."""
     check_worker(caller, worker)
-    jobs, servers = await service.desk.do(lambda ledger, at: seed_ledger.beat_all(ledger, worker, caller.teams, at))
+    jobs, servers = await service.desk.do(lambda ledger, at: legacy_ledger.beat_all(ledger, worker, caller.teams, at))
     return {
         "status": "ok",
         "jobs_heartbeated": jobs,
@@ -205,7 +205,7 @@ async def _done(service: Service, caller: Caller, job_id: str, operation: Callab
 
 
 async def _acquired(service: Service, request: Request, ask: Callable[..., Acquired]) -> Any:
-    wait_s = service.settings.seed_acquire_wait_s
+    wait_s = service.settings.legacy_acquire_wait_s
     if not wait_s:
         return await service.desk.do(lambda ledger, at: ask(ledger, at, wait=False))
     try:

@@ -14,9 +14,9 @@ from headgate.jobqueue.generator import (
     imported_jobs,
     jobs_document,
     jobs_of,
+    legacy_documents,
     resources_document,
     resources_of,
-    seed_documents,
     servers_document,
     servers_of,
 )
@@ -178,7 +178,7 @@ def test_a_pool_of_groups_is_split_again_for_servers_of_the_seed() -> None:
     document = [_entry(id=0), _entry(id=1, resource_type="a_2"), _entry(id=2, resource_type="a_9")]
     jobs = imported_jobs(document)
     resources = resources_of(servers, [job.spec for job in jobs])
-    written, listed = seed_documents(_jobs(jobs), resources)
+    written, listed = legacy_documents(_jobs(jobs), resources)
     assert listed == servers
     assert [entry["resource_type"] for entry in written] == ["a_1", "a_2", "a_2"]  # a_9 is not there, a_2 has two
 
@@ -292,7 +292,7 @@ def test_every_server_is_in_one_pool_and_a_job_has_all_servers_of_its_type(
 def test_written_files_are_read_as_they_were_meant(document: list[dict[str, Any]], servers: dict[str, Any]) -> None:
     imported = imported_jobs(document)
     resources = resources_of(servers, [job.spec for job in imported])
-    jobs, listed = seed_documents(_jobs(imported), resources)
+    jobs, listed = legacy_documents(_jobs(imported), resources)
     assert sorted(entry["host"] for entries in listed.values() for entry in entries) == sorted(
         r.host for r in resources
     )
@@ -308,14 +308,14 @@ def test_a_new_group_takes_no_name_of_another_pool() -> None:
     imported = imported_jobs(document)
     resources = resources_of(servers, [job.spec for job in imported])
     assert [spec.pool for spec in resources] == ["a", "a_2", "a"]
-    assert seed_documents(_jobs(imported), resources)[1] == servers
+    assert legacy_documents(_jobs(imported), resources)[1] == servers
 
 
 def test_a_new_group_takes_no_name_that_jobs_of_another_pool_wait_for() -> None:
     document = [_entry(resource_type="a_2"), _entry(id=1, resource_type="a_1", payload={"team_slug": "b"})]
     imported = imported_jobs(document)
     resources = resources_of({"a_2": [server("1")]}, [job.spec for job in imported])
-    jobs, listed = seed_documents(_jobs(imported), resources)
+    jobs, listed = legacy_documents(_jobs(imported), resources)
     assert ([entry["resource_type"] for entry in jobs], list(listed)) == (["a_2", "a_1"], ["a_2"])
 
 
@@ -324,5 +324,5 @@ def test_a_job_keeps_its_group_as_long_as_that_takes_its_task() -> None:
     imported = imported_jobs(document)
     servers = {"a_1": [server("1")], "a_2": [server("2", compatible_task="radio")]}
     resources = resources_of(servers, [job.spec for job in imported])
-    jobs, listed = seed_documents(_jobs(imported), resources)
+    jobs, listed = legacy_documents(_jobs(imported), resources)
     assert ([entry["resource_type"] for entry in jobs], listed) == (["a_2"] * 3, servers)

@@ -1,23 +1,21 @@
-"""`jobs.json` of seed 003 and our jobs: read the one, write it from the other."""
+"""`jobs.json` of the legacy protocol and our jobs: read the one, write it from the other."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
+from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.generator.legacy_groups import UNNAMED, pools_of
 from headgate.jobqueue.generator.names import part_problem, team_slug
-from headgate.jobqueue.generator.pools import pools_of
 from headgate.jobqueue.generator.problems import Problems
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
-from headgate.jobqueue.names import NameOrEmpty, checked_object, object_text
+from headgate.jobqueue.names import Name, NameOrEmpty, checked_object, object_text
 from headgate.jobqueue.outcomes import ImportedJob
-
-UNNAMED: Final = "default"
-"""Team or task of a job whose payload names none."""
 
 _DONE: Final = "done"
 _NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
@@ -48,13 +46,30 @@ class JobPayload(BaseModel):
         return self.team_slug or team_slug(self.team or "") or UNNAMED
 
 
+class ExactJob(BaseModel):
+    """What Headgate knows of a job where the other fields of its entry say less, or something else.
+
+    Attributes:
+        added: fields of the payload that are there for other programs alone.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    team: Name
+    task: Name
+    instance: NameOrEmpty
+    pool: NameOrEmpty
+    resource_type: NameOrEmpty
+    added: list[str]
+
+
 class JobEntry(BaseModel):
-    """A job as `jobs.json` has it; `priority` and `max_attempts` are Headgate's."""
+    """A job as `jobs.json` has it; `priority`, `max_attempts` and `headgate` are Headgate's."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     id: Annotated[Any, AfterValidator(_job_id)] = None
-    payload: JobPayload = JobPayload()
+    payload: dict[str, Any] = Field(default_factory=dict)
     resource_type: NameOrEmpty
     status: str = "pending"
     assigned_to: NameOrEmpty | None = None
@@ -63,6 +78,7 @@ class JobEntry(BaseModel):
     attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_MAX_ATTEMPTS
+    headgate: ExactJob | None = None
 
 
 def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJob]:
@@ -77,7 +93,7 @@ def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJ
     if not isinstance(document, list):
         problems.add("the document", "must be a list of jobs", document)
         document = []
-    read: list[tuple[str, JobEntry, str]] = []
+    read: list[tuple[str, JobEntry, JobPayload]] = []
     positions: dict[str, int] = {}
     for position, given in enumerate(document):
         entry = problems.checked(JobEntry, given, position)
@@ -88,13 +104,16 @@ def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJ
             problems.add(
                 f"[{position}].id", f"{job_id} is also that of [{other}]; a job without an id has its position"
             )
+        said = problems.checked(JobPayload, {} if entry.headgate else entry.payload, position, "payload")
         try:
-            read.append((job_id, entry, object_text(checked_object(given.get("payload", {})))))
+            checked_object(entry.payload)
         except ValueError as error:
             problems.add(f"[{position}].payload", str(error))
+        if said is not None:
+            read.append((job_id, entry, said))
     problems.refuse_if_any()
-    pools = pools_of((entry.resource_type, entry.payload.team_name) for _, entry, _ in read)
-    return [_imported(job_id, entry, payload, pools.pool(entry.resource_type)) for job_id, entry, payload in read]
+    pools = pools_of((entry.resource_type, said.team_name) for _, entry, said in read if entry.headgate is None)
+    return [_imported(job_id, entry, said, pools.pool(entry.resource_type)) for job_id, entry, said in read]
 
 
 def jobs_of(document: object, source: str = "jobs.json") -> list[JobSpec]:
@@ -106,28 +125,42 @@ def jobs_of(document: object, source: str = "jobs.json") -> list[JobSpec]:
     return [job.spec for job in imported_jobs(document, source)]
 
 
-def jobs_document(jobs: Iterable[Job], types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+def jobs_document(jobs: Sequence[Job], types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """Return `jobs.json` of jobs; `types` overrides their resource types by job id.
 
     What the payload does not say of team, task and instance is added to it, as there is no other place for it. A dead
-    job stays so in the file; the server of the seed takes everything that is not done up again.
+    job stays so in the file; both ours and the legacy protocol's server take everything that is not done up again.
+    Where the file would be read otherwise than the jobs are, each entry says under `headgate` what it is.
     """
-    return [_entry(job, (types or {}).get(job.job_id)) for job in jobs]
+    entries = [_entry(job, (types or {}).get(job.job_id)) for job in jobs]
+    try:
+        is_plain = jobs_of(entries) == [job.spec for job in jobs]
+    except InvalidJobError:
+        is_plain = False
+    if not is_plain:
+        for entry, job in zip(entries, jobs, strict=True):
+            entry["headgate"] = _exact(job.spec, entry["payload"])
+    return entries
 
 
-def _imported(job_id: str, entry: JobEntry, payload: str, pool: str) -> ImportedJob:
+def _imported(job_id: str, entry: JobEntry, said: JobPayload, pool: str) -> ImportedJob:
+    exact = entry.headgate or ExactJob(
+        team=said.team_name, task=said.task or UNNAMED, instance=said.instance_basename or "", pool=pool,
+        resource_type=entry.resource_type, added=[],
+    )  # fmt: skip
+    payload = {name: value for name, value in entry.payload.items() if name not in exact.added}
     spec = JobSpec(
-        job_id=job_id,
-        team=entry.payload.team_name,
-        task=entry.payload.task or UNNAMED,
-        instance=entry.payload.instance_basename or "",
-        pool=pool,
-        resource_type=entry.resource_type,
-        payload=payload,
-        priority=entry.priority,
-        max_attempts=entry.max_attempts,
-    )
+        job_id, exact.team, exact.task, exact.instance, exact.pool, exact.resource_type, object_text(payload),
+        entry.priority, entry.max_attempts,
+    )  # fmt: skip
     return ImportedJob(spec, entry.status == _DONE, entry.attempts)
+
+
+def _exact(spec: JobSpec, written: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "team": spec.team, "task": spec.task, "instance": spec.instance, "pool": spec.pool,
+        "resource_type": spec.resource_type, "added": sorted(written.keys() - json.loads(spec.payload).keys()),
+    }  # fmt: skip
 
 
 def _entry(job: Job, resource_type: str | None) -> dict[str, Any]:

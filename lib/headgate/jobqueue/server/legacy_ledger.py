@@ -1,4 +1,4 @@
-"""What the seed's routes mean on the ledger: workers are known by name alone, servers by resource type and number."""
+"""The legacy protocol on the ledger: workers are known by name alone, servers by resource type and number."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Acquired: TypeAlias = ReserveOutcome | NotHeld | UnknownType
 
 
 @dataclass(frozen=True, slots=True)
-class SeedLease:
-    """A server as the seed's workers name it."""
+class LegacyLease:
+    """A server as workers of the legacy protocol name it."""
 
     resource_type: str
     worker: str
@@ -43,7 +43,7 @@ class SeedLease:
 
 
 def take(ledger: Ledger, worker: str, teams: frozenset[str] | None, lease_s: float, at: Instant) -> Job | None:
-    """Hand out a job that needs a server, as every job of the seed does."""
+    """Hand out a job that needs a server, as every job of the legacy protocol does."""
     pools = frozenset(pool for pool in ledger.servers.loads.pools() if pool)
     jobs = ledger.claims.claim(ClaimRequest(worker, 1, lease_s, teams, None, pools), at)
     return jobs[0] if jobs else None
@@ -60,7 +60,7 @@ def ref_of(job: Job) -> LeaseRef:
 
 
 def type_of(job: Job) -> str:
-    """Return the resource type that the seed's workers know."""
+    """Return the resource type by which the legacy protocol knows the job's servers."""
     return job.spec.resource_type or job.spec.pool
 
 
@@ -110,7 +110,7 @@ def acquire(
     return ledger.reserve(ref_of(job), at, lease_s=lease_s, wait=wait)
 
 
-def leased(ledger: Ledger, lease: SeedLease) -> Resource | None:
+def leased(ledger: Ledger, lease: LegacyLease) -> Resource | None:
     """Return the server that a worker's job has, also after the job is done, or None if it is not that one."""
     resource = ledger.servers.held_by(lease.job_id)
     if resource is None or (resource.worker, resource.index) != (lease.worker, lease.index):
@@ -119,7 +119,7 @@ def leased(ledger: Ledger, lease: SeedLease) -> Resource | None:
     return resource if job is not None and lease.resource_type in {type_of(job), job.spec.pool} else None
 
 
-def beat_server(ledger: Ledger, lease: SeedLease, at: Instant) -> bool:
+def beat_server(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
     """Renew a server."""
     resource = leased(ledger, lease)
     if resource is None:
@@ -128,7 +128,7 @@ def beat_server(ledger: Ledger, lease: SeedLease, at: Instant) -> bool:
     return True
 
 
-def release(ledger: Ledger, lease: SeedLease, at: Instant) -> bool:
+def release(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
     """Free a server."""
     resource = leased(ledger, lease)
     if resource is None:

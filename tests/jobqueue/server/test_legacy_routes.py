@@ -15,7 +15,7 @@ _TYPED = {**JOB, "resource_type": "team_a_1", "payload": {"team": "Team A", "tas
 
 @pytest.fixture
 async def seeded(queue: Queue) -> Queue:
-    queue.set(seed_acquire_wait_s=0.0)
+    queue.set(legacy_acquire_wait_s=0.0)
     await queue.register({**SERVER, "compatible_task": ["radio"], "gpu": "a100"})
     await queue.submit(_TYPED)
     return queue
@@ -132,7 +132,7 @@ async def test_without_a_free_server_acquire_is_429(seeded: Queue) -> None:
 
 
 async def test_an_acquire_that_is_held_open_gets_the_server_when_it_is_free(seeded: Queue) -> None:
-    seeded.set(seed_acquire_wait_s=60.0)
+    seeded.set(legacy_acquire_wait_s=60.0)
     await seeded.submit({**_TYPED, "id": "18"})
     for worker in ("one", "two"):
         await _get(seeded, f"/job?worker={worker}")
