@@ -16,6 +16,8 @@ PREFIX: Final = "HEADGATE_JOBQUEUE_"
 CLIENT_VARIABLES: Final = frozenset({"HEADGATE_JOBQUEUE_URL", "HEADGATE_JOBQUEUE_TOKEN"})
 """Variables of the same prefix which are not the server's: workers and commands read them."""
 
+_FORMER_VARIABLES: Final = {f"{PREFIX}SEED_ACQUIRE_WAIT_S": "legacy_acquire_wait_s"}
+
 
 class ServerSettings(BaseModel):
     """What the server goes by. Durations in seconds."""
@@ -74,7 +76,7 @@ def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Map
     Raises:
         InvalidSettingError: for an unknown name or a value out of its bounds.
     """
-    known = {PREFIX + name.upper(): name for name in ServerSettings.model_fields}
+    known = {PREFIX + name.upper(): name for name in ServerSettings.model_fields} | _FORMER_VARIABLES
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for variable, value in environ.items():
