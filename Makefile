@@ -13,10 +13,10 @@ export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes import the same files; where their compiled form may not be kept, each would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-model demo test test-fast test-long test-slurm chaos check docs reference bench lock clean
+.PHONY: help setup setup-model demo test test-fast test-long test-slurm chaos check docs reference bench build sbom vulnerabilities lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the locked packages (PYTHON=… chooses the interpreter)
 
@@ -65,6 +65,18 @@ reference: $(READY) ## write the pages of docs/reference and the windows of pref
 
 bench: $(READY) ## the short form of every benchmark
 	@exec $(BIN)/python -m headgate.cli bench --all --quick
+
+build: sbom ## build the wheel, the source archive and the bill of materials into dist/
+	$(BIN)/python -m hatchling build -d dist
+
+sbom: $(READY) ## write dist/headgate.cdx.json, a bill of materials (CycloneDX) of the locked packages and their hashes
+	@mkdir -p dist
+	@cat requirements.lock requirements-model.lock | \
+		$(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml --output-reproducible -o dist/headgate.cdx.json -
+
+vulnerabilities: $(READY) ## look the locked packages up in the OSV database; fails where one is known to be vulnerable
+	$(BIN)/pip-audit --disable-pip --strict --progress-spinner off --vulnerability-service osv \
+		-r requirements.lock -r requirements-model.lock $(ARGS)
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--custom-compile-command "make lock" $(ARGS)

@@ -16,6 +16,7 @@ async def leaderboard(
     hours: p.Hours | None = None,
     against: str = "",
     ks: list[p.PassAt] = [],  # noqa: B006
+    missing: p.Missing = "bound",
     store: p.Block = "",
     reports: p.Block = "",
     title: p.Title = "Leaderboard",
@@ -27,6 +28,8 @@ async def leaderboard(
         hours: How far it reaches back. Empty: to the first sample.
         against: The model that the others are compared with, by name or by name@revision. Empty: the best by mean.
         ks: The k of pass@k, e.g. [1, 5]. Empty: none.
+        missing: What samples without a score count as. bound: 0 where models are ranked. zero: 0 everywhere. exclude:
+            nothing, so that a model that fails where it is unsure ranks higher.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
         title: Heading of the page.
@@ -39,6 +42,7 @@ async def leaderboard(
         hours=hours,
         against=against,
         ks=tuple(ks),
+        missing=missing,
         store=store,
         reports=reports,
         title=title,

@@ -29,7 +29,7 @@ async def elastic_report(
     seed: p.Seed = 0,
     reports: p.Block = "",
 ) -> dict[str, Any]:
-    """Replay a load through the elastic pool in virtual time, under our policies and the rules of others.
+    """Replay a load through the elastic pool in virtual time, under Headgate's policies and those of other systems.
 
     The pool is the one that serves real requests; engines and time are simulated. A minute or two for the usual
     policies on the ramp. The same parameters give the same figures on every worker.
@@ -46,7 +46,7 @@ async def elastic_report(
         slots: Requests that a worker runs at once.
         max_workers: Workers that there are.
         awake: Workers awake at the beginning. Empty: 1, for a trace as many as its first minute needs.
-        copies: Of a trace: so many times as many users, with the same course.
+        copies: For a trace: factor on the number of users.
         scale: Of the ramp: all lengths of time by this.
         seed: Of the ramp, and of copies.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.

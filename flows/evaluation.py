@@ -37,7 +37,7 @@ async def evaluate(
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under; another name runs everything anew.
-        workers: Episodes in progress at most. Empty: the setting, 20.
+        workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
 
     Returns:

@@ -34,6 +34,9 @@ Hours = Annotated[float, Field(gt=0, le=87_600)]
 PassAt = Annotated[int, Field(ge=1, le=10_000)]
 """The k of pass@k."""
 
+Missing = Literal["bound", "exclude", "zero"]
+"""What samples without a score count as."""
+
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 
 Rounds = Annotated[int, Field(ge=1, le=1_000)]

@@ -37,7 +37,7 @@ async def sample_environment(
         reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
         rate_per_day: Samples per model and day, in place of the environment's own rate.
-        workers: Episodes in progress at most. Empty: the setting, 20.
+        workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
 
     Returns:
@@ -79,7 +79,7 @@ async def keep_sampling(
         reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under. Runs of one campaign share a journal and never double a sample.
         rate_per_day: Samples per model and day in each environment, in place of the environments' own rates.
-        workers: Episodes in progress at most. Empty: the setting, 20.
+        workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
 
     Returns:

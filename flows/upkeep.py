@@ -17,6 +17,7 @@ async def report(
     store: p.Block = "",
     reports: p.Block = "",
     title: p.Title = "Headgate report",
+    missing: p.Missing = "bound",
 ) -> dict[str, Any]:
     """Report on the samples of the last hours: a page of its own, and artifacts with the scores and a summary.
 
@@ -26,12 +27,14 @@ async def report(
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
         title: Heading of the report.
+        missing: What samples without a score count as. bound: 0 where models are ranked. zero: 0 everywhere. exclude:
+            nothing, so that a model that fails where it is unsure ranks higher.
 
     Returns:
         Number of samples, and where the page is.
     """
     return await orchestration.run_report(
-        hours=hours, environments=tuple(environments), store=store, reports=reports, title=title
+        hours=hours, environments=tuple(environments), store=store, reports=reports, title=title, missing=missing
     )
 
 

@@ -18,17 +18,13 @@ from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.stores import MemoryStore
 
 _LEGACY_ROUTES = (
-    ("GET /job?worker=", "claim", '`{"job": {id, payload, resource_type}}` or `{"job": null}`'),
-    ("POST /job/{job_id}/heartbeat?worker=", "claim", "404 `Job not assigned to worker`"),
-    ("POST /done/{job_id}?worker=", "complete", "400 `Job not assigned to worker`, also when done before"),
-    (
-        "POST /resource/{type}/acquire?worker=&job_id=",
-        "claim",
-        "`{index, resource}`; 404; 429",
-    ),
-    ("POST /resource/{type}/heartbeat?worker=&job_id=&resource_idx=", "claim", "404 `Resource lease not found`"),
-    ("POST /resource/{type}/release?worker=&job_id=&resource_idx=", "claim", "404 `… not found or mismatch`"),
-    ("POST /heartbeat?worker=", "claim", "renews everything that the worker holds, and counts it"),
+    ("GET /job?worker=", '`{"job": {id, payload, resource_type}}` or `{"job": null}`'),
+    ("POST /job/{job_id}/heartbeat?worker=", "404 `Job not assigned to worker`"),
+    ("POST /done/{job_id}?worker=", "400 `Job not assigned to worker`, also when done before"),
+    ("POST /resource/{type}/acquire?worker=&job_id=", "`{index, resource}`; 404; 429"),
+    ("POST /resource/{type}/heartbeat?worker=&job_id=&resource_idx=", "404 `Resource lease not found`"),
+    ("POST /resource/{type}/release?worker=&job_id=&resource_idx=", "404 `… not found or mismatch`"),
+    ("POST /heartbeat?worker=", "renews everything that the worker holds, and counts it"),
 )
 
 
@@ -56,7 +52,7 @@ def _routes() -> list[str]:
     lines += ["", "## Legacy protocol", "", 'Parameters are query parameters; errors are `{"detail": …}`.']
     lines += ["[Which workers speak it](../how-to/jobqueue-server.md#legacy-workers).", ""]
     lines += ["| route | scope of the token | |", "|---|---|---|"]
-    return lines + [f"| `{route}` | `{scope}` | {text} |" for route, scope, text in _LEGACY_ROUTES]
+    return lines + [f"| `{route}` | `legacy` | {text} |" for route, text in _LEGACY_ROUTES]
 
 
 def _settings() -> list[str]:

@@ -30,6 +30,20 @@ OWN_COMMANDS: Final = ("long", "slurm")
 """Marks of tests that run by `make test-long` and `make test-slurm`, which ask for them by `-m`."""
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_audit_trail(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what tests change out of the trail of this folder."""
+    os.environ["HEADGATE_AUDIT_FILE"] = str(tmp_path_factory.mktemp("audit") / "audit.jsonl")
+
+
+@pytest.fixture
+def audit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The audit trail of one test, empty."""
+    file = tmp_path / "trail" / "audit.jsonl"
+    monkeypatch.setenv("HEADGATE_AUDIT_FILE", str(file))
+    return file
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what has a command of its own; let Prefect's clients leave connections open in the tests of them."""
     for mark in OWN_COMMANDS:

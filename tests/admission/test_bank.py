@@ -216,7 +216,6 @@ def test_a_busy_server_is_asked_again_soon_and_counts_as_there() -> None:
     bank.demand(0, 5, 0.0)
     (look,) = bank.decide(0.0)
     bank.failed(look, 0.0, reason="503", is_busy=True)
-    assert not bank.is_away
     assert bank.decide(0.0) == []
     assert bank.decide(1.0) == [LookAtLimit()]
 

@@ -10,9 +10,20 @@ from typing import Any
 import pytest
 
 from headgate.bench.idle.baseline import baseline_of, compared, read_baseline
-from headgate.bench.idle.checks import RATIOS, Check, checks_document, checks_of, failures
-from headgate.bench.idle.rules import Rule, Rules, committed_rules
-from headgate.bench.idle.summary import SUMMARY_SCHEMA, summary_bytes, summary_of, with_checks
+from headgate.bench.idle.checks import (
+    RATIOS,
+    SUMMARY_SCHEMA,
+    Check,
+    Rule,
+    Rules,
+    checks_document,
+    checks_of,
+    committed_rules,
+    failures,
+    summary_bytes,
+    summary_of,
+    with_checks,
+)
 from headgate.core.errors import InvalidInputError
 
 NAME = "row-scale/rows-64"

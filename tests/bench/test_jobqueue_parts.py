@@ -13,10 +13,10 @@ from headgate.bench.jobqueue import batches as batches_part
 from headgate.bench.jobqueue import rivals
 from headgate.bench.jobqueue.batches import batches
 from headgate.bench.jobqueue.burn_down import Burned, burn_down
+from headgate.bench.jobqueue.faults import toll_of
 from headgate.bench.jobqueue.parameters import JobQueueParameters
 from headgate.bench.jobqueue.part import Site, percentile
 from headgate.bench.jobqueue.served import QueueFailedError, run, start
-from headgate.bench.jobqueue.toll import toll_of
 from headgate.bench.jobqueue.waiting_rules import InLine, Polling, simulated
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.job import Job, JobSpec

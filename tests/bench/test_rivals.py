@@ -11,7 +11,7 @@ from headgate.bench.crashes import Promises
 from headgate.bench.rivals.batch_rounds import expected_utilisation
 from headgate.bench.rivals.sorted_scan import SortedScanQueue
 from headgate.core import Task, TaskId
-from headgate.scheduling import FairReadyQueue
+from tests.scheduling.queued import ReadyQueue
 
 
 def _task(number: int, group: str, weight: float = 1.0) -> Task:
@@ -20,7 +20,7 @@ def _task(number: int, group: str, weight: float = 1.0) -> Task:
 
 def test_the_sorted_scan_serves_groups_by_weight_as_the_fair_queue_does() -> None:
     rival = SortedScanQueue(lambda _group: True)
-    ours = FairReadyQueue()
+    ours = ReadyQueue()
     weights = {"a": 1.0, "b": 2.0, "c": 4.0}
     tasks = [_task(n, group, weights[group]) for n, group in enumerate(["a", "b", "c"] * 100)]
     ours.enqueue(tasks)

@@ -21,13 +21,14 @@ IDLE_CASES = (
 )
 
 TINY = {
+    "hostile": ("kinds=answers,messages", "tries=1"),
     "admission": (
         "waiters=200", "slots=4", "groups=3", "handovers=100", "contended=400", "alone=200", "idle_s=0.1", "most_s=1",
         "iterations=1",
     ),
-    "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=1", "rival_cpu_s=0.02"),
+    "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=2", "rival_cpu_s=0.02"),
     "day": ("models=1", "compared_s=3600"),
-    "elastic": ("scale=0.01", "steady_s=60", "backlog=50", "rivals=seed,clairvoyant", "frontiers=clairvoyant"),
+    "elastic": ("scale=0.01", "steady_s=60", "backlog=50", "rivals=verl,clairvoyant", "frontiers=clairvoyant"),
     "environments": ("names=affine:sat", "episodes=5", "turns=50"),
     "scale": (
         "models=4", "environments=3", "samples=300", "workers=16", "demand_per_s=2000", "bare_episodes=64",
@@ -41,6 +42,9 @@ TINY = {
         "saturation_episodes=2", "heartbeat_workers=20", "heartbeat_lease_s=10", "heartbeat_s=0.3",
     ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
+    "neighbours": (
+        "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "rival_s=0.5",
+    ),
     "placement": (
         "nodes=1", "starts=3", "rival_starts=1", "stops=1", "stuck_stops=1", "cycles=1", "hours=1",
         "cancel_timeout_s=0.1",
@@ -57,8 +61,9 @@ TINY = {
 }  # fmt: skip
 
 EASY = {
+    "hostile": ("bar_others=0",),
     "admission": ("bar_handover_ms=1e9", "bar_idle=1e9", "bar_contended=1", "bar_alone=1"),
-    "queue": ("bar_us=1e9", "bar_flat=1e9"),
+    "queue": ("bar_us=1e9", "bar_beside=1e9", "bar_flat=1e9"),
     "day": (),
     "elastic": (
         "bar_cost_1s=1e9",
@@ -82,6 +87,7 @@ EASY = {
         "bar_busy=0.01",
     ),
     "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
+    "neighbours": ("bar_ratio=1e9",),
     "placement": ("bar_start_ms=1e9", "bar_stop_more_ms=1e9", "bar_lost=1e9", "bar_wait=1e9"),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),
     "store": ("bar_rows_per_s=1",),
@@ -90,6 +96,7 @@ EASY = {
 """Bars that a busy machine meets as well: what is tested is the bench, not the machine."""
 
 HARD = {
+    "hostile": "bar_others=2",
     "admission": "bar_alone=1e15",
     "queue": "bar_us=0",
     "day": "bar_off=-1",
@@ -99,6 +106,7 @@ HARD = {
     "idle": "bar_wall=0",
     "jobqueue": "bar_busy=2",
     "limit": "bar_up_s=0",
+    "neighbours": "bar_ratio=0",
     "placement": "bar_start_ms=0",
     "prefect": "bar_calls=0",
     "store": "bar_rows_per_s=1e15",

@@ -111,9 +111,9 @@ def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> Non
         lease = dispatcher.lease_of(next(iter(campaign._workforce.tasks)).task_id)
         assert lease is not None
         assert busy() == 2
-        assert dispatcher.park(lease)
+        assert dispatcher.park(lease, 0.0)
         assert busy() == 1
-        dispatcher.unpark(lease)
+        dispatcher.unpark(lease, 0.0)
 
     settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
     world.run(models(4), RATES, during=ask, duration_s=40, service=slow(), settings=settings)

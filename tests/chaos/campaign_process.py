@@ -40,18 +40,23 @@ class Place:
         )
         (self.folder / "roster.yaml").write_text(f"models:\n{entries}\n")
 
-    def start(self, *arguments: str, within: tuple[str, ...] = ()) -> Run:
+    def start(
+        self,
+        *arguments: str,
+        within: tuple[str, ...] = (),
+        module: str = "headgate.cli",
+        variables: dict[str, str] | None = None,
+    ) -> Run:
         """Start a campaign, as the command of `within`; its acknowledgements are collected while it lives."""
         settings = (f"rates={self.rates}", "batch_flush_interval=0.1", "status_interval_s=1", *self.settings)
         command = [
-            *within, sys.executable, "-m", "headgate.cli", "run", "-v",
+            *within, sys.executable, "-m", module, "run", "-v",
             "--roster", str(self.folder / "roster.yaml"), "-e", "affine:sat",
             "--store", self.store, "--journal", str(self.folder / "journal"),
             *(part for setting in settings for part in ("--set", setting)), *arguments,
         ]  # fmt: skip
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **self.variables}
-        )
+        environ = {**os.environ, **self.variables, **(variables or {})}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ)
         return Run(process, self.acknowledged)
 
     def drain(self) -> int:
@@ -87,7 +92,8 @@ class Run:
     acknowledged: list[str]
 
     def __post_init__(self) -> None:
-        self._first = threading.Event()
+        self._news = threading.Condition()
+        self._count = 0
         self.tail: list[str] = []
         self.store_failures = 0
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -98,14 +104,17 @@ class Run:
         for line in self.process.stderr:
             if found := _ACCEPTED.search(line):
                 self.acknowledged.append(found[1])
-                self._first.set()
+                with self._news:
+                    self._count += 1
+                    self._news.notify_all()
             else:
                 self.store_failures += "store_failed batch_id=b-" in line
                 self.tail = [*self.tail[-30:], line]
 
-    def wait_for_samples(self, timeout_s: float = 40.0) -> None:
-        """Return when the first sample is acknowledged."""
-        assert self._first.wait(timeout_s), "".join(self.tail)
+    def wait_for_samples(self, timeout_s: float = 40.0, *, at_least: int = 1) -> None:
+        """Return when the first sample is acknowledged, or so many."""
+        with self._news:
+            assert self._news.wait_for(lambda: self._count >= at_least, timeout_s), "".join(self.tail)
 
     def kill_after(self, seconds: float) -> None:
         """Let it run for `seconds`, then kill it as an operator or the kernel does."""

@@ -81,6 +81,7 @@ def serve_queue(order: dict[str, Any]) -> None:
     serving.SystemClock = lambda: ChaosClock(order["speed"], order["steps"])
     desk._OVERSLEPT_S *= order["speed"]
     desk._STOOD_STILL_S /= order["speed"]
+    serving._SIGN_S /= order["speed"]
     desk.queue = SimpleNamespace(SimpleQueue=lambda: _Inbox(order["speed"]), Empty=queue.Empty)
     if order["failpoint"]:
         _kill_at(*order["failpoint"])

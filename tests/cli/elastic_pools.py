@@ -95,6 +95,7 @@ class Served:
 def started(*arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
     """Start `headgate` as a process."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HEADGATE_")}
+    environment["HEADGATE_AUDIT_FILE"] = os.environ["HEADGATE_AUDIT_FILE"]
     return subprocess.Popen([sys.executable, "-m", "headgate.cli", *arguments], env=environment, **pipes)
 
 

@@ -84,7 +84,7 @@ def test_all_workers_are_awake_for_a_while(headgate: Command, pool: list[str]) -
     said = headgate("elastic", "wake", "--all", "--for", "60", "--wait")
     assert said.status == 0
     assert "none is put to sleep for 60 s; 2 of 2 take requests now" in said.out
-    assert "an operator wants all workers awake" in headgate("elastic", "status").out
+    assert "an operator keeps all workers awake" in headgate("elastic", "status").out
     assert "follows its load again" in headgate("elastic", "resume").out
 
 
@@ -130,7 +130,7 @@ def test_what_answers_and_is_no_gateway_is_told_apart(headgate: Command) -> None
     with engines(EnginePlan()) as found:
         said = headgate("elastic", "status", "--url", found.urls[0])
     assert said.status == 3
-    assert "is no elastic gateway" in said.err
+    assert "is not an elastic gateway" in said.err
 
 
 def test_an_address_without_http_is_refused(headgate: Command) -> None:

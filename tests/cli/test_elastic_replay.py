@@ -31,9 +31,9 @@ def times(tmp_path: Path) -> Path:
 
 
 def test_policies_are_compared_on_one_load(headgate: Command) -> None:
-    said = headgate(*RAMP, "--policy", "seed", "--frontier", "fixed-need")
+    said = headgate(*RAMP, "--policy", "verl", "--frontier", "fixed-need")
     assert said.status == 0
-    for text in ("ramp: ", "seed 0", "1 s to start", "predictive", "seed", "cost", "wait p99", "No policy can cost"):
+    for text in ("ramp: ", "seed 0", "1 s to start", "predictive", "verl", "cost", "wait p99", "No policy can cost"):
         assert text in said.out
     assert "fixed-need by workers: " in said.out
     assert "knative" not in said.out

@@ -46,7 +46,7 @@ def test_what_keeps_an_engine_from_being_a_worker_is_said(headgate: Command) -> 
     assert f"{NOBODY} cannot be a worker: " in text
     assert "Start it first, or correct its address" in text
     assert wrong.status == 4
-    assert "is no vLLM engine" in " ".join(wrong.out.split())
+    assert "does not speak vLLM's API" in " ".join(wrong.out.split())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_check_finds_what_serving_the_file_would_refuse(headgate: Command, tmp
     [
         (None, (), "it cannot be read: No such file or directory"),
         ("pool: {engnes: []}", (), "there is no setting pool.engnes; did you mean 'engines'?"),
-        ("pool: [", (), "it is no YAML"),
+        ("pool: [", (), "it is not YAML"),
         (
             "pool: {engines: [http://127.0.0.1:9]}",
             ("--port", "99999"),

@@ -30,7 +30,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 _ROWS = {
-    "jsonl": 11, "inspect": 11, "openai": 10, "parquet": 11, "hf": 11, "seed-results": 11, "seed-summary": 2,
+    "jsonl": 11, "inspect": 11, "openai": 10, "parquet": 11, "hf": 11, "affine-results": 11, "affine-summary": 2,
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_options_choose_samples(headgate: Command, stored: Path, options: tuple[
         (("--min-score", "2"), "min_score must be in [0, 1] (got 2.0)"),
         (("--since", "2026-02-01", "--until", "2026-01-01"), "since must be before until"),
         (("--since", "yesterday"), "--since"),
-        (("--format", "seed-summary", "--successes"), "a seed-summary is of all samples"),
+        (("--format", "affine-summary", "--successes"), "an affine-summary is of all samples"),
         (("--format", "inspect", "--until", "2000-01-01"), "there is nothing to export"),
         (("--campaign", "othr"), "the store has no sample of campaign 'othr'; did you mean 'other'?"),
         (("--campaign", "none"), "It has samples of the campaigns: main, other;"),
@@ -116,7 +116,7 @@ def test_a_format_that_is_none_is_answered_with_those_that_are(
     assert [form for form in known if form not in found.err] == []
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "inspect", "hf", "seed-summary"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "inspect", "hf", "affine-summary"])
 def test_a_place_that_cannot_be_written_is_named(headgate: Command, stored: Path, form: str) -> None:
     Path("file").touch()
     found = headgate("export", "file/out", "--store", str(stored), "--format", form)
@@ -125,7 +125,7 @@ def test_a_place_that_cannot_be_written_is_named(headgate: Command, stored: Path
 
 
 @pytest.mark.parametrize(
-    ("form", "status"), [("jsonl", 0), ("parquet", 0), ("openai", 0), ("seed-results", 0), ("inspect", 2), ("hf", 2)]
+    ("form", "status"), [("jsonl", 0), ("parquet", 0), ("openai", 0), ("affine-results", 0), ("inspect", 2), ("hf", 2)]
 )
 def test_an_empty_store_makes_an_empty_file_but_no_empty_folder(headgate: Command, form: str, status: int) -> None:
     Path(".headgate/samples").mkdir(parents=True)

@@ -35,9 +35,14 @@ def test_limits_are_applied_once_and_shown(prefect: object, headgate: Command, f
     assert _name(file) in headgate("limits", "show").out
 
 
-def test_a_limit_is_changed_by_its_name(prefect: object, headgate: Command, file: Path) -> None:
+def test_a_limit_is_changed_by_its_name(prefect: object, headgate: Command, file: Path, audit_file: Path) -> None:
     headgate("limits", "apply", str(file))
     assert headgate("limits", "set", _name(file), "5").status == 0
+    changes = headgate("audit", "--what", _name(file), "--json").document
+    assert [(one["what"], one["before"], one["after"]) for one in changes] == [
+        ("limits create", "", "12"),
+        ("limits set", "12", "5"),
+    ]
     assert headgate("limits", "show", _name(file), "--json").document[0]["slots"] == 5
     said = headgate("limits", "set", "headgate:nowhere", "5")
     assert (said.status, "there is no limit 'headgate:nowhere'" in said.err) == (1, True)
@@ -63,7 +68,7 @@ def test_a_number_or_name_that_no_limit_can_have_is_refused_before_anybody_is_as
 
 
 def test_slots_that_nobody_holds_are_found_and_mended(
-    prefect: object, headgate: Command, file: Path, monkeypatch: pytest.MonkeyPatch
+    prefect: object, headgate: Command, file: Path, monkeypatch: pytest.MonkeyPatch, audit_file: Path
 ) -> None:
     monkeypatch.setattr(slot_audit, "SECOND_LOOK_S", 0.0)
     headgate("limits", "apply", str(file))
@@ -73,6 +78,8 @@ def test_slots_that_nobody_holds_are_found_and_mended(
     assert said.status == 4
     assert "3 leaked" in said.out
     assert headgate("limits", "audit", name, "--fix").status == 0
+    (fixed,) = headgate("audit", "--what", "limits fix", "--json").document
+    assert (fixed["thing"], fixed["before"], fixed["after"]) == (name, "3 taken", "0 taken")
     assert headgate("limits", "audit", name, "--json").document == []
     assert "every limit counts the slots that are held" in headgate("limits", "audit", name).out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -77,6 +79,17 @@ def site() -> Iterator[Site]:
             assert running.up.stdout is not None
             running.up.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_cluster_that_is_started_here_listens_on_loopback_alone(site: Site) -> None:
+    mother = psutil.Process(site.up.pid)
+    listening: set[str] = set()
+    for process in (mother, *mother.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # gone meanwhile
+            found = (one for one in process.net_connections(kind="inet") if one.status == psutil.CONN_LISTEN)
+            listening |= {one.laddr.ip for one in found}
+    assert {address.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
+    assert listening
 
 
 def test_a_command_streams_its_output_and_gives_its_exit_status(site: Site) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from headgate.cli.running import show_unscored
+from headgate.core import Sample
+from headgate.storage import Journal, open_store
 from tests.cli.conftest import Command
 
 
@@ -204,3 +210,59 @@ def test_run_writes_a_trace(headgate: Command, sampled, tmp_path: Path) -> None:
     )
     assert headgate("run", *options).status == 0
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_doctor_tells_a_journal_that_is_ahead_of_the_clock(
+    headgate: Command, sampled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = SimpleNamespace(time=lambda: time.time() - 2 * 86_400.0)
+    monkeypatch.setattr("headgate.cli.diagnosis.time", behind)
+    findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
+    assert not findings["journal"]["ok"]
+    assert "what it wrote last" in findings["journal"]["found"]
+
+
+def test_a_damaged_journal_ends_a_run_with_one_error_and_is_repaired(
+    headgate: Command, sampled, tmp_path: Path
+) -> None:
+    journal = next((tmp_path / ".headgate").rglob("journal.db"))
+    assert headgate("repair", "--json").document["kept_as"] == ""
+    data = bytearray(journal.read_bytes())
+    with sqlite3.connect(journal) as db:
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'pairs'").fetchone()
+    db.close()
+    data[(root - 1) * 4_096 : root * 4_096] = bytes(4_096)
+    journal.write_bytes(data)
+    again = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "9")
+    said = headgate(*again)
+    assert said.status == 3
+    assert "headgate repair" in "".join(said.err.split("\n")).replace("  ", " ")
+    assert "Traceback" not in said.err
+    findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
+    assert "damaged" in findings["journal"]["found"]
+    assert headgate("repair").status == 4
+    said = headgate(*again, "--json")
+    assert said.status == 0
+    assert said.document["samples"] == 6
+
+
+def test_a_second_journal_of_a_campaign_is_refused_and_a_task_counts_once(
+    headgate: Command, sampled, tmp_path: Path
+) -> None:
+    store = open_store(str(tmp_path / ".headgate/samples"))
+    other = Journal(tmp_path / "elsewhere", "main")
+    key, place = other.lease()
+    asyncio.run(store.renew(key, place, ["affine:sat-hard"], is_new=True))
+    again = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "9", "--json")
+    refused = headgate(*again[:-1])
+    assert (refused.status, "campaign_in_use" in refused.err) == (3, True)
+    asyncio.run(store.give_back(key))
+    other.close()
+    assert headgate(*again).document["samples"] == 6
+    assert list((tmp_path / ".headgate/samples/leases").rglob("*.*")) == []
+    rows = asyncio.run(store.scan()).frame
+    twice = [Sample(**row) for row in rows.head(4).iter_rows(named=True)]
+    asyncio.run(store.put_batch("of-another-journal", twice))
+    ask = "select count(*) as n, count(distinct task_id) as tasks from {}"
+    assert headgate("query", ask.format("samples"), "--json").document == [{"n": 18, "tasks": 18}]
+    assert headgate("query", ask.format("stored"), "--json").document == [{"n": 22, "tasks": 18}]

@@ -131,7 +131,7 @@ def test_help_names_every_command(headgate: Command) -> None:
 
     said = headgate("--help")
     assert said.status == 0
-    assert all(name in said.out for name in COMMANDS)
+    assert all(name.split()[0] in said.out for name in COMMANDS)
 
 
 def test_every_problem_of_a_roster_stands_on_its_own_line(headgate: Command, tmp_path: Path) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import html
 import inspect
+import json
 import pickle
+import re
 import sys
 import traceback
 import typing
+from base64 import b64encode, urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.core import Model, Sample, Secret, events, redacted
+from headgate.core import Model, Sample, Secret, events, masked, redacted, secrets
 
 CANARY = "canary-5f1d0c77e2"
 
@@ -200,3 +205,68 @@ def test_threads_may_make_secrets_while_others_are_masked(monkeypatch: pytest.Mo
 def test_a_job_queue_s_token_is_masked_wherever_it_stands() -> None:
     token = "hgq_0123456789ab.Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE"
     assert redacted(f"refused {token} of worker w") == "refused [redacted] of worker w"
+
+
+def encodings(secret: str) -> dict[str, str]:
+    """How programs write a secret that they were given; with base64 in the middle of a longer text."""
+    data = secret.encode()
+    basic = {f"base64 {before}": b64encode(b"u" * before + data + b":x").decode() for before in range(4)}
+    for_urls = {f"urlsafe {before}": urlsafe_b64encode(b"u" * before + data).decode() for before in range(4)}
+    return {
+        **basic,
+        **for_urls,
+        "itself": secret,
+        "hex": data.hex(),
+        "HEX": data.hex().upper(),
+        "url": quote(secret, safe=""),
+        "form": quote_plus(secret),
+        "small url": re.sub("%..", lambda found: found[0].lower(), quote(secret, safe="")),
+        "JSON": json.dumps(secret),
+        "JSON twice": json.dumps(json.dumps(secret)),
+        "PHP's JSON": json.dumps(secret).replace("/", "\\/"),
+        "HTML": html.escape(secret),
+    }
+
+
+KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=6, max_size=40)
+
+
+@settings(max_examples=300)
+@given(KEYS.filter(lambda key: not key.isalpha() and not key.isdigit()), st.text("ab c\n", max_size=60))
+@example('sk/"a\\b+c é&<', "")
+def test_an_answer_shows_no_key_in_any_usual_encoding(key: str, before: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgate.core.secrets._known", set())
+        patch.setattr("headgate.core.secrets._forms", secrets._Forms())
+        Secret(key)
+        answers = {name: (form, masked(before + form + before)) for name, form in encodings(key).items()}
+    for name, (form, shown) in answers.items():
+        assert "[redacted]" in shown, (name, form)
+        if len(key) >= 12:
+            assert len(shown) < len(before) * 2 + len(form) / 2 + 26, (name, form, shown)
+
+
+def test_words_and_numbers_of_an_answer_stay_though_somebody_made_them_a_password() -> None:
+    Secret("passphrase")
+    Secret("1234567")
+    Secret("sk-other-0123456789")
+    answer = "A passphrase of 1234567 letters; sk-ghost-0123456789 is nobody's key."
+    assert masked(answer) is answer
+
+
+def test_a_text_is_looked_at_in_few_places_however_many_keys_there_are() -> None:
+    made = [Secret(f"key-{number}-0123456789abcdef") for number in range(300)]
+    text = "an answer like any other, of some length. " * 500
+    looked = 0
+
+    class Watched(str):
+        __slots__ = ()
+
+        def __getitem__(self, key: Any) -> str:
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(key)
+
+    assert masked(Watched(text)) == text
+    assert looked <= len(text)
+    assert masked(text + made[7].reveal()) == text + "[redacted]"

@@ -12,17 +12,26 @@ from pathlib import Path
 from tests.house.tree import ROOT
 
 DOCS = ROOT / "docs"
-_FENCE = re.compile(r"(?ms)^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<code>.*?)^(?P=indent)```")
+_FENCE = re.compile(
+    r'(?ms)^(?P<indent> *)```(?P<language>[\w-]*)(?: title="(?P<title>[^"]*)")?[^\n]*\n(?P<code>.*?)^(?P=indent)```'
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of code."""
+    """A fenced block of code.
+
+    Attributes:
+        title: the name of the file that it shows, "" without one.
+        section: the heading of the second level above it, "" before the first.
+    """
 
     page: str
     line: int
     language: str
     code: str
+    title: str = ""
+    section: str = ""
 
 
 @cache
@@ -39,16 +48,19 @@ def headings(page: str) -> set[str]:
 
 
 def blocks(*languages: str) -> list[Block]:
-    """Return the fenced blocks of all pages in one of `languages`."""
+    """Return the fenced blocks of all pages, or those in one of `languages`."""
     found = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
         for match in _FENCE.finditer(text):
-            if match["language"] in languages:
-                line = text.count("\n", 0, match.start()) + 2
+            if match["language"] in languages or not languages:
+                before = text[: match.start()]
+                line = before.count("\n") + 2
+                section = next(reversed(re.findall(r"(?m)^## (.+)$", _FENCE.sub("", before))), "")
                 indent = len(match["indent"])
                 code = "\n".join(row[indent:] for row in match["code"].splitlines())
-                found.append(Block(str(page.relative_to(ROOT)), line, match["language"], code))
+                name = str(page.relative_to(ROOT))
+                found.append(Block(name, line, match["language"], code, match["title"] or "", section))
     return found
 
 

@@ -14,7 +14,6 @@ from headgate.elastic.gateway import read_pool_document
 from headgate.elastic.service import ELASTIC_METRICS
 from tests.docs.pages import DOCS, Block, blocks, commands, headings
 from tests.elastic.gateway.door import opened
-from tests.house.tree import ROOT
 
 
 def _documents(*keys: str) -> list[Block]:
@@ -81,10 +80,3 @@ def test_every_command_is_shown_in_use() -> None:
     used = [words for where, words in commands("headgate") if "how-to/elastic" in where]
     shown = {words[1] for words in used if words[:1] == ["elastic"] and len(words) > 1}
     assert {name for name in build_app()["elastic"] if not name.startswith("-")} <= shown
-
-
-def test_the_tests_that_hold_the_guarantees_exist() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (DOCS / "guarantees.md").read_text()))
-    source = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    assert named
-    assert [name for name in named if f"def {name}(" not in source] == []

@@ -177,7 +177,7 @@ async def test_what_a_server_does_wrong_is_never_the_models_failure(path, answer
         result = await converse(served("textcraft", url), 0, 0, says(OPEN))
     assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
     assert said in result.error
-    assert "start it again, or mend its address in `agentgym_servers`" in result.error
+    assert "start it again, or correct its address in `agentgym_servers`" in result.error
     assert server.sessions == {}
 
 
@@ -218,3 +218,19 @@ async def test_a_baseline_draws_from_what_is_listed():
         reply = await environment.baseline("random", 0, 0, episode.opening, random.Random(0))
         await episode.close()
     assert reply.endswith("Action:\nopen door")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("x" * 2_000_000, "answered POST /create with more than 1,048,576 bytes"),
+        ([[]] * 70_000, "65,536 values are read from one message"),
+    ],
+    ids=["long", "crowded"],
+)
+async def test_an_answer_that_is_too_much_to_read_is_the_server_s_failure(answer, said):
+    door = DoorServer("textcraft")
+    door.overrides["/create"] = answer
+    async with door.running() as url:
+        with pytest.raises(errors.EnvironmentFailedError, match=said):
+            await served("textcraft", url).open(0, 0)

@@ -156,7 +156,7 @@ async def test_an_episode_that_takes_too_long_ends_its_session():
     simulated.plan(Fault("/step", "hang"))
     async with TestServer(simulated.app) as server:
         environment = served("textcraft", str(server.make_url("")))
-        environment._spec = replace(environment.spec, timeout_s=0.5)
+        environment.spec = replace(environment.spec, timeout_s=0.5)
         result = await converse(environment, 0, 0, solver)
         assert result.error_kind is ErrorKind.ENVIRONMENT
         assert simulated.open_sessions == ()

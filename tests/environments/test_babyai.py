@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.core import Message
 from headgate.environments import Continue, Score, environment
-from headgate.environments.babyai import MAX_ROUNDS, MAX_STEPS, chosen_action
-from headgate.environments.babyai_plan import bot_steps, planned_actions
+from headgate.environments.babyai import MAX_ROUNDS, MAX_STEPS, bot_steps, chosen_action, planned_actions
 from headgate.environments.babyai_view import DROP, FORWARD, LEFT, PICK_UP, RIGHT, TOGGLE, View, moved
 from headgate.environments.babyai_world import LEVELS, new_world
 

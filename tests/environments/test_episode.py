@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.core import ChatError, ChatReply, ErrorKind, Message
 from headgate.environments import Continue, EnvironmentSpec, Score, converse
 from headgate.environments.episode import storable
+from headgate.environments.shares import MODEL
 
 QUESTION = (Message("user", "question"),)
 
@@ -74,6 +75,14 @@ async def forever():
     await asyncio.Event().wait()
 
 
+async def test_a_score_says_which_locks_programs_ran_without(monkeypatch):
+    monkeypatch.setattr("headgate.environments.episode.SHARED._locks", ("calls", "files"))
+    for runs_programs, why in ((True, "right (sandbox without namespaces)"), (False, "right")):
+        environment = Scripted([Score(1.0, True, "right")], runs_programs=runs_programs)
+        result = await converse(environment, 0, 0, says(ChatReply("a")))
+        assert result.why == why
+
+
 async def test_score_conversation_and_costs_are_returned():
     environment = Scripted(
         [Continue((Message("user", "go on"),)), Score(0.25, success=False, why="half")], max_rounds=2
@@ -97,6 +106,19 @@ async def test_score_conversation_and_costs_are_returned():
     assert (result.prompt_tokens, result.completion_tokens, result.turns, result.attempts) == (30, 3, 2, 3)
     assert result.request_wait_s == 0.75
     assert environment.closed == 1
+
+
+async def test_whose_episode_it_is_is_known_wherever_its_environment_acts_and_nowhere_else():
+    known = []
+
+    async def look():
+        known.append(await asyncio.to_thread(MODEL.get))
+        return RIGHT
+
+    environment = Scripted([look, look], close=look)
+    await asyncio.gather(*(converse(environment, 0, 0, says("x"), model=model) for model in ("a", "b")))
+    assert sorted(known) == ["a", "a", "b", "b"]
+    assert MODEL.get() == ""
 
 
 async def test_an_empty_reply_is_judged_by_the_environment():

@@ -20,8 +20,7 @@ from headgate.environments import (
     measure,
     read_reply,
 )
-from headgate.environments.explain import ANSWER_CHARS, explain, points_of, reference_of
-from headgate.environments.incident import FAULTS, PARTS, incident
+from headgate.environments.explain import ANSWER_CHARS, FAULTS, PARTS, explain, incident, points_of, reference_of
 
 NAME = "headgate:explain"
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
 from headgate.core import errors
 from headgate.environments.java_pool import Pool
+from headgate.environments.shares import MODEL
+
+T = TypeVar("T")
 
 
 class Game:
@@ -17,6 +22,8 @@ class Game:
     def __init__(self) -> None:
         self.is_dead = threading.Event()
         self.is_called = threading.Event()
+        self.may_go_on = threading.Event()
+        self.played: list[str] = []
 
     @property
     def can_be_lent(self) -> bool:
@@ -24,6 +31,14 @@ class Game:
 
     def kill(self) -> None:
         self.is_dead.set()
+
+    def play(self, move: str) -> list[str]:
+        self.played = [move] if move == "begin" else [*self.played, move]
+        return self.played
+
+    def take_long(self) -> None:
+        self.is_called.set()
+        self.may_go_on.wait()
 
     def hang(self) -> None:
         self.is_called.set()
@@ -199,3 +214,74 @@ async def test_borrowers_of_several_event_loops_share_one_pool(pool):
     first.close()
     await other
     (await pool.lend()).close()
+
+
+def as_model(name: str, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    async def run() -> T:
+        MODEL.set(name)
+        return await coroutine
+
+    return asyncio.ensure_future(run())
+
+
+def move(what: str) -> Callable[[Game], list[str]]:
+    return lambda game: game.play(what)
+
+
+@pytest.fixture
+def hasty(start):
+    """One game, which goes to another model as soon as that wants it."""
+    return Pool(start, 1, idle_s=0.0)
+
+
+async def test_an_episode_that_waits_for_its_model_gives_its_game_away_and_later_goes_on_where_it_was(hasty, start):
+    first = await as_model("slow", hasty.lend())
+    for one in ("begin", "left"):
+        await first.call(move(one))
+    second = await as_model("other", hasty.lend())
+    assert await second.call(move("begin")) == ["begin"]
+    going_on = asyncio.ensure_future(first.call(move("right")))
+    assert await going_on == ["begin", "left", "right"]
+    assert await second.call(move("up")) == ["begin", "up"]
+    assert len(start.games) == 1
+    first.close()
+    second.close()
+    (await hasty.lend()).close()
+
+
+async def test_a_game_is_not_taken_away_during_a_call(hasty, start):
+    first = await as_model("slow", hasty.lend())
+    await first.call(itself)
+    call = asyncio.ensure_future(first.call(Game.take_long))
+    await until(start.games[0].is_called)
+    second = as_model("other", hasty.lend())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not second.done()
+    start.games[0].may_go_on.set()
+    await call
+    (await second).close()
+    first.close()
+
+
+async def test_a_model_alone_keeps_its_games_however_many_of_its_episodes_wait(hasty):
+    first = await as_model("a", hasty.lend())
+    game = await first.call(itself)
+    second = as_model("a", hasty.lend())
+    await asyncio.sleep(0)
+    assert await first.call(itself) is game
+    assert not second.done()
+    first.close()
+    (await second).close()
+
+
+async def test_closing_an_episode_whose_game_went_to_another_gives_back_nothing(hasty):
+    first = await as_model("slow", hasty.lend())
+    await first.call(itself)
+    second = await as_model("other", hasty.lend())
+    first.close()
+    await cancelled(await waiting(hasty))
+    with pytest.raises(errors.EnvironmentFailedError, match="after its episode"):
+        await first.call(itself)
+    second.close()
+    (await hasty.lend()).close()

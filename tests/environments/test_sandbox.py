@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import struct
 import sys
@@ -16,6 +17,7 @@ from headgate.environments import SANDBOX, Limits, Outcome, Sandbox
 from headgate.environments import sandbox as sandbox_module
 from headgate.environments import sandbox_launcher as launcher
 from headgate.environments.codeio import data_path
+from headgate.environments.shares import MODEL, FairSlots
 
 LAUNCHER_SOURCE = Path(launcher.__file__).read_text()
 ATTEMPT = """
@@ -112,7 +114,7 @@ async def test_only_the_standard_library_can_be_read(tmp_path):
     secret.chmod(0o666)
     paths = [str(secret), __file__, "/etc/hostname", f"/proc/{os.getpid()}/environ", "/proc/self/environ", os.devnull]
     run = await SANDBOX.run(f"{ATTEMPT}\nfor path in {paths!r}: attempt(lambda: open(path).read())")
-    assert run.stdout == "refused 13\n" * 5 + "allowed\n"
+    assert run.stdout == "refused 13\n" * 3 + "refused 2\n" * 2 + "allowed\n"
 
 
 async def test_installed_packages_cannot_be_read():
@@ -196,7 +198,13 @@ async def test_output_that_is_not_utf8_is_replaced():
 async def test_a_failing_program_says_why():
     run = await SANDBOX.run("1 / 0")
     assert (run.outcome, run.exit_status) == (Outcome.FAILED, 1)
-    assert run.problem == "failed (exit status 1): ZeroDivisionError: division by zero"
+    assert run.problem == "failed (exit status 1, ZeroDivisionError)"
+
+
+async def test_of_what_a_failing_program_wrote_nothing_enters_the_reason():
+    run = await SANDBOX.run("import sys\nsys.exit('sk-secret: \\x1b[31mZeroDivisionError')")
+    assert "sk-secret" in run.stderr
+    assert run.problem == "failed (exit status 1)"
 
 
 async def test_a_crash_of_the_interpreter_is_a_failed_program():
@@ -226,9 +234,9 @@ async def test_a_cancelled_run_leaves_no_process_behind():
     running = asyncio.Event()
     real = sandbox_module._Watched.until_end
 
-    async def told(watched, wall_s):
+    async def told(watched, *arguments):
         running.set()
-        await real(watched, wall_s)
+        return await real(watched, *arguments)
 
     await SANDBOX.locks()
     before = children()
@@ -272,6 +280,77 @@ async def test_no_more_programs_run_at_once_than_allowed(tmp_path):
     assert most == 2
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """Four slots, which are wanted back at once."""
+    monkeypatch.setattr(sandbox_module, "_PATIENCE_S", 0.0)
+    return Sandbox(concurrency=4)
+
+
+SLEEPING = "import time\ntime.sleep(1000)"
+LONG = Limits(wall_s=1000)
+
+
+def begun(sandbox, model, program, limits=LONG):
+    async def run():
+        MODEL.set(model)
+        return await sandbox.run(program, limits=limits)
+
+    return asyncio.create_task(run())
+
+
+async def ended(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("program", [SLEEPING, "while True: pass"])
+async def test_programs_of_one_model_run_beside_others_whose_programs_do_not_end(program, impatient):
+    await impatient.locks()
+    hostile = [begun(impatient, f"hostile-{number % 3}", program) for number in range(36)]
+    runs = await asyncio.gather(*(begun(impatient, "ordinary", "print(1)") for _ in range(5)))
+    assert [run.stdout for run in runs] == ["1\n"] * 5
+    assert not any(task.done() for task in hostile)
+    await ended(hostile)
+
+
+async def test_a_program_whose_slot_was_wanted_back_runs_again_from_its_beginning(impatient):
+    await impatient.locks()
+    sleepers = [begun(impatient, "a", SLEEPING) for _ in range(2)]
+    runs = [begun(impatient, "a", "import time\nprint(1)\ntime.sleep(0.3)\nprint(2)") for _ in range(2)]
+    while len(children()) < 4:  # noqa: ASYNC110 - programs start, which nobody tells
+        await asyncio.sleep(0)
+    others = [begun(impatient, "b", "print(3)") for _ in range(3)]
+    assert [run.stdout for run in await asyncio.gather(*others, *runs)] == ["3\n"] * 3 + ["1\n2\n"] * 2
+    await ended(sleepers)
+
+
+async def test_what_a_program_waits_for_a_processor_does_not_count_as_its_time(monkeypatch):
+    monkeypatch.setattr(sandbox_module, "_waited_s", lambda process: 1000.0)
+    run = await SANDBOX.run("import time\ntime.sleep(0.5)\nprint(1)", limits=Limits(wall_s=0.3))
+    assert (run.outcome, run.stdout) == (Outcome.OK, "1\n")
+
+
+async def test_programs_of_a_model_that_holds_more_than_others_go_after_theirs(monkeypatch):
+    await SANDBOX.locks()
+    seen = []
+    real = sandbox_module._Watched._yield_to_others
+
+    def told(watched):
+        real(watched)
+        with contextlib.suppress(ProcessLookupError):
+            seen.append(os.getpriority(os.PRIO_PROCESS, watched._process.pid))
+
+    monkeypatch.setattr(sandbox_module._Watched, "_yield_to_others", told)
+    monkeypatch.setattr(sandbox_module, "_TICK_S", 0.01)
+    await SANDBOX.run("import time\ntime.sleep(0.1)")
+    assert not seen, "it is alone"
+    monkeypatch.setattr(FairSlots, "is_heavy", lambda slots, model: True)
+    await SANDBOX.run("import time\ntime.sleep(0.1)")
+    assert set(seen) == {15}
+
+
 def test_one_sandbox_serves_several_event_loops():
     async def crowd():
         return await asyncio.gather(*(SANDBOX.run("print(1)") for _ in range(4)))
@@ -307,14 +386,50 @@ async def test_a_program_cannot_pretend_that_it_was_never_run():
     assert run.outcome is Outcome.FAILED
 
 
-async def test_a_program_runs_without_namespaces_and_landlock_too(monkeypatch, tmp_path):
-    bare = tmp_path / "launcher.py"
-    source = LAUNCHER_SOURCE.replace("if enter_namespaces(libc):", "if False:").replace(
-        "if confine_files(libc, readable):", "if False:"
-    )
-    bare.write_text(source)
-    monkeypatch.setattr(sandbox_module, "_LAUNCHER", bare)
-    assert await Sandbox().locks() == ("calls",)
+@pytest.fixture
+def without(monkeypatch, tmp_path):
+    """A machine that lacks some of the locks; returns a sandbox on it that asks for no more than there are."""
+
+    def lacking(*locks):
+        source = LAUNCHER_SOURCE
+        for lock, condition in (("namespaces", "enter_namespaces(libc)"), ("files", "confine_files(libc, readable)")):
+            source = source.replace(f"if {condition}:", "if False:") if lock in locks else source
+        launcher_file = tmp_path / "launcher.py"
+        launcher_file.write_text(source)
+        monkeypatch.setattr(sandbox_module, "_LAUNCHER", launcher_file)
+        sandbox = Sandbox()
+        sandbox.require(set(sandbox_module.LOCKS) - set(locks))
+        return sandbox
+
+    return lacking
+
+
+@pytest.mark.parametrize("missing", [("files",), ("namespaces",), ("namespaces", "files")])
+async def test_a_machine_that_lacks_a_lock_runs_no_program_unless_the_setting_says_so(without, missing):
+    willing = without(*missing)
+    strict = Sandbox()
+    with pytest.raises(errors.SandboxUnavailableError, match=missing[0]) as refused:
+        await strict.run("print(1)")
+    held = ",".join(lock for lock in sandbox_module.LOCKS if lock not in missing)
+    assert f"HEADGATE_SANDBOX_LOCKS={held}" in refused.value.next_step
+    assert (await willing.run("print(1)")).stdout == "1\n"
+    assert willing.not_held == missing
+
+
+@pytest.mark.parametrize("missing", [("files",), ("namespaces",), ("namespaces", "files")])
+async def test_variables_and_memory_of_the_worker_cannot_be_read_behind_fewer_locks(without, missing):
+    sandbox = without(*missing)
+    paths = [f"/proc/{os.getpid()}/environ", f"/proc/{os.getpid()}/mem"]
+    program = f"{ATTEMPT}\nfor path in {paths!r}: attempt(lambda: open(path, 'rb').read(1))"
+    run = await sandbox.run(program)
+    assert run.is_clean
+    assert "allowed" not in run.stdout
+    assert len(run.stdout.splitlines()) == 2
+
+
+async def test_behind_namespaces_no_process_is_to_be_seen(without):
+    run = await without("files").run("import os\nprint(os.listdir('/proc'))")
+    assert run.stdout == "[]\n"
 
 
 def decision(machine, call, *arguments, pid=77, own_architecture=True):

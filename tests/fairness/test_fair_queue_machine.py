@@ -8,8 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.core import Task
 from headgate.fairness import Selection, StaleSelection
-from headgate.scheduling import FairReadyQueue
-from tests.scheduling.queued import Reference, task
+from tests.scheduling.queued import ReadyQueue, Reference, task
 
 GROUPS = st.sampled_from(["a", "b", "c", "d"])
 LANES = ["x", "y", "z"]
@@ -21,7 +20,7 @@ class Queueing(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = FairReadyQueue(lane_of=lambda t: t.environment)
+        self.queue = ReadyQueue(lane_of=lambda t: t.environment)
         self.reference = Reference(lane_of=lambda t: t.environment)
         self.known: list[Task] = []
         self.kept: Selection | None = None

@@ -53,7 +53,7 @@ async def test_a_run_publishes_bars_figures_and_a_page_with_everything(prefect: 
 
 
 async def test_a_missed_bar_fails_the_run_unless_it_is_told_not_to(prefect: object, place: Path) -> None:
-    baseline = json.loads(committed_baseline("quick").read_text())
+    baseline = committed_baseline("quick")
     baseline["cases"]["row-scale/rows-64"]["llm_wait_utilization_ratio"] = 2.0
     (place / "better.json").write_text(json.dumps(baseline))
     state = await benchmark(["idle"], changes={"idle": TINY}, baseline="better.json", return_state=True)
@@ -79,7 +79,7 @@ async def test_a_scenario_that_cannot_run_fails_the_run_and_the_others_are_publi
     [
         ({"scenarios": ["queu"]}, "there is no benchmark 'queu'"),
         ({"changes": {"queu": ["tasks=1"]}}, "there is no benchmark 'queu'"),
-        ({"scenarios": ["idle"], "baseline": "absent.json"}, "baseline absent.json is no file on this worker"),
+        ({"scenarios": ["idle"], "baseline": "absent.json"}, "baseline absent.json is not a file on this worker"),
         ({"reports": "nowhere"}, "headgate-report-store/nowhere"),
     ],
 )

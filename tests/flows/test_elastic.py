@@ -21,7 +21,7 @@ from tests.flows.api import artifacts_of, newest_run, states_of
 
 NAME = "elastic policies on ramp"
 SHORT: dict[str, Any] = {"policies": ["predictive", "fixed"], "scale": 0.01}
-ALL = ["predictive", "target", "threshold", "seed", "ray-serve", "knative", "fixed"]
+ALL = ["predictive", "target", "threshold", "verl", "ray-serve", "knative", "fixed"]
 
 
 @pytest.fixture

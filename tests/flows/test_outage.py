@@ -50,7 +50,7 @@ async def test_a_server_that_is_killed_stops_no_sampling_and_loses_no_sample(pla
             run.kill()
             run.wait()
     said = log.read_text()
-    assert said.count("takes no artifacts") == 1, said
+    assert said.count("accepts no artifacts") == 1, said
     assert "campaign_stopped" in said
     assert len(list((places.folder / "samples").rglob("samples/**/*.parquet"))) > len(before) + 3
     assert await places.assert_nothing_lost() > 12

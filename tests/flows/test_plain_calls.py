@@ -90,5 +90,5 @@ async def test_every_flow_works_with_the_temporary_server(tmp_path: Path, baseli
     assert failed["keep-sampling"].startswith("KeyboardInterrupt"), "it samples until it is stopped"
     assert len(returned) == 14
     assert (returned["evaluate"]["scored"], returned["sample-environment"]["scored"]) == (6, 3)
-    assert returned["generate-jobs"]["added"] == 5
+    assert returned["generate-jobs"]["added"] == 3, "two of the five have no server that serves their task"
     assert returned["place-roles"]["rounds"] == 1

@@ -40,6 +40,7 @@ HOSTS = ("gpu-1", "GPU-1", "gpu-1.", "gpu-2", "127.0.0.1", "localhost", "[::1]",
 MACHINES = {"GPU-1": "gpu-1", "gpu-1.": "gpu-1", "127.0.0.1": "localhost", "[::1]": "localhost"} | {
     "::ffff:10.0.0.1": "10.0.0.1"
 }
+OLD = legacy_ledger.Holder("old")
 TASKS = st.sampled_from(["radio", "mugs"])
 TYPES = st.sampled_from(["a", "a_1", "a_2", "b_1", "b", "x"])
 PAYLOADS = st.fixed_dictionaries(
@@ -152,10 +153,10 @@ class OneServer(RuleBasedStateMachine):
 
     @rule()
     def claim_by_the_legacy_protocol(self) -> None:
-        job = legacy_ledger.take(self.ledger, "old", None, 60.0, self.at)
+        job = legacy_ledger.take(self.ledger, OLD, None, 60.0, self.at)
         if job is not None:
             kind = legacy_ledger.type_of(job)
-            outcome = legacy_ledger.acquire(self.ledger, kind, "old", job.job_id, 60.0, self.at, wait=False)
+            outcome = legacy_ledger.acquire(self.ledger, kind, OLD, job.job_id, 60.0, self.at, wait=False)
             self.told(outcome)
 
     @precondition(lambda self: self.claims)

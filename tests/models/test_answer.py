@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+from collections import deque
+from collections.abc import Callable
+
 import orjson
 import pytest
 from hypothesis import given
@@ -146,3 +150,48 @@ def test_any_bytes_are_an_answer_or_the_provider_s_failure(data: bytes) -> None:
         except ChatError as error:
             kind = error.kind
         assert kind in (None, ErrorKind.PROVIDER_FAILURE)
+
+
+def scanned_bytes(work: Callable[[], object]) -> int:
+    """Count how many bytes the methods of bytes look at while `work` runs."""
+    scanned = 0
+
+    def called(_: object, event: str, function: object) -> None:
+        nonlocal scanned
+        owner = getattr(function, "__self__", None)
+        if event == "c_call" and isinstance(owner, bytes | bytearray):
+            scanned += len(owner)
+
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return scanned
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_a_line_in_pieces_is_not_scanned_again_with_each_of_them(size: int) -> None:
+    stream = b"data: " + b"x" * 20_000
+    streamed = StreamedAnswer(max_chars=100_000)
+
+    def feed() -> None:
+        for start in range(0, len(stream), size):
+            streamed.feed(stream[start : start + size])
+
+    assert scanned_bytes(feed) <= 4 * len(stream)
+
+
+def test_a_stream_that_says_nothing_is_bounded_in_bytes_and_in_lines() -> None:
+    for event, bound in [(b": ping" + b"." * 60_000 + b"\n", "8000000 bytes"), (b"\n" * 60_000, "524288 lines")]:
+        streamed = StreamedAnswer(max_chars=1_000_000)
+        with pytest.raises(ChatError, match=f"larger than {bound}") as caught:
+            deque(map(streamed.feed, [event] * 1_000))
+        assert caught.value.kind is ErrorKind.BAD_ANSWER
+
+
+def test_an_answer_crowded_with_values_is_refused_unbuilt_and_a_deep_error_is_told() -> None:
+    for body in (b'{"choices":[' + b"[]," * 2_000_000 + b"[]]}", b'{"error":' + b"[" * 900 + b"]" * 900 + b"}"):
+        with pytest.raises(ChatError) as caught:
+            read_completion(body)
+        assert caught.value.kind is ErrorKind.PROVIDER_FAILURE

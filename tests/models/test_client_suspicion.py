@@ -6,10 +6,12 @@ import asyncio
 import gc
 import gzip
 import socket
+from base64 import b64encode
 
+import orjson
 import pytest
 
-from headgate.core import ChatError, ErrorKind, Model, Secret
+from headgate.core import ChatError, ErrorKind, Model, Secret, SystemClock
 from headgate.models import ChatClient, ClientSettings
 from tests.models.doubles import HELLO, ask_once, failure_of
 from tests.models.raw_server import always, completion, raw_server, read_request, response
@@ -221,7 +223,19 @@ async def test_an_answer_in_one_piece_is_read_where_a_stream_was_asked_for() -> 
         assert (await ask_once(model(url), ClientSettings(stream=True))).text == "whole"
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.169.254",
+        "[fe80::1]",
+        "[::ffff:169.254.169.254]",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "[64:ff9b::a9fe:a9fe]",
+        "[64:ff9b::6464:64c8]",
+        "[2002:a9fe:a9fe::1]",
+    ],
+)
 async def test_a_link_local_address_where_clouds_keep_credentials_is_never_connected_to(host: str) -> None:
     error = await failure_of(model(f"http://{host}/v1"), ClientSettings(deadline_s=5))
     assert error.kind is ErrorKind.CONNECTION
@@ -268,3 +282,61 @@ async def test_closing_the_client_leaves_no_socket_open() -> None:
             await client.chat(model(url), HELLO)
         gc.collect()  # an unclosed session or transport would warn here, and a warning is an error
     assert not [o for o in gc.get_objects() if type(o).__name__ == "ClientSession" and not o.closed]
+
+
+class CountedSleep(SystemClock):
+    """Its time stands still, and what is slept is added up."""
+
+    slept_s = 0.0
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s += seconds
+        await asyncio.sleep(0)
+
+
+async def test_an_endless_stream_is_read_no_faster_than_any_model_talks_and_left_at_the_limit() -> None:
+    event = b'data: {"choices":[{"delta":{"content":""},"finish_reason":null}]}\n\n' * 100
+
+    async def script(_: int, __: bytes, ___: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(event)
+            await writer.drain()
+
+    clock, settings = CountedSleep(), ClientSettings(stream=True, max_reply_bytes=500_000)
+    async with raw_server(script) as url, ChatClient(settings, clock=clock) as client:
+        with pytest.raises(ChatError, match="larger than 4000000 bytes") as caught:
+            await client.chat(model(url), HELLO)
+    assert caught.value.kind is ErrorKind.BAD_ANSWER
+    assert clock.slept_s > 2  # 4 MB at 1 MiB/s, the first of which is free; time stood still, so each sleep counts anew
+
+
+async def test_a_packed_stream_that_swells_is_bounded_by_what_it_unpacks_to() -> None:
+    packed = gzip.compress(b": nothing\n" * 5_000_000)
+    async with raw_server(
+        always(response(packed, headers="Content-Encoding: gzip\r\n", kind="text/event-stream"))
+    ) as url:
+        error = await failure_of(model(url), ClientSettings(stream=True, max_reply_bytes=100_000))
+    assert (error.kind, "larger than" in str(error)) == (ErrorKind.BAD_ANSWER, True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_that_the_endpoint_echoes_goes_no_further_though_it_is_split_over_a_stream(stream: bool) -> None:
+    async def script(_: int, request: bytes, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        key = request.partition(b"Authorization: Bearer ")[2].partition(b"\r\n")[0].decode()
+        said = f"your key {key}, {b64encode(b'Bearer ' + key.encode()).decode()}, {key.encode().hex()}"
+        if not stream:
+            writer.write(response(completion(said, id=key, system_fingerprint=key)))
+            return
+        pieces = [{"delta": {"content": character}, "finish_reason": None} for character in said]
+        chunks = [{"id": key, "choices": [piece]} for piece in [*pieces, {"delta": {}, "finish_reason": key}]]
+        events = b"".join(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in chunks)
+        writer.write(response(events, kind="text/event-stream"))
+
+    async with raw_server(script) as url:
+        reply = await ask_once(model(url), ClientSettings(stream=stream))
+    assert reply.text.count("[redacted]") == 3
+    assert not any(part in repr(reply) for part in ("very-secret", "dmVyeS1zZWNyZX", "746865"))

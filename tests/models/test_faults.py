@@ -47,7 +47,7 @@ rules:
         ("rate_limit", "needs concurrency or per_second"),
         ("slow:mean_s=nan", "nan"),
         ("slow", "mean_s"),
-        ("rules: [", "no YAML or JSON"),
+        ("rules: [", "neither YAML nor JSON"),
         ("missing.yaml", "missing.yaml"),
         ("42", "42"),
     ],

@@ -1,9 +1,13 @@
-"""The private Prefect server."""
+"""The Prefect servers that Headgate starts: private ones, and the user's own."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -103,3 +107,66 @@ async def test_the_pool_is_made_once_and_again_with_its_priorities(prefect: obje
         assert "command" in pool.base_job_template["variables"]["properties"], "no worker has to write it first"
         queues = {q.name: q.priority for q in await client.read_work_queues(work_pool_name=POOL)}
     assert [name for name, _ in sorted(queues.items(), key=lambda item: item[1]) if name in QUEUES] == list(QUEUES)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of a user with no Prefect of his own yet; a server of his ends with the test."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environ = kept | {"HOME": str(tmp_path), "PREFECT_HOME": str(tmp_path), "COLUMNS": "200"}
+    yield environ
+    if (tmp_path / "server.pid").exists():
+        _command(environ, "prefect", "server", "stop")
+
+
+def _asked_until_it_is_gone(url: str) -> None:
+    while True:
+        httpx.get(url, trust_env=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(environ: dict[str, str], program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / program), *words]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=110)
+
+
+@pytest.mark.slow
+def test_a_server_in_the_background_answers_writes_a_log_and_ends_by_the_command_of_prefect(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    port = str(_free_port())
+    started = _command(home, "headgate", "serve-prefect", "--background", "--port", port)
+    assert started.returncode == 0, started.stderr
+    assert f"export PREFECT_API_URL=http://127.0.0.1:{port}/api" in started.stdout
+    assert httpx.get(f"http://127.0.0.1:{port}/api/health", trust_env=False).json() is True
+    assert (tmp_path / "server.log").exists()
+
+    again = _command(home, "headgate", "serve-prefect", "--background", "--port", port)
+    assert "runs already and answers" in again.stdout
+    elsewhere = _command(home, "headgate", "serve-prefect", "--background", "--port", str(_free_port()))
+    assert elsewhere.returncode == 2
+    assert "`prefect server stop` ends it" in elsewhere.stderr
+
+    assert _command(home, "prefect", "server", "stop").returncode == 0
+    with pytest.raises(httpx.TransportError):
+        _asked_until_it_is_gone(f"http://127.0.0.1:{port}/api/health")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("--background",)], ids=["in front", "in the background"])
+def test_a_port_that_something_else_listens_on_is_refused_with_what_to_do(
+    words: tuple[str, ...], home: dict[str, str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = _command(home, "headgate", "serve-prefect", *words, "--port", port)
+    assert refused.returncode == 2
+    assert f"port {port} cannot be listened on" in refused.stderr
+    assert "Choose another one" in refused.stderr

@@ -7,8 +7,7 @@ import pytest
 from headgate.orchestration import Demand, Tenure, TenureEnd, placed
 from headgate.orchestration.placement_demand import demand_now
 from headgate.orchestration.placement_tenures import Stop, preemption_rows, role_rows
-from headgate.orchestration.placement_timeline import timeline_svg
-from headgate.orchestration.placing_artifacts import placing_markdown
+from headgate.orchestration.placing import placing_markdown, timeline_svg
 from headgate.orchestration.placing_rounds import Learned
 from headgate.placement.amounts import amounts
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from prefect.client.orchestration import PrefectClient, get_client
@@ -60,6 +61,13 @@ def test_a_window_ends_before_the_next_one_begins(deployment: Deployment) -> Non
 def test_windows_do_not_all_begin_at_once() -> None:
     anchors = [schedule.anchor_date for d in WINDOWS for schedule in d.schedules]
     assert len(set(anchors)) == len(anchors)
+
+
+def test_a_window_begins_within_75_s_of_any_moment() -> None:
+    on = [schedule for d in WINDOWS for schedule in d.schedules if schedule.active]
+    begun = sorted(datetime.fromisoformat(schedule.anchor_date or "").timestamp() % 600 for schedule in on)
+    assert {schedule.interval for schedule in on} == {600}
+    assert {after - before for before, after in pairwise([*begun, begun[0] + 600])} == {75}
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda d: d.name)

@@ -59,9 +59,10 @@ async def test_a_change_in_the_ui_takes_effect_within_one_renewal(prefect: objec
         await until(lambda: site.in_flight == 16)
         await set_limit(name, 4)
         await until(lambda: site.in_flight == 4, within_s=5.0)
-        seen = await limit_now(name)
-        assert seen is not None
-        assert seen.active_slots <= 4
+        # Requests end first, then slots are given back: the server's answer to that takes as long as it takes.
+        async with asyncio.timeout(60.0):
+            while (seen := await limit_now(name)) is None or seen.active_slots > 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         await set_limit(name, 12)
         await until(lambda: site.in_flight == 12, within_s=5.0)
     assert [e for e in site.events if isinstance(e, SlotLimitChanged)][1:] == [
@@ -162,10 +163,13 @@ async def test_tasks_that_wait_for_slots_before_they_make_a_request_make_it_grow
         await until(lambda: "SlotsLeased" in site.kinds())
         assert await taken() == 8  # one block at least, or nothing would ever be started
         ready["tasks"] = 20
-        requests = [asyncio.create_task(site.request(1.0)) for _ in range(8)]
-        await until(lambda: site.kinds().count("SlotsLeased") > 1)  # before any of them has made a request
+        # They are in flight until it has grown, however long the server takes for its answer.
+        requests = [asyncio.create_task(site.request(120.0)) for _ in range(8)]
+        await until(lambda: site.kinds().count("SlotsLeased") > 1)  # before any of the tasks has made a request
         assert await taken() >= 16
-        await asyncio.gather(*requests)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
     assert await taken() == 0
 
 

@@ -62,7 +62,7 @@ def test_settings_that_are_not_given_stay() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"cancel_timeot": 1.0}, "Did you mean 'cancel_timeout'"),
+        ({"cancel_timeot": 1.0}, "did you mean 'cancel_timeout'"),
         ({"cancel_timeout": 1.0, "cancel_timeout_s": 1.0}, "given twice"),
         ({"preemption_aggressiveness": "extreme"}, "extreme"),
         ({"label_preemption_rules": {"role": {"a": ["b"], "b": ["a"]}}}, "role"),

@@ -9,7 +9,10 @@ import polars as pl
 import pytest
 from markdown_it import MarkdownIt
 
+from headgate.core.errors import InvalidInputError
 from headgate.reports import (
+    MISSING_RULES,
+    MissingRule,
     build_leaderboard,
     build_report,
     leaderboard_document,
@@ -126,13 +129,66 @@ def test_a_model_that_leads_by_the_scores_that_it_lacks_is_marked_with_the_one_b
         (A, "test:one", [None] * 8 + [1.0] * 12), (B, "test:one", [0.9] * 20), (C, "test:one", [0.1] * 20)
     )
     board = build_leaderboard(samples)
-    assert _ranks(samples) == {A: "1 †", B: "1 †", C: "3"}
-    assert [one["missing"] for one in standing_rows(board)] == ["40.0 %", "0.0 %", "0.0 %"]
+    assert _ranks(samples) == {B: "1 †", A: "2 †", C: "3"}
+    assert [one["missing"] for one in standing_rows(board)] == ["0.0 %", "40.0 %", "0.0 %"]
+    assert [one["worst case"] for one in standing_rows(board)] == ["0.900", "0.600", "0.100"]
     (note,) = [note for note in leaderboard_notes(board) if note.startswith("†")]
     assert note.endswith(f"the mean would be: {A} 0.600 or 1.000.")
-    first = leaderboard_document(board)["models"][0]
+    first = leaderboard_document(board)["models"][1]
     assert (first["missing"], first["missing_share"], first["rank_could_change"]) == (8, pytest.approx(0.4), True)
     assert (first["mean_if_missing_0"], first["mean_if_missing_1"]) == (pytest.approx(0.6), 1.0)
+
+
+def _failing_where_it_is_unsure() -> pl.DataFrame:
+    """A fails on the half of the tasks of which it would solve few, B never: 0.425 and 0.6 had they both answered."""
+    unsure: list[float | None] = [None] * 50
+    return _samples((A, "test:one", unsure + [1.0] * 40 + [0.0] * 10), (B, "test:one", ([1.0] * 3 + [0.0] * 2) * 20))
+
+
+@pytest.mark.parametrize(
+    ("missing", "first", "means", "ranks"),
+    [
+        ("bound", B, ["0.600", "0.800"], ["1 †", "2 †"]),
+        ("zero", B, ["0.600", "0.400"], ["1", "2"]),
+        ("exclude", A, ["0.800", "0.600"], ["1 †", "2 †"]),
+    ],
+)
+def test_a_model_that_fails_where_it_is_unsure_gains_nothing_unless_missing_scores_are_excluded(
+    missing: MissingRule, first: str, means: list[str], ranks: list[str]
+) -> None:
+    board = build_leaderboard(_failing_where_it_is_unsure(), missing=missing, ks=[1])
+    rows = standing_rows(board)
+    assert (rows[0]["model"], [one["mean"] for one in rows], [one["rank"] for one in rows]) == (first, means, ranks)
+    assert leaderboard_document(board)["missing"] == missing
+    (failing,) = [one for one in board.standings if one.model == A]
+    assert failing.missing.share == pytest.approx(0.5)
+    passes = failing.passes[1]
+    assert passes is not None
+    assert passes.mean == pytest.approx(1.0 if missing == "exclude" else 0.5)  # `row` makes every score a success
+    assert any("issing score" in note and not note.startswith("†") for note in leaderboard_notes(board))
+
+
+def test_an_interval_holds_whatever_the_missing_scores_were() -> None:
+    samples = _failing_where_it_is_unsure()
+    (bounded,) = [one for one in build_leaderboard(samples).standings if one.model == A]
+    for value in (0.0, 1.0):
+        had = build_leaderboard(samples.with_columns(pl.col("score").fill_null(value)))
+        (told,) = [one.mean for one in had.standings if one.model == A]
+        assert bounded.mean.low <= told.low + 1e-9
+        assert told.high <= bounded.mean.high + 1e-9
+    assert (bounded.mean.low < 0.4, bounded.mean.high > 0.9) == (True, True)
+
+
+def test_the_rule_for_missing_scores_changes_nothing_where_none_is_missing() -> None:
+    samples = _samples((A, "test:one", _half(1, 0.4)), (B, "test:one", _half(2, 0.7)), (B, "test:two", _half(3, 0.7)))
+    documents = [leaderboard_document(build_leaderboard(samples, missing=rule)) for rule in MISSING_RULES]
+    assert [document.pop("missing") for document in documents] == list(MISSING_RULES)
+    assert documents[0] == documents[1] == documents[2]
+
+
+def test_an_unknown_rule_for_missing_scores_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="one of bound, exclude, zero"):
+        build_leaderboard(ZEROS, missing="none")  # type: ignore[arg-type]
 
 
 def test_missing_scores_that_change_no_order_are_not_marked() -> None:

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from headgate.core import Secret
 from headgate.reports import DEFINITIONS, FIGURES, MAX_SCORE_ROWS, build_report
-from headgate.reports.gfm import MAX_BYTES
+from headgate.reports.compared import MAX_BYTES
 from tests.reports.factories import START, campaign, frame, lost, row
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}

@@ -68,14 +68,6 @@ def test_a_removed_samplers_buffer_goes_with_it() -> None:
     assert [s for s, _ in batches.take_ready(99.0)] == ["b"]
 
 
-def test_everything_can_be_taken() -> None:
-    batches = FairBatches()
-    for number in range(4):
-        batches.add("ab"[number % 2], _task(number), 0.0)
-    assert sorted(t.sequence for t in batches.take_all()) == [0, 1, 2, 3]
-    assert (batches.size, batches.next_at()) == (0, None)
-
-
 class Buffering(RuleBasedStateMachine):
     """Whatever is put in comes out once and in its order; nothing waits longer than it may."""
 

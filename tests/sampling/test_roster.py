@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +18,6 @@ from headgate.sampling.roster import (
     OpenAIRoster,
     Roster,
     StaticRoster,
-    roster_from_openai_env,
     roster_source,
 )
 from headgate.sampling.roster_entries import KeyRules, base_url_problem, read_entries
@@ -144,8 +143,8 @@ def test_everything_that_is_wrong_is_told_at_once_with_entry_field_value_and_rul
     )
     assert "roster.yaml: 8 problems:" in text
     for line in (
-        "roster: unknown field 'modles'; did you mean models?",
-        "entry 1 (a): unknown field 'base_ulr'; did you mean base_url?",
+        "roster: unknown field 'modles'; did you mean 'models'?",
+        "entry 1 (a): unknown field 'base_ulr'; did you mean 'base_url'?",
         "entry 1 (a), weight: Input should be greater than 0 (got -1)",
         "entry 2 (b), max_parallel: Input should be greater than or equal to 1 (got 0)",
         "entry 3 (c), api_key: environment variable ABSENT is not set",
@@ -269,7 +268,7 @@ def test_a_key_comes_from_a_file_with_an_absolute_path(tmp_path: Path) -> None:
     [
         ({"model": "x"}, "options.model: is set by Headgate itself"),
         ({"messages": []}, "options.messages: is set by Headgate itself"),
-        ({"headgate_task_heade": True}, "did you mean headgate_task_header?"),
+        ({"headgate_task_heade": True}, "did you mean 'headgate_task_header'?"),
         ({"headgate_task_header": "yes"}, "must be true or false (got 'yes')"),
         ({"stream": 1}, "must be true or false (got 1)"),
         ({"when": Path("x")}, "must be a JSON value"),
@@ -283,7 +282,7 @@ def test_an_option_that_cannot_be_sent_is_refused(options: object, rule: str) ->
 
 def test_the_defaults_are_checked_like_entries() -> None:
     text = said(entry(), defaults={"wieght": 2, "name": "all"})
-    assert "defaults: unknown field 'wieght'; did you mean weight?" in text
+    assert "defaults: unknown field 'wieght'; did you mean 'weight'?" in text
     assert "defaults: unknown field 'name'" in text
     assert "defaults: must be a mapping" in said(entry(), defaults=[1])
 
@@ -389,11 +388,8 @@ async def test_an_address_that_serves_no_roster_is_told(status: int, body: bytes
 
 
 async def test_an_address_that_is_silent_absent_or_forbidden_is_told() -> None:
-    async def handler(_: web.Request) -> web.Response:
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
-
-    async with site(handler) as url:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(errors.InvalidRosterError, match=r"within 0\.1 s"):
             await HttpRoster(url, environ={}, timeout_s=0.1).load()
     with pytest.raises(errors.InvalidRosterError, match="cannot be fetched"):
@@ -417,7 +413,7 @@ async def test_a_token_is_sent_with_the_roster_s_request() -> None:
 
 async def test_openai_s_variables_name_the_models() -> None:
     environ = {"OPENAI_BASE_URL": URL + "/", "OPENAI_API_KEY": "sk-test-123456", "OPENAI_MODEL": "a, org/b c ,a"}
-    first, second = await roster_from_openai_env(environ)
+    first, second = await OpenAIRoster(environ=environ).load()
     assert (first.name, first.request_name, first.base_url, first.uid) == ("a", "a", URL, 0)
     assert (second.name, second.request_name, second.uid) == ("org/b-c", "org/b c", 1)
     assert first.api_key.reveal() == "sk-test-123456"
@@ -448,7 +444,7 @@ async def test_without_a_model_s_name_the_endpoint_is_asked_what_it_serves() -> 
 )
 async def test_variables_that_name_no_endpoint_are_told(environ: dict[str, str], rule: str) -> None:
     with pytest.raises(errors.InvalidRosterError, match=rule):
-        await roster_from_openai_env(environ)
+        await OpenAIRoster(environ=environ).load()
 
 
 def test_the_setting_chooses_the_source() -> None:

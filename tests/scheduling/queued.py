@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from headgate.core import Task, TaskId
+from headgate.fairness import FairQueue
 
 
 def task(
@@ -34,6 +36,13 @@ def task(
     )
 
 
+class ReadyQueue(FairQueue[Task]):
+    """A fair queue of tasks, each model with a lane of its own unless told otherwise."""
+
+    def __init__(self, lane_of: Callable[[Task], str] = attrgetter("model")) -> None:
+        super().__init__(id_of=attrgetter("task_id"), lane_of=lane_of)
+
+
 @dataclass
 class Group:
     weight: float
@@ -56,6 +65,7 @@ class Reference:
         self.groups: dict[str, Group] = {}
         self.closed: dict[str, float] = {}
         self.last: dict[str, float] = {}
+        self.seen: dict[str, None] = {}
 
     def clock(self, lane: str) -> float:
         tags = [g.tag for g in self.groups.values() if g.lane == lane]
@@ -63,6 +73,7 @@ class Reference:
 
     def enqueue(self, one: Task) -> None:
         group = self.groups.get(one.group)
+        self.seen[one.group] = None
         if group is None:
             ahead = max(0.0, self.last.pop(one.group, 0.0) - self.now)
             lane = self.lane_of(one)
@@ -101,7 +112,9 @@ class Reference:
             self.last[name] = group.tag
 
     def discard(self, condition: Callable[[Task], bool]) -> None:
-        for name, group in list(self.groups.items()):
+        """Group by group, as they were first seen: each that leaves a closed lane moves the clock of that lane."""
+        for name in [name for name in self.seen if name in self.groups]:
+            group = self.groups[name]
             kept = [t for t in group.tasks if not condition(t)]
             if len(kept) < len(group.tasks):
                 group.tasks = kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import settings
@@ -64,6 +66,59 @@ def test_no_more_tasks_run_than_there_are_workers() -> None:
     assert held == Held("no_capacity", "workers: wants 1, 0 free")
     dispatcher.finished(first.task, first.lease)
     assert _started(dispatcher).task.group == "a"
+
+
+def _turns(dispatcher: Dispatcher, held_s: dict[str, float], until: float) -> Counter[str]:
+    """Give every task a worker in simulated time, each for as long as its group holds one; return tasks by group."""
+    running: list[tuple[float, int, Dispatch]] = []
+    done: Counter[str] = Counter()
+    now = 0.0
+    while now < until:
+        while (granted := dispatcher.take(now)) is not None:
+            heapq.heappush(running, (now + held_s[granted.task.group], granted.lease.epoch, granted))
+        now, _, ended = heapq.heappop(running)
+        dispatcher.finished(ended.task, ended.lease, now)
+        done[ended.task.group] += 1
+        dispatcher.validate()
+    return done
+
+
+def test_workers_are_shared_by_time_held_and_not_by_number_of_tasks() -> None:
+    dispatcher = _dispatcher(4, slow=9, fast=9)
+    dispatcher.enqueue([task(f"{g}{i}", g) for i in range(600) for g in ("slow", "fast")])
+    done = _turns(dispatcher, {"slow": 50.0, "fast": 5.0}, 1_000.0)
+    assert 8 < done["fast"] / done["slow"] < 12  # each has held half of what was held
+
+
+def test_shares_of_time_follow_the_weights() -> None:
+    dispatcher = _dispatcher(4, slow=9, fast=9)
+    dispatcher.enqueue([task(f"{g}{i}", g, weight=w) for i in range(600) for g, w in (("slow", 3.0), ("fast", 1.0))])
+    done = _turns(dispatcher, {"slow": 50.0, "fast": 5.0}, 1_500.0)
+    assert 2.7 < done["fast"] / done["slow"] < 4.2
+
+
+def test_while_workers_are_free_tasks_start_in_the_order_in_which_they_came_however_long_they_hold_them() -> None:
+    dispatcher = _dispatcher(99, slow=99, fast=99)
+    for i in range(20):
+        for group, seconds in (("slow", 50.0), ("fast", 0.1)):
+            dispatcher.enqueue([task(f"{group}{i}", group)])
+            granted = _started(dispatcher, now=100.0 * i)
+            assert granted.task.task_id == f"{group}{i}"
+            dispatcher.finished(granted.task, granted.lease, 100.0 * i + seconds)
+
+
+def test_the_time_for_which_a_lease_was_parked_is_charged_to_nobody() -> None:
+    dispatcher = _dispatcher(4, a=9, b=9)
+    dispatcher.enqueue([task(f"{g}{i}", g) for i in range(2) for g in "ab"])
+    charges = []
+    for ends_parked in (False, True):
+        granted = _started(dispatcher, now=10.0)
+        assert dispatcher.park(granted.lease, 13.0)
+        assert dispatcher.unpark(granted.lease, 500.0)
+        assert not ends_parked or dispatcher.park(granted.lease, 504.0)
+        dispatcher.finished(granted.task, granted.lease, 900.0 if ends_parked else 504.0)
+        charges.append(granted.group.charge)
+    assert charges == [4.0, 4.0]  # of 1 before, and 7 s
 
 
 def test_a_refused_worker_takes_nothing_from_the_queue() -> None:
@@ -131,6 +186,20 @@ def test_a_task_that_is_queued_or_running_is_not_taken_in_again() -> None:
     assert dispatcher.enqueued == 2
 
 
+def test_counts_by_model_and_environment_follow_what_is_queued() -> None:
+    dispatcher = _dispatcher(1, a=9, b=9)
+    dispatcher.enqueue([task(f"a{i}", "a", environment="sat") for i in range(3)])
+    dispatcher.enqueue([task(f"b{i}", "b", environment="abd", resources={"gpu": 1}) for i in range(2)])
+    _started(dispatcher)
+    assert (dispatcher.queued("a"), dispatcher.queued("b")) == (2, 2)
+    assert dispatcher.queue.by_environment == {"sat": 2, "abd": 2}
+    dispatcher.discard_where(lambda one: one.environment == "abd")
+    assert (dispatcher.queued("a"), dispatcher.queued("b")) == (2, 0)
+    assert dispatcher.queue.by_environment == {"sat": 2}
+    assert "b0" not in dispatcher.queue
+    assert "a2" in dispatcher.queue
+
+
 def test_a_lease_counts_once_however_often_it_comes_back() -> None:
     dispatcher = _dispatcher(1, a=1)
     dispatcher.enqueue([task("t-1", "a"), task("t-2", "a")])
@@ -177,6 +246,19 @@ def test_a_removed_model_that_was_paused_comes_back_unpaused() -> None:
     dispatcher.set_model("a", 1)
     dispatcher.enqueue([task("t", "a")])
     _started(dispatcher)
+
+
+def test_a_pause_that_is_told_while_a_removed_model_still_runs_holds_when_it_comes_back() -> None:
+    dispatcher = _dispatcher(4, a=1)
+    dispatcher.enqueue([task("t1", "a")])
+    running = _started(dispatcher)
+    dispatcher.remove_model("a")
+    dispatcher.hold("a", until=900.0)
+    dispatcher.finished(running.task, running.lease)
+    dispatcher.set_model("a", 1)
+    dispatcher.enqueue([task("t2", "a")])
+    assert _held(dispatcher) == "lanes_closed"
+    assert _why(dispatcher, "t2").until == 900.0
 
 
 def _why(dispatcher: Dispatcher, name: str, now: float = 0.0) -> Explanation:

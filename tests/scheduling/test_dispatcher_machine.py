@@ -107,7 +107,7 @@ class Dispatching(RuleBasedStateMachine):
     def park(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.running)))
         may = name not in self.parked and len(self.parked) < 2
-        assert self.dispatcher.park(self.running[name].lease) == may
+        assert self.dispatcher.park(self.running[name].lease, self.now) == may
         if may:
             self.parked[name] = self.running[name]
 

@@ -151,13 +151,13 @@ def test_a_parked_lease_lets_another_task_run_and_comes_back_at_once() -> None:
     first = dispatcher.next(0.0)
     assert isinstance(first, Dispatch)
     assert isinstance(dispatcher.next(0.0), Held)
-    assert dispatcher.park(first.lease)
-    assert not dispatcher.park(first.lease)
+    assert dispatcher.park(first.lease, 0.0)
+    assert not dispatcher.park(first.lease, 0.0)
     assert dispatcher.why(first.task.task_id, 0.0).state == "parked"
     second = dispatcher.next(0.0)
     assert isinstance(second, Dispatch)
-    assert dispatcher.unpark(first.lease)
-    assert not dispatcher.unpark(first.lease)
+    assert dispatcher.unpark(first.lease, 0.0)
+    assert not dispatcher.unpark(first.lease, 0.0)
     assert dispatcher.book.in_use["workers"] == 2
     dispatcher.validate()
     _fill(dispatcher, "b", 1)
@@ -172,11 +172,11 @@ def test_a_parked_lease_can_end_parked() -> None:
     _fill(dispatcher, "a", 2)
     first = dispatcher.next(0.0)
     assert isinstance(first, Dispatch)
-    dispatcher.park(first.lease)
+    dispatcher.park(first.lease, 0.0)
     assert dispatcher.finished(first.task, first.lease) is ReleaseOutcome.RELEASED
     assert dispatcher.finished(first.task, first.lease) is ReleaseOutcome.DUPLICATE
     assert dispatcher.book.in_use["workers"] == 0
-    assert not dispatcher.unpark(first.lease)
+    assert not dispatcher.unpark(first.lease, 0.0)
     dispatcher.validate()
 
 
@@ -184,7 +184,7 @@ def test_so_many_leases_are_parked_and_no_more() -> None:
     dispatcher = _dispatcher(3, max_parked=2)
     _fill(dispatcher, "a", 3)
     started = [one for _ in range(3) if isinstance(one := dispatcher.next(0.0), Dispatch)]
-    assert [dispatcher.park(one.lease) for one in started] == [True, True, False]
+    assert [dispatcher.park(one.lease, 0.0) for one in started] == [True, True, False]
 
 
 # Waking up.
@@ -205,7 +205,7 @@ def test_everything_that_can_let_a_task_run_calls_back() -> None:
     first = dispatcher.next(0.0)
     assert isinstance(first, Dispatch)
     assert not woke()
-    dispatcher.park(first.lease)
+    dispatcher.park(first.lease, 0.0)
     assert woke()
     dispatcher.finished(first.task, first.lease)
     assert woke()

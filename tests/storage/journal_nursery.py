@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from headgate.core import Task
+from headgate.core.errors import JournalError
 from headgate.storage.journal import Journal
 from tests.storage.journals import NOW, SAT, SMALL, opened, opening, sample
 
@@ -32,6 +33,17 @@ def rival(folder: str, begin_at: str) -> None:
                 say("took", task.sequence, task.due_at)
     journal.close()
     say("done")
+
+
+def visitor(folder: str, begin_at: str) -> None:
+    """Open a journal together with others, and close it."""
+    time.sleep(max(0.0, float(begin_at) - time.time()))
+    try:
+        Journal(Path(folder), "main").close()
+    except JournalError as error:
+        say("refused", error)
+    else:
+        say("opened")
 
 
 def holder(folder: str) -> None:
@@ -70,7 +82,7 @@ def victim(folder: str, first: str, diary: str, lines: str) -> None:
 
 def main() -> None:
     say("up")
-    roles = {"rival": rival, "holder": holder, "victim": victim}
+    roles = {"rival": rival, "visitor": visitor, "holder": holder, "victim": victim}
     for line in sys.stdin:
         role, *arguments = line.split()
         if role == "reap":

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate.core import DAY_S
+from headgate.core.audit import audit_entries
 from headgate.storage import CompactionPolicy, SampleStore, StoreLocation
 from headgate.storage.compaction import Compacted, compact, plan
 from headgate.storage.location import open_objects
@@ -49,6 +50,14 @@ async def test_compaction_leaves_the_same_rows_in_fewer_parts(store: SampleStore
     parts = (await store.visible()).parts
     assert [(part.environment, part.rows) for part in parts] == [("e:0", 12), ("e:1", 12)]
     assert (await store.verify()).problems == ()
+
+
+async def test_a_compaction_that_does_something_is_in_the_audit_trail(store: SampleStore, audit_file: Path) -> None:
+    await _fill(store)
+    done = await store.compact(NOW, POLICY)
+    await store.compact(NOW, POLICY)
+    (entry,) = audit_entries()
+    assert (entry.what, entry.thing, entry.before) == ("samples compact", store.url, f"{done.parts_before} parts")
 
 
 async def test_a_second_compaction_finds_nothing_to_do(store: SampleStore) -> None:

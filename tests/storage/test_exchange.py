@@ -9,18 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from headgate.core import Sample, errors
+from headgate.core import Sample, audit_entries, errors
 from headgate.storage import (
     ImportFormat,
     Miner,
     SampleStore,
-    SeedCount,
-    counts_of_seed_summary,
     export_samples,
     import_samples,
     open_store,
 )
-from headgate.storage.exchange.seed_results import samples_of_shard
+from headgate.storage.exchange.affine_results import samples_of_shard
 from tests.storage.samples import START, failed, many, sample
 
 
@@ -43,16 +41,19 @@ def _sorted(samples: list[Sample]) -> list[Sample]:
     return sorted(samples, key=lambda s: s.task_id)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "seed-results", "parquet", "inspect"])
-async def test_what_was_exported_is_imported_the_same(tmp_path: Path, form: ImportFormat) -> None:
+@pytest.mark.parametrize("form", ["jsonl", "affine-results", "parquet", "inspect"])
+async def test_what_was_exported_is_imported_the_same(tmp_path: Path, form: ImportFormat, audit_file: Path) -> None:
     source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     await source.put_batch("one", _varied())
     assert await export_samples(source, tmp_path / "out" / "file", form, now=START) == 10
     assert (await import_samples(target, tmp_path / "out" / "file", form)).rows == 10
     assert await _all(target) == _sorted(_varied())
+    (entry,) = audit_entries()
+    assert (entry.what, entry.thing) == ("samples import", target.url)
+    assert entry.after.startswith("10 samples of ")
 
 
-@pytest.mark.parametrize("form", ["jsonl", "seed-results", "parquet", "inspect"])
+@pytest.mark.parametrize("form", ["jsonl", "affine-results", "parquet", "inspect"])
 async def test_what_is_there_already_stays_single(tmp_path: Path, form: ImportFormat) -> None:
     store = open_store(str(tmp_path / "a"))
     await store.put_batch("one", _varied())
@@ -69,7 +70,7 @@ async def test_json_lines_have_every_column(tmp_path: Path) -> None:
     assert Sample(**line) == sample(3)
 
 
-@pytest.mark.parametrize(("form", "content"), [("jsonl", b""), ("seed-results", b"[]\n")])
+@pytest.mark.parametrize(("form", "content"), [("jsonl", b""), ("affine-results", b"[]\n")])
 async def test_an_empty_store_gives_an_empty_file(tmp_path: Path, form: ImportFormat, content: bytes) -> None:
     assert await export_samples(open_store(str(tmp_path / "a")), tmp_path / "file", form, now=START) == 0
     assert (tmp_path / "file").read_bytes() == content
@@ -101,11 +102,11 @@ async def test_an_export_beside_a_corrupt_part_writes_nothing(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["a", "file"]  # noqa: PTH208 - a coroutine has no business with Path
 
 
-async def test_a_result_has_the_fields_that_the_seed_reads(tmp_path: Path) -> None:
+async def test_a_result_has_the_fields_that_affine_reads(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "a"))
     await store.put_batch("one", [sample(1), failed(2)])
     miners = {"org/a@main": Miner(7, "5F-hotkey")}
-    await export_samples(store, tmp_path / "file", "seed-results", now=START, miners=miners)
+    await export_samples(store, tmp_path / "file", "affine-results", now=START, miners=miners)
     good, bad = sorted(orjson.loads((tmp_path / "file").read_bytes()), key=lambda result: result["timestamp"])
     assert good["miner"] == {
         "uid": 7, "hotkey": "5F-hotkey", "model": "org/a", "revision": "main", "block": None, "chute": {},
@@ -147,7 +148,9 @@ def _foreign(**changes: Any) -> dict[str, Any]:
 async def test_a_foreign_result_becomes_a_sample(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "a"))
     (tmp_path / "000000120-5Signer.json").write_bytes(orjson.dumps([_foreign(), _foreign(timestamp=START + 200)]))
-    assert (await import_samples(store, tmp_path / "000000120-5Signer.json", "seed-results", campaign="old")).rows == 2
+    assert (
+        await import_samples(store, tmp_path / "000000120-5Signer.json", "affine-results", campaign="old")
+    ).rows == 2
     first, second = sorted(await _all(store), key=lambda s: s.finished_at)
     assert (first.model, first.environment, first.score, first.success) == ("org/m@abc", "agentgym:webshop", 0.5, True)
     assert (first.started_at, first.finished_at, first.latency_s) == (START + 87.5, START + 100, 12.5)
@@ -160,10 +163,10 @@ async def test_a_shard_that_has_grown_brings_only_what_is_new(tmp_path: Path) ->
     store, shard = open_store(str(tmp_path / "a")), tmp_path / "shards" / "000000120-5S.json"
     shard.parent.mkdir()
     shard.write_bytes(orjson.dumps([_foreign()]))
-    assert (await import_samples(store, shard, "seed-results")).rows == 1
+    assert (await import_samples(store, shard, "affine-results")).rows == 1
     shard.write_bytes(orjson.dumps([_foreign(), _foreign(), _foreign(miner=_foreign()["miner"] | {"revision": None})]))
     (shard.parent / "000000140-5S.json").write_bytes(orjson.dumps([_foreign()]))
-    assert (await import_samples(store, shard.parent, "seed-results")).rows == 3
+    assert (await import_samples(store, shard.parent, "affine-results")).rows == 3
     assert len(await _all(store)) == 4
 
 
@@ -189,9 +192,9 @@ def test_a_foreign_error_has_no_score_and_a_class(said: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "no JSON"),
-        (b'{"a": 1}', "no array of results"),
-        (b'[{"challenge": {}, "response": {}, "evaluation": {}}]', "entry 0 of shard file is no result"),
+        (b"{", "is not JSON"),
+        (b'{"a": 1}', "is not an array of results"),
+        (b'[{"challenge": {}, "response": {}, "evaluation": {}}]', "entry 0 of shard file is not a result"),
         (orjson.dumps([_foreign(), _foreign(miner={"model": "a b"})]), "is not a usable name"),
         (orjson.dumps([_foreign(score=1.5)]), "score must be null or in"),
         (orjson.dumps([_foreign(timestamp=12)]), "started_at must be a time"),
@@ -201,7 +204,7 @@ async def test_a_file_that_is_no_shard_is_refused_with_the_place(tmp_path: Path,
     store = open_store(str(tmp_path / "a"))
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(errors.InvalidInputError, match=said):
-        await import_samples(store, tmp_path / "file", "seed-results")
+        await import_samples(store, tmp_path / "file", "affine-results")
     assert (await store.scan()).frame.height == 0
 
 
@@ -213,20 +216,15 @@ async def test_lines_that_are_no_samples_are_named(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidInputError, match="cannot be read: No such file"):
         await import_samples(store, tmp_path / "none")
     with pytest.raises(errors.InvalidInputError, match="nothing to import"):
-        await import_samples(store, tmp_path / "file", "seed-summary")
+        await import_samples(store, tmp_path / "file", "affine-summary")
 
 
-async def test_a_summary_is_written_as_the_seed_reads_it_and_read_back(tmp_path: Path) -> None:
+async def test_a_summary_is_written_as_affine_reads_it(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "a"))
     await store.put_batch("one", [*_varied(), *many(2, model="org/b@rev-1"), failed(0, model="org/c@main")])
     miners = {"org/b@rev-1": Miner(5, "5B")}
-    assert await export_samples(store, tmp_path / "s.json", "seed-summary", now=START + 50, miners=miners) == 4
+    assert await export_samples(store, tmp_path / "s.json", "affine-summary", now=START + 50, miners=miners) == 4
     written = (tmp_path / "s.json").read_bytes()
-    assert sorted(counts_of_seed_summary(written), key=lambda c: (c.uid, c.environment)) == [
-        SeedCount(0, "org/a@main", "org/a", "main", "affine:sat", 6, 0.5),
-        SeedCount(5, "5B", "org/b", "rev-1", "affine:sat", 2, 0.5),
-        SeedCount(5, "5B", "org/b", "rev-1", "x/y", 3, 0.125),
-    ]
     content = orjson.loads(written)
     assert (content["schema_version"], content["timestamp"], content["block"]) == ("1.0.0", int(START + 50), 0)
     data = content["data"]
@@ -235,13 +233,13 @@ async def test_a_summary_is_written_as_the_seed_reads_it_and_read_back(tmp_path:
     assert data["stats"] == {"eligible_count": 1, "active_count": 2, "queryable_count": 2, "total_miners": 2}
     assert data["header"] == ["UID", "Model", "Rev", "affine:sat", "x/y", "Total"]
     assert data["rows"][0] == [0, "org/a", "main", 0.5, None, 0.5]
+    counted = {
+        (m["uid"], e): (f["count"], f["accuracy"])
+        for m in data["miners"].values()
+        for e, f in m["environments"].items()
+    }
+    assert counted == {(0, "affine:sat"): (6, 0.5), (5, "affine:sat"): (2, 0.5), (5, "x/y"): (3, 0.125)}
     found = data["miners"]["5B"]
     assert (found["eligible"], found["weight"], found["layer_points"]) == (True, 0.0, {})
     assert set(found["environments"]["x/y"]["confidence_interval"]) == {"lower", "upper"}
     assert found["environments"]["x/y"]["is_winner"] is True
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"data": {"miners": {"h": {"uid": 1}}}}'])
-def test_what_is_no_summary_is_refused(content: bytes) -> None:
-    with pytest.raises(errors.InvalidInputError, match="no summary in the format of seed 000"):
-        counts_of_seed_summary(content)

@@ -115,7 +115,7 @@ async def test_more_samples_at_one_moment_than_a_window_holds_are_one_window(tmp
     assert [window.rows for window in plan.windows] == [9, 1]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "seed-results", "inspect"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "affine-results", "inspect"])
 async def test_an_export_in_windows_is_the_whole(tmp_path: Path, form: Any) -> None:
     store, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     await store.put_batch("one", [*many(11, conversation=_TALK), *many(5, environment="x/y", conversation=_TALK)])
@@ -188,7 +188,7 @@ async def test_environments_whose_names_differ_in_signs_alone_stay_apart(tmp_pat
     assert sorted(p.name for p in (tmp_path / "out" / "data").iterdir()) == ["a-b", "a-b-2", "all-2"]
 
 
-@pytest.mark.parametrize("form", [form for form in EXPORT_FORMATS if form != "seed-summary"])
+@pytest.mark.parametrize("form", [form for form in EXPORT_FORMATS if form != "affine-summary"])
 async def test_no_format_holds_a_key(tmp_path: Path, form: Any) -> None:
     store, out = open_store(str(tmp_path / "a")), tmp_path / "out"
     known, shaped = Secret("zebra-quartz-1729-lantern").reveal(), "sk-abcdefgh12345678ijkl"
@@ -282,7 +282,7 @@ async def test_a_format_that_is_unknown_is_answered_with_the_nearest(store: Samp
 
 async def test_a_summary_is_of_everything(store: SampleStore, tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidInputError, match="is of all samples"):
-        await export_samples(store, tmp_path / "file", "seed-summary", now=START, chosen=Chosen(successes=True))
+        await export_samples(store, tmp_path / "file", "affine-summary", now=START, chosen=Chosen(successes=True))
 
 
 async def test_parquet_of_something_else_is_refused(store: SampleStore, tmp_path: Path) -> None:

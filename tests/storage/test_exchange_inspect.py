@@ -216,8 +216,8 @@ async def test_what_inspect_could_not_score_as_we_do_is_told_and_left_out(tmp_pa
     assert len(told) == 6
     said = {p.path.rpartition("sample ")[2].partition(",")[0]: p.reason for p in told}
     assert said["ten"] == "its score by 'graded' must be in [0, 1] (got 7)"
-    assert "is no number" in said["parts"]
-    assert "is no number, nor one of C, I, P, N, yes, no (got 'good')" in said["odd"]
+    assert "is neither a number" in said["parts"]
+    assert "is neither a number nor one of C, I, P, N, yes, no (got 'good')" in said["odd"]
 
 
 async def test_a_log_that_is_imported_again_stays_single(tmp_path: Path, foreign: EvalLog) -> None:
@@ -242,7 +242,7 @@ async def test_a_part_of_a_log_has_the_tasks_and_indices_of_the_whole(tmp_path: 
 async def test_what_is_no_log_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
     store = open_store(str(tmp_path / "a"))
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(errors.InvalidInputError, match=r"log\.(eval|json) is no log of inspect_ai, or is cut off"):
+    with pytest.raises(errors.InvalidInputError, match=r"log\.(eval|json) is not a log of inspect_ai, or is cut off"):
         await import_samples(store, tmp_path / name, "inspect")
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from headgate.core import t_975
-from headgate.storage.interval import interval_of
+from headgate.storage.summary import interval_of
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,14 @@ def test_processes_that_begin_at_the_same_moment_share_the_due_times_of_a_new_jo
     journal.close()
 
 
+def test_processes_that_begin_at_the_same_moment_all_open_a_new_journal(nursery: Nursery, tmp_path: Path) -> None:
+    for number in range(20):
+        begin_at = time.time() + 0.1
+        for _ in range(6):
+            nursery.start("visitor", tmp_path / str(number), begin_at)
+        assert [nursery.hear() for _ in range(6)] == [["opened"]] * 6
+
+
 def test_a_holder_that_stands_still_is_alive_and_one_that_was_killed_is_not(nursery: Nursery, tmp_path: Path) -> None:
     pid = nursery.start("holder", tmp_path)
     _, task_id = nursery.hear()

@@ -60,7 +60,7 @@ def test_r2_without_an_account_says_what_to_set() -> None:
 
 @pytest.mark.parametrize("url", ["gs://bucket", "s3://", "s3:///prefix", "s3://b!d/x", "http://host/bucket"])
 def test_an_address_of_another_form_is_refused(url: str) -> None:
-    with pytest.raises(errors.InvalidSettingError, match="is no address of a sample store"):
+    with pytest.raises(errors.InvalidSettingError, match="is not the address of a sample store"):
         open_objects(StoreLocation(url), {})
 
 

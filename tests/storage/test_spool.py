@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
+from headgate.core import Secret
 from headgate.storage import Journal
-from headgate.storage.recent_chunks import RecentChunks
+from headgate.storage.spool import RecentChunks
 from tests.storage.journals import NOW, opened, opening, sample, spool
 
 
@@ -63,3 +65,20 @@ def test_fields_of_a_later_version_are_left_out(tmp_path: Path) -> None:
     journal._db.execute("UPDATE spooled_samples SET samples = ? WHERE position = ?", (orjson.dumps(rows), position))
     assert journal.spooled() == kept
     journal.close()
+
+
+def test_no_key_of_this_process_is_written_to_the_disk_or_handed_to_the_store(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "main")
+    key = Secret('spooled-"key"-5f1d0c77e2').reveal()
+    (task,) = opened(journal, opening())
+    said = orjson.dumps([["assistant", f"it is {key}"]]).decode()
+    told = replace(sample(task), conversation=said, why=f"it said {key.encode().hex()}", error=None)
+    journal.accept([told], NOW)
+    batch = journal.next_batch(10)
+    assert batch is not None
+    stored = batch.samples[0]
+    assert (stored.conversation, stored.why) == ('[["assistant","it is [redacted]"]]', "it said [redacted]")
+    journal.close()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"5f1d0c77e2" not in written
+    assert key.encode().hex().encode() not in written

@@ -154,7 +154,7 @@ async def test_a_probe_reports_what_the_place_can_do_and_leaves_nothing(
     store: SampleStore, objects: ObjectStore
 ) -> None:
     found = await store.probe()
-    assert found == Probe(store.url, conditional_puts=True, write_s=found.write_s, warning=None)
+    assert found == Probe(store.url, conditional_puts=True, warning=None)
     assert list(objects.listing("probe/")) == []
 
 

@@ -257,7 +257,7 @@ def test_lines_that_are_no_events_are_left_out_and_counted(told: Told, tmp_path:
     told.at(1.0, events.QueueWarned(6_000, 5_000))
     made = convert_events(told.write(), tmp_path / "trace.json")
     assert (made.events, made.unreadable) == (2, 6)
-    assert "6 lines are no events" in caplog.text
+    assert "6 lines are not events" in caplog.text
 
 
 def test_a_compressed_trace_is_the_same_trace(told: Told, tmp_path: Path) -> None:

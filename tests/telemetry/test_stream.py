@@ -8,8 +8,9 @@ import pytest
 
 from headgate.core import events
 from headgate.core.events import Event
-from headgate.telemetry import EventStream, MemorySink
+from headgate.telemetry import EventStream
 from tests.telemetry.factories import START, FixedClock
+from tests.telemetry.memory import MemorySink
 
 WARNED = events.QueueWarned(5234, 5000)
 PAUSED = events.QueuePaused(8123, 8000)

@@ -43,10 +43,9 @@ from headgate.admission.laws import (
     law_factory,
 )
 from headgate.admission.leases import RequestLease, Ticket
-from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, LimitRule, limit_rule, rule_for
+from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.shares import fair_shares, split_slots
-from headgate.admission.slot_source import Backlog, SlotSource
 
 __all__ = [
     "IDLE_AFTER_S",

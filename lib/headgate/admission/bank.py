@@ -9,6 +9,8 @@ from typing import Final
 from headgate.admission.bank_terms import (
     BankCall,
     BankRules,
+    HeldBlock,
+    HeldBlocks,
     LeaseBlock,
     LimitSeen,
     LookAtLimit,
@@ -17,7 +19,6 @@ from headgate.admission.bank_terms import (
     RenewBlock,
     ReturnBlock,
 )
-from headgate.admission.held_blocks import HeldBlock, HeldBlocks
 from headgate.admission.shares import fair_shares
 from headgate.core.events import (
     Event,
@@ -96,11 +97,6 @@ class SlotBank:
     def seen(self) -> LimitSeen | None:
         """The limit when it was last looked at; None before that, and while it is missing."""
         return self._seen
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the API did not answer the last call."""
-        return self._away_since is not None
 
     @property
     def is_done(self) -> bool:

@@ -1,9 +1,13 @@
-"""The vocabulary of the slot bank: its rules, what it is told, and what it decides."""
+"""The vocabulary of the slot bank: its rules, the blocks it holds, what it is told, and what it decides."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+_LAST_RETURN_S: Final = 5.0
+"""A lease that ends sooner is left to end: the server frees it too, and both together would count it back twice."""
 
 
 class Outage(StrEnum):
@@ -113,3 +117,100 @@ class ReturnBlock:
 
 BankCall = LookAtLimit | LeaseBlock | RenewBlock | ReturnBlock
 """A call that the adapter makes; each is answered, by `failed` when nothing else can be said."""
+
+
+@dataclass(slots=True)
+class HeldBlock:
+    """Slots under one lease. `until` counts from before the call, so it lies before the server's own end."""
+
+    lease_id: str
+    slots: int
+    until: float
+    renew_at: float
+    is_leaving: bool = False
+    is_returning: bool = False
+    is_renewing: bool = False
+
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a call about it is being made."""
+        return self.is_renewing or self.is_returning
+
+
+class HeldBlocks:
+    """The blocks of one bank. A block that leaves is not used; it is given back once nothing in flight needs it."""
+
+    def __init__(self) -> None:
+        self.by_lease: dict[str, HeldBlock] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_lease)
+
+    def usable(self, now: float) -> int:
+        """Return the slots to admit on."""
+        return sum(b.slots for b in self.by_lease.values() if now < b.until and not b.is_leaving)
+
+    def leased(self, now: float) -> int:
+        """Return the slots under leases that have not ended, those that leave included."""
+        return sum(b.slots for b in self.by_lease.values() if now < b.until)
+
+    def expired(self, now: float) -> list[str]:
+        """Return the leases that have ended."""
+        return [b.lease_id for b in self.by_lease.values() if now >= b.until]
+
+    def choose_leaving(self, target: int, coarser_than: int | None, now: float) -> None:
+        """Mark what is more than `target`; the largest blocks that are too many go.
+
+        What is left over then is less than a block. Where shares are cut finer than that, the largest block above
+        `coarser_than` goes too, and smaller ones are leased in its place.
+        """
+        staying = [b for b in self.by_lease.values() if now < b.until and not b.is_returning]
+        held = sum(b.slots for b in staying)
+        for block in sorted(staying, key=lambda b: (-b.slots, b.until)):
+            block.is_leaving = held - block.slots >= target
+            held -= block.slots if block.is_leaving else 0
+        if coarser_than is not None and held > target:
+            largest = max((b for b in staying if not b.is_leaving), key=lambda b: b.slots)
+            largest.is_leaving = largest.slots > coarser_than
+
+    def renewals(self, now: float) -> list[RenewBlock]:
+        """Return the renewals that are due, and count them as being made."""
+        due = [b for b in self.by_lease.values() if b.renew_at <= now and not b.is_in_call]
+        for block in due:
+            block.is_renewing = True
+        return [RenewBlock(b.lease_id) for b in due]
+
+    def returns(self, in_flight: int, now: float) -> list[ReturnBlock]:
+        """Return the leaving blocks whose slots nothing in flight needs, and count them as being returned."""
+        room = sum(b.slots for b in self.by_lease.values() if now < b.until and not b.is_returning) - in_flight
+        calls = []
+        for block in self.by_lease.values():
+            is_free = block.is_leaving and not block.is_in_call and block.slots <= room
+            if is_free and block.until - now > _LAST_RETURN_S:
+                block.is_returning = True
+                room -= block.slots
+                calls.append(ReturnBlock(block.lease_id))
+        return calls
+
+    def probe(self) -> RenewBlock | None:
+        """Return the renewal of the block that lasts longest, and count it as being made."""
+        block = max(self.by_lease.values(), key=lambda b: b.until, default=None)
+        if block is None:
+            return None
+        block.is_renewing = True
+        return RenewBlock(block.lease_id)
+
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a call about one of them is being made."""
+        return any(b.is_in_call for b in self.by_lease.values())
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether a block waits for requests in flight to end before it is given back."""
+        return any(b.is_leaving and not b.is_in_call for b in self.by_lease.values())
+
+    def unmark(self, lease_id: str) -> None:
+        """Take that a call about a lease came to nothing."""
+        if block := self.by_lease.get(lease_id):
+            block.is_renewing = block.is_returning = False

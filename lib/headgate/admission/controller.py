@@ -14,8 +14,7 @@ from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
 from headgate.admission.outcomes import OutcomeKind, RequestOutcome
 from headgate.admission.snapshots import AdmissionViews
-from headgate.admission.telling import Effects
-from headgate.admission.watch import PressureWatch
+from headgate.admission.telling import Effects, PressureWatch
 from headgate.core import ReleaseOutcome
 from headgate.core.errors import InvalidSettingError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.admission.keys import RequestKey
 
@@ -51,7 +51,7 @@ class RequestItem(NamedTuple):
 
 
 class DenyReason(StrEnum):
-    """Why a request was not admitted. The values are those of seed 004 where it has one."""
+    """Why a request was not admitted. The values are those of DataDesigner where it has one."""
 
     NO_CAPACITY = "no_capacity"
     COOLDOWN = "cooldown"
@@ -81,7 +81,7 @@ class Denied:
 
 
 class PressureReason(StrEnum):
-    """What keeps a request key from being admitted now, in the order in which it is looked for (seed 004)."""
+    """What keeps a request key from being admitted now, in the order in which it is looked for (DataDesigner's)."""
 
     AGGREGATE_CAP = "provider_model_aggregate_cap"
     COOLDOWN = "cooldown"
@@ -177,10 +177,3 @@ class AccountSnapshot:
     provider_in_flight: int
     caps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it as JSON-safe values."""
-        return {name: getattr(self, name) for name in self.__slots__ if name not in {"caps", "limits"}} | {
-            "caps": dict(self.caps),
-            "limits": dict(self.limits),
-        }

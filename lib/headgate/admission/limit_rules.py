@@ -1,16 +1,23 @@
-"""Which global concurrency limit bounds which provider: names, patterns, and what a process may take of it."""
+"""Which global concurrency limit bounds which provider, what a process may take of it, and what grants its slots."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from headgate.admission.gate import RequestAdmission
+from headgate.admission.keys import ProviderModel
 from headgate.core import errors
+from headgate.core.events import Emit
+
+Backlog = Callable[[str], int]
+"""Returns how many requests would be made of a provider at once if it had more slots."""
 
 NAME_PREFIX: Final = "headgate:"
 """Limits that nobody named are called by this and the host of their endpoint."""
@@ -91,3 +98,23 @@ def _name_of(endpoint: str) -> str:
             next_step="Give it one: only an endpoint without * and ? names its limit.",
         )
     return f"{NAME_PREFIX}{host}"
+
+
+class SlotSource(Protocol):
+    """What grants slots to the request admission of this process, e.g. Prefect's global concurrency limits."""
+
+    def follow(self, name: ProviderModel, cap: int) -> int:
+        """Return the cap of a model here, `cap` or less, and bound its provider from now on if anything does.
+
+        Called before the model is registered, so that no request goes past the bound.
+        """
+        ...
+
+    def serving(
+        self, admission: RequestAdmission, emit: Emit, backlog: Backlog | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Give a context in which the caps of providers follow the slots; everything is given back when it ends.
+
+        `backlog` tells of demand that has made no request yet, as nothing is started at a provider without slots.
+        """
+        ...

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class OutcomeKind(StrEnum):
-    """What an attempt came to, the same in sync and async paths (seed 004)."""
+    """What an attempt came to, the same in sync and async paths."""
 
     SUCCESS = "success"
     RATE_LIMITED = "rate_limited"

@@ -6,8 +6,7 @@ from headgate.bench.fleet import LOGGER
 from headgate.bench.page import bench_figures, bench_page
 from headgate.bench.registry import scenario, scenario_names, scenario_summary
 from headgate.bench.running import Finished, run_scenario
-from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Size
-from headgate.bench.spread import Spread, spread_of
+from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Size, Spread, spread_of
 
 __all__ = [
     "FORMAT",

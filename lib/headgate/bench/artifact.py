@@ -18,16 +18,7 @@ FORMAT: Final = 1
 
 def bar_document(bar: Bar) -> dict[str, Any]:
     """Return a bar as artifacts and `--json` show it."""
-    return {
-        "id": bar.id,
-        "what": bar.what,
-        "value": bar.value,
-        "unit": bar.unit,
-        "bar": bar.bar,
-        "side": bar.side,
-        "met": bar.met,
-        "beside": dict(bar.beside),
-    }
+    return asdict(bar) | {"met": bar.met}
 
 
 def document_of(parts: Mapping[str, Any]) -> bytes:

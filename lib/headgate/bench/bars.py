@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 Side = Literal["at_least", "at_most"]
 
-_NOTHING: Mapping[str, float | str] = MappingProxyType({})
+_NOTHING: Mapping[str, float | str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Bar:
     unit: str
     bar: float
     side: Side
-    beside: Mapping[str, float | str] = field(default_factory=lambda: _NOTHING)
+    beside: Mapping[str, float | str] = field(default_factory=dict)
 
     @property
     def met(self) -> bool:

@@ -3,19 +3,110 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, Final
 
 import polars as pl
 
-from headgate.bench.crash_writer import MODEL, Writer, store_one
+from headgate.core import Sample, Task, new_trace_id
 from headgate.core.errors import HeadgateError
+from headgate.storage import Journal, Opening, SampleStore, example_samples, open_store
 
+CAMPAIGN: Final = "bench-store"
+MODEL: Final = "bench/writer@main"
 _START_S: Final = 60.0
+_EPOCH: Final = 1_767_225_600.0
+_EXAMPLE: Final = example_samples(1, 1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What one life of the writer works on.
+
+    Attributes:
+        folder: of journal and store, shared by all lives.
+        environments: that its samples are spread over.
+        accept_rows: samples per acceptance.
+        batch_rows: samples per stored batch.
+    """
+
+    folder: Path
+    environments: int
+    accept_rows: int
+    batch_rows: int
+
+    def journal(self) -> Journal:
+        """Return the journal, opened by this process."""
+        return Journal(self.folder / "journal", CAMPAIGN)
+
+    def store(self) -> SampleStore:
+        """Return the sample store."""
+        return open_store(str(self.folder / "samples"))
+
+    def names(self) -> list[str]:
+        """Return the names of the environments."""
+        return [f"bench:free-{number:02d}" for number in range(self.environments)]
+
+
+def sample_of(task: Task) -> Sample:
+    """Return a made-up sample of a task."""
+    return replace(
+        _EXAMPLE,
+        **{name: getattr(task, name) for name in ("task_id", "campaign", "model", "environment", "sequence", "index")},
+        seed=task.seed,
+        started_at=task.due_at,
+        finished_at=task.due_at + 1.0,
+        trace_id=new_trace_id(),
+        conversation="[]",
+    )
+
+
+async def _write(writer: Writer) -> None:
+    """Work until killed. A line is written only after what it says is promised.
+
+    Lines are `ready`, `accepted` with task ids, and `stored` with a batch id.
+    """
+    _say("ready")
+    journal, store = writer.journal(), writer.store()
+    names = writer.names()
+    tasks = journal.adopt(names, [MODEL])
+    at = _EPOCH
+    while True:
+        wanted = [Opening(MODEL, names[n % len(names)], at, 0.0, 1_000) for n in range(writer.accept_rows)]
+        tasks += [opened for opened in journal.open(wanted) if isinstance(opened, Task)]
+        accepted = journal.accept([sample_of(task) for task in tasks], at)
+        _say(f"accepted {' '.join(sorted(accepted))}")
+        tasks = []
+        at += 1.0
+        while journal.spool_state().rows >= writer.batch_rows:
+            await store_one(journal, store, writer.batch_rows, lambda batch_id: _say(f"stored {batch_id}"))
+
+
+async def store_one(
+    journal: Journal, store: SampleStore, rows: int, told: Callable[[str], None] = lambda _batch_id: None
+) -> bool:
+    """Store one batch of the spool, as the sink does; return whether there was one.
+
+    `told` gets the batch's id as soon as the store has confirmed it, before the spool forgets it.
+    """
+    batch = journal.next_batch(rows)
+    if batch is None:
+        return False
+    await store.put_batch(batch.batch_id, batch.samples)
+    told(batch.batch_id)
+    journal.batch_stored(batch.batch_id)
+    return True
+
+
+def _say(line: str) -> None:
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 
 class WriterFailedError(HeadgateError):
@@ -83,7 +174,7 @@ def killed(writer: Writer, promises: Promises, *, longest_s: float, rng: random.
     """
     arguments = [str(writer.folder), str(writer.environments), str(writer.accept_rows), str(writer.batch_rows)]
     process = subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "headgate.bench.crash_writer", *arguments], stdout=subprocess.PIPE, bufsize=0
+        [sys.executable, "-m", __name__, *arguments], stdout=subprocess.PIPE, bufsize=0
     )
     with process:
         try:
@@ -139,3 +230,8 @@ async def _toll(writer: Writer, promises: Promises) -> Toll:
         doubled=rows.total() - len(rows),
         rows=rows.total(),
     )
+
+
+if __name__ == "__main__":
+    folder, *numbers = sys.argv[1:]
+    asyncio.run(_write(Writer(Path(folder), *map(int, numbers))))

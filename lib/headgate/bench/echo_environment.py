@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
 from headgate.core import Message
@@ -10,6 +11,9 @@ from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score
 
 ROUNDS = 50
 """Turns of one episode, as many as a long game has."""
+
+BLOCK = "block"
+"""What the echo hears without answering for some seconds."""
 
 
 class EchoEpisode:
@@ -23,6 +27,8 @@ class EchoEpisode:
     async def answer(self, reply: str) -> Continue | Score:
         """Return the reply, in the last round a score."""
         self._rounds += 1
+        if reply == BLOCK:
+            time.sleep(5.0)  # noqa: ASYNC251 - as a package does that blocks its process
         if self._rounds >= ROUNDS:
             return Score(1.0, success=True, why="over")
         return Continue((Message("user", reply),))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
 
 P = TypeVar("P")
@@ -28,8 +28,7 @@ def changed(parameters: P, changes: Sequence[str]) -> P:
         if not equals:
             raise InvalidInputError(f"--set takes name=value (got {change!r})")
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            hint = did_you_mean(name, known)
             raise InvalidInputError(
                 f"the benchmark has no parameter {name!r}{hint}", next_step=f"It has: {', '.join(known)}."
             )

@@ -13,7 +13,7 @@ from headgate.scheduling import Dispatch, Dispatcher, TaskPolicy
 
 @dataclass(frozen=True, slots=True)
 class PeerArrival:
-    """The case. The defaults are those of seed 004's own benchmark `heavy_root_peer_arrival`.
+    """The case. The defaults are those of DataDesigner's own benchmark `heavy_root_peer_arrival`.
 
     Attributes:
         capacity: units of the model resource.
@@ -47,8 +47,14 @@ class PeerWaits:
     max_wait_s: float
 
 
-def peer_waits(case: PeerArrival, policy: TaskPolicy) -> PeerWaits:
-    """Return how long the group that arrives waits for its leases, and how long everything takes."""
+def peer_waits(case: PeerArrival, policy: TaskPolicy, *, is_timed: bool = True) -> PeerWaits:
+    """Return how long the group that arrives waits for its leases, and how long everything takes.
+
+    Args:
+        case: who arrives beside whom.
+        policy: what a group may hold.
+        is_timed: whether the dispatcher is told how long tasks took; else groups take turns by number.
+    """
     dispatcher = Dispatcher(
         {"submission": case.capacity, "llm_wait": case.capacity},
         holder=HolderId("bench"),
@@ -66,7 +72,7 @@ def peer_waits(case: PeerArrival, policy: TaskPolicy) -> PeerWaits:
             dispatcher.enqueue(arrivals.pop(0)[1], now)
         while running and running[0][0] <= now:
             ended = heapq.heappop(running)[2]
-            dispatcher.finished(ended.task, ended.lease, now)
+            dispatcher.finished(ended.task, ended.lease, now if is_timed else None)
             wall_s = now
         while isinstance(granted := dispatcher.next(now), Dispatch):
             started += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import pkgutil
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from headgate.bench import scenarios
 from headgate.bench.scenario import Scenario
+from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
 
 
@@ -37,8 +37,7 @@ def scenario(name: str) -> Scenario[Any]:
     """
     names = scenario_names()
     if name not in names:
-        nearest = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(name, names)
         raise InvalidInputError(
             f"there is no benchmark {name!r}{hint}", next_step="`headgate bench list` lists them all."
         )

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Generic, Literal, TypeVar
 
 from headgate.bench.bars import Bar
-from headgate.bench.spread import Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median and range of `count` measurements."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the spread of measurements, of which there must be one at least."""
+    return Spread(median(values), min(values), max(values), len(values))
+
 
 P = TypeVar("P")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -13,20 +14,21 @@ import polars as pl
 from headgate.admission import SlotSource
 from headgate.campaign.campaign import Campaign, CampaignResult
 from headgate.campaign.endpoints import EndpointChats
-from headgate.campaign.judge_needed import scoring_environments
+from headgate.campaign.judge_needed import lockable_environments, scoring_environments
 from headgate.campaign.matrix import MatrixTaskProvider
+from headgate.campaign.monitoring import serve_monitoring
 from headgate.campaign.observing import is_observed, observe, report_health
 from headgate.campaign.plan import CampaignPlan
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
-from headgate.core import Secret, SystemClock, new_run_id
-from headgate.core.errors import StoreError, StoreNotWritableError
-from headgate.core.events import MonitorStarted, StoreFailed
+from headgate.core import SystemClock, new_run_id
+from headgate.core.errors import CampaignInUseError, StoreError, StoreNotWritableError
+from headgate.core.events import StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, end_idle_processes, registry_of
 from headgate.models import ChatClient, ClientSettings
 from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
-from headgate.storage import SampleStore, sample_store
+from headgate.storage import LEASE_S, SampleStore, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -94,7 +96,7 @@ async def run_campaign(
     store = store if store is not None else sample_store(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, end_idle_processes)
-        sampled = sampled_environments(settings)
+        sampled = await lockable_environments(sampled_environments(settings), settings.environments)
         stream = EventStream(clock, [LogSink()])
         await _tried(store, stream)
         run_id, is_traced = new_run_id(), is_observed(settings)
@@ -119,6 +121,9 @@ async def run_campaign(
             is_traced=is_traced,
         )
         campaign = Campaign(plan, clock=clock, emit=stream.emit)
+        stack.callback(campaign.close)
+        if not settings.task_provider or instances is not None:  # a server of tasks gives each of them once
+            await stack.enter_async_context(_sole_journal(campaign, store))
         registry = new_registry(campaign.status)
         register_losses(registry, stream)
         stream.add(campaign.inquiry)
@@ -126,15 +131,11 @@ async def run_campaign(
         for sink in sinks:
             stream.add(BackgroundSink(sink, closes=False))
         if settings.enable_monitoring:
-            from headgate.telemetry import Questions, serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
+            from headgate.telemetry import Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
 
             asked = campaign.inquiry
             questions = Questions(asked.explain, asked.tasks, asked.capacity, asked.health)
-            token = _secret(settings.monitor_token.get_secret_value())
-            server = await stack.enter_async_context(
-                serve_monitor(campaign.status, registry, settings.monitor_host, settings.monitor_port, token, questions)
-            )
-            stream.emit(MonitorStarted(server.address))
+            await serve_monitoring(stack, settings, campaign.status, registry, questions, stream.emit)
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
@@ -149,6 +150,37 @@ async def _tried(store: SampleStore, stream: EventStream) -> None:
         raise
     except StoreError as error:
         stream.emit(StoreFailed("probe", 0, str(error), retry_in_s=0.0, attempt=1))
+
+
+@asynccontextmanager
+async def _sole_journal(campaign: Campaign, store: SampleStore) -> AsyncIterator[None]:
+    """Hold the campaign's lease on the store; where another journal holds it, raise, or stop the running campaign."""
+    (key, place), environments = campaign.lease, campaign.plan.environments
+    has_ended = asyncio.Event()
+
+    async def keep() -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEASE_S / 4):
+                    await has_ended.wait()
+                    return
+            try:
+                await store.renew(key, place, environments)
+            except CampaignInUseError as error:
+                campaign.stop(str(error))
+            except StoreError:
+                continue  # samples wait in the spool, and the lease is taken when the store is back
+
+    keeping = asyncio.create_task(keep())
+    try:
+        with contextlib.suppress(StoreError):
+            await store.renew(key, place, environments, is_new=True)
+        yield
+    finally:
+        has_ended.set()
+        await keeping  # a renewal that is under way would write what is given back once more
+        with contextlib.suppress(StoreError):
+            await store.give_back(key)
 
 
 async def _watched(
@@ -215,7 +247,3 @@ async def _matrix(
     failed = {cell: count for cell, count in runs.items() if cell not in done}
     is_shuffled = settings.target_half_width > 0
     return MatrixTaskProvider(list(sampled), instances, done=done, failed=failed, is_shuffled=is_shuffled)
-
-
-def _secret(value: str) -> Secret | None:
-    return Secret(value) if value else None

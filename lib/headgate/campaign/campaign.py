@@ -100,6 +100,7 @@ class Campaign:
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
         journal = Journal(settings.journal, settings.campaign, fsync=not inline)
+        self.lease = journal.lease()
         self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
         self.samplers: dict[str, ModelSampler] = {}
         local = LocalTaskProvider(self.samplers)
@@ -171,6 +172,10 @@ class Campaign:
     def now(self) -> float:
         """Return the campaign's time: seconds since the epoch at start, monotonic from there on."""
         return self._clock.monotonic() + self._epoch_offset
+
+    def close(self) -> None:
+        """Close the journal, as the end of `run` does; for a campaign that was refused."""
+        self._journal.close()
 
     def stop(self, reason: str) -> None:
         """Take on no more work, drain what is in flight, and let `run` return. Legal more than once."""
@@ -272,7 +277,8 @@ class Campaign:
     async def _start(self) -> None:
         if self._parts.requests is not None:
             self._parts.requests.watch(self._pressed)
-        await restored(self._journal, self.plan.store, self.now())
+        rates = self.plan.rates() if self.plan.provider is None else {}
+        await restored(self._journal, self.plan.store, self.now(), rates)
         await self._settling.restore(self.plan.store)
         await self._membership.load()
         if self._parts.requests is not None:

@@ -262,7 +262,7 @@ class _Drain:
 
     def _tell_of_store(self, error: StoreError) -> None:
         if not self._has_told_of_store:
-            _log.warning("The sample store takes nothing (%s); the queue keeps the results meanwhile", error.message)
+            _log.warning("The sample store accepts nothing (%s); results stay in the queue", error.message)
         self._has_told_of_store = True
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from headgate.core.errors import InvalidSettingError, JudgeNeededError
-from headgate.environments import Environment, JudgedEnvironment, Registry, registry_with, selected
+from headgate.core.errors import InvalidSettingError, JudgeNeededError, SandboxUnavailableError
+from headgate.environments import SANDBOX, Environment, JudgedEnvironment, Registry, registry_with, selected
 
 _log = logging.getLogger("headgate.environments")
 
@@ -29,6 +29,35 @@ def scoring_environments(names: Sequence[str], registry: Registry | None = None)
     found = usable_environments(names, registry or registry_with(()))
     refuse_judged({name: one for name, one in found.items() if name in names})
     return {name: one for name, one in found.items() if not one.spec.needs_judge}
+
+
+async def lockable_environments(found: dict[str, Environment], names: Sequence[str]) -> dict[str, Environment]:
+    """Return those of `found` that can run here: programs of models need the locks that the settings require.
+
+    Others are left out with a warning, unless `names` has them one by one. Locks that are missing and not required are
+    told of, too.
+
+    Raises:
+        SandboxUnavailableError: if one that is named cannot be locked in.
+    """
+    locked_in = [name for name, one in found.items() if one.spec.runs_programs]
+    if not locked_in:
+        return found
+    try:
+        await SANDBOX.check()
+    except SandboxUnavailableError as error:
+        if not set(locked_in).isdisjoint(names):
+            raise
+        _log.warning("Left out: %s: %s. %s", ", ".join(locked_in), error.message, error.next_step)
+        return {name: one for name, one in found.items() if name not in locked_in}
+    if SANDBOX.not_held:
+        _log.warning(
+            "Programs of models run without the sandbox's locks %s, as the settings allow: what this user can read, "
+            "they may tell (%s)",
+            ", ".join(SANDBOX.not_held),
+            ", ".join(locked_in),
+        )
+    return found
 
 
 def judged_environments(names: Sequence[str], registry: Registry | None = None) -> dict[str, JudgedEnvironment]:

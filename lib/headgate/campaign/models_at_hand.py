@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headgate.config import Settings
-from headgate.core import Model
+from headgate.core import Model, did_you_mean
 from headgate.core.errors import InvalidSettingError
 from headgate.environments import registry_of
 from headgate.models import BASELINES, serve
@@ -37,10 +36,10 @@ async def model_at_hand(settings: Settings, name: str) -> AsyncIterator[Model]:
         InvalidRosterError: if the roster cannot be read.
         InvalidSettingError: if it has no such model, or more than one.
     """
-    near = difflib.get_close_matches(name, BASELINES, n=1, cutoff=0.8)
-    if name not in BASELINES and near and not settings.roster:
+    hint = did_you_mean(name, BASELINES, cutoff=0.8)
+    if name not in BASELINES and hint and not settings.roster:
         raise InvalidSettingError(
-            f"there is no model {name!r}; did you mean {near[0]!r}?",
+            f"there is no model {name!r}{hint}",
             next_step=f"Name one of {', '.join(BASELINES)}, or give --roster with a model of this name.",
         )
     if name in BASELINES:

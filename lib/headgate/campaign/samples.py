@@ -72,7 +72,7 @@ def poison_result(task: Task) -> EpisodeResult:
 
 
 def health_of(error_kind: str | None) -> Health:
-    """Return what an episode says about its model's service (seed 000: a wrong answer is no service error)."""
+    """Return what an episode says about its model's service (a wrong answer is no service error)."""
     if error_kind is None or ErrorKind(error_kind).is_scored:
         return "answered"
     return "service_error" if ErrorKind(error_kind).is_service_error else "neutral"

@@ -6,16 +6,21 @@ from collections.abc import Mapping
 
 from headgate.campaign.plan import CampaignStore
 from headgate.core import Model
-from headgate.sampling import ModelSampler, PairHistory, SamplingRules
+from headgate.sampling import ModelSampler, PairHistory, SamplingRules, interval_s
 from headgate.storage import JournalHistory, JournalThread
 
 
-async def restored(journal: JournalThread, store: CampaignStore, now: float) -> None:
-    """Fill a new journal with what the store knows, so that no restart boosts, repeats or bursts.
+async def restored(
+    journal: JournalThread, store: CampaignStore, now: float, rates: Mapping[str, float] | None = None
+) -> None:
+    """Have the journal's times be possible, and fill a new one with what the store knows: no restart boosts or bursts.
 
     Raises:
+        ClockDisagreesError: if another process of the journal goes by a clock that is ahead of this one.
         StoreError: if the journal is new and the store's history cannot be read.
     """
+    # The first sample of a pair takes a due time at most half an interval ahead.
+    await journal.reconcile(now, {environment: interval_s(rate) / 2 for environment, rate in (rates or {}).items()})
     if not await journal.call(journal.journal.is_new):
         return
     history = await store.history(now)

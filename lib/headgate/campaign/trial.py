@@ -87,7 +87,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
             return reply
 
         began = clock.monotonic()
-        result = await converse(known, task.index, task.seed, chat)
+        result = await converse(known, task.index, task.seed, chat, model=asked.key)
         return Trial(spec, asked.key, index, result, clock.monotonic() - began, model_s)
 
 

@@ -46,7 +46,7 @@ def health_report(
         now: the campaign's time.
         frontier_target: samples that are to be open at once, where they are opened adaptively.
     """
-    queued = {group: tasks for group, tasks in dispatcher.queue.by_model.items() if tasks}
+    queued = {model: lane.queued for model, lane in dispatcher.lanes.items() if lane.queued}
     in_flight = {model: count for model in models if (count := dispatcher.in_flight(model))}
     named = _largest(queued), _largest(in_flight)
     keys = heapq.nlargest(TOP_KEYS, requests, key=lambda r: (r.waiters, r.pressure is not None, r.in_flight))

@@ -87,9 +87,10 @@ class WaitingEpisodes:
         lease = self._leases.get(key)
         if lease is None or key in self._waiting:
             return
-        self._waiting[key] = is_parked = self._parts.dispatcher.park(lease)
+        now = self._parts.now()
+        self._waiting[key] = is_parked = self._parts.dispatcher.park(lease, now)
         if is_parked:
-            self._figures.parked(self._parts.now())
+            self._figures.parked(now)
             self._parts.fill_workers()
 
     def _busy(self, task_id: str) -> None:

@@ -161,7 +161,7 @@ class Workforce:
             result = poison_result(task)
         else:
             chat = self._chats.chat(model, task, parts.emit, trace_id=trace_id)
-            result = await converse(parts.environments[task.environment], task.index, task.seed, chat)
+            result = await converse(parts.environments[task.environment], task.index, task.seed, chat, model=task.model)
         return sample_of(
             task,
             result,

@@ -36,16 +36,16 @@ def arena(
         ),
     ] = (),
     instances: Annotated[
-        int | None, Parameter(help="Only the tasks 0 to n-1; answers that are missing are taken first.")
+        int | None, Parameter(help="Only the tasks 0 to n-1; missing answers are sampled first.")
     ] = None,
     comparisons: Annotated[
-        int | None, Parameter(help="Comparisons to ask for at most, where they tell most; 0 shows what there is.")
+        int | None, Parameter(help="Most new comparisons, the most informative first; 0 only shows the table.")
     ] = None,
     judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
     judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
-    judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
+    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None,
     judgements: Annotated[int | None, Parameter(help="How often each order of two answers is judged.")] = None,
-    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric: what counts.")] = None,
+    rubric: Annotated[str | None, Parameter(help="YAML file of the rubric to judge by.")] = None,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
     ] = None,
@@ -56,12 +56,12 @@ def arena(
     ] = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Have a judge compare stored answers of two models to the same task, and rate the models by it.
+    """Have a judge compare stored answers of two models to the same task, and rate the models.
 
-    The judge sees both answers in both orders; who is preferred in both wins, all else is a tie. What was compared by
-    this judge before is not asked again. `docs/how-to/arena.md` says how to read the table.
+    The judge sees both answers in both orders. An answer preferred in both wins; anything else is a tie. Stored
+    comparisons of the same judge are reused. `docs/how-to/arena.md` says how to read the table.
 
-    Exit status 4 when it stopped by itself because the judge kept failing (`early_stop`).
+    Exit status 4 when the judge kept failing and it stopped early (`early_stop`).
     """
     loaded = (choices or Choices()).load(
         judge_model=judge_model,

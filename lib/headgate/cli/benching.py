@@ -39,7 +39,7 @@ def bench(
     all_: Annotated[bool, Parameter(name="--all", negative="", help="Run every scenario.")] = False,
     quick: Annotated[bool, Parameter(negative="", help="Under a minute; the default.")] = False,
     full: Annotated[bool, Parameter(negative="", help="Figures for publication; minutes.")] = False,
-    seed: Annotated[int, Parameter(help="Of everything random.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="Folder of the artifacts.")] = _OUTPUT,
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", negative="", help="A parameter, as name=value; may be repeated.")
@@ -54,10 +54,11 @@ def bench(
     verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="", help="Show log lines.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Run a benchmark scenario, beside its rivals where it has some, and hold the figures to their bars.
+    """Run a benchmark scenario and its rivals, and compare the figures with their bars.
 
-    `headgate bench list` names the scenarios; `headgate bench report` makes one HTML page of the newest artifacts, and
+    `headgate bench list` names the scenarios; `headgate bench report` turns the newest artifacts into one HTML page and
     files of its figures.
+
     Exit status 0 when every bar is met, 4 when one is missed.
     """
     if name == "list":

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from cyclopts import Parameter
 
-from headgate.cli.moments import moment_of
 from headgate.config import LoadedSettings, load_settings
-from headgate.core.errors import InvalidSettingError
+from headgate.core.errors import InvalidInputError, InvalidSettingError
 
 if TYPE_CHECKING:
     from headgate.storage import Chosen
+
+_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
+_SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 _SETTINGS: Final = {
     "roster": "roster",
@@ -31,6 +35,11 @@ _TIMES: Final = "2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago"
 
 _Roster = Annotated[
     str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
+]
+
+MissingChoice = Annotated[
+    Literal["bound", "exclude", "zero"],
+    Parameter(help="What samples without a score count as: 0 where models are ranked, nothing, or 0 everywhere."),
 ]
 
 
@@ -198,4 +207,22 @@ class Choices(JournalChoices):
             help="Environments, by name or pattern; comma separated, or repeated.",
         ),
     ] = ()
-    workers: Annotated[int | None, Parameter(help="Episodes in progress at most.")] = None
+    workers: Annotated[int | None, Parameter(help="Maximum number of episodes in progress.")] = None
+
+
+def moment_of(text: str, now: float, *, option: str) -> float:
+    """Return the wall time that `text` means: a date or time of ISO 8601 (UTC unless it says), or `36h` before `now`.
+
+    Raises:
+        InvalidInputError: if it is neither.
+    """
+    if ago := _AGO.fullmatch(text.strip()):
+        return now - float(ago[1]) * _SECONDS[ago[2]]
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(
+            f"{option} must be a date, a time, or so long ago (got {text!r})",
+            next_step="Write it as 2026-01-31, 2026-01-31T06:00Z, 90min, 36h, 7d or 2w.",
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

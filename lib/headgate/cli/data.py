@@ -1,4 +1,4 @@
-"""`headgate query|summary|report|export|import|compact|verify`: what is stored, asked and looked after."""
+"""`headgate query|summary|report|export|import|compact|verify|repair`: what is stored, asked and looked after."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headgate.cli.choices import NamedStoreChoices, SampleChoices, StoreChoices
+from headgate.cli.choices import JournalChoices, MissingChoice, NamedStoreChoices, SampleChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
@@ -25,10 +26,12 @@ from headgate.storage import (
     CompactionPolicy,
     ExportFormat,
     ImportFormat,
+    Journal,
     Problem,
     SampleStore,
     export_samples,
     import_samples,
+    repair,
     sample_store,
 )
 
@@ -83,9 +86,10 @@ def report(
     *,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="File to write.")] = Path("report.html"),
     title: Annotated[str, Parameter(help="Title of the report.")] = "Headgate report",
+    missing: MissingChoice = "bound",
     as_json: AsJson = False,
 ) -> int:
-    """Write a self-contained HTML report of the stored samples. Exit status 3 when there are none, and no page."""
+    """Write a self-contained HTML report of the stored samples. Exit status 3, and no page, when there are none."""
     given = choices or SampleChoices()
     settings = given.load().settings
     store = existing_store(settings)
@@ -93,7 +97,7 @@ def report(
     _warn_of(problems)
     if frame.is_empty():
         raise asyncio.run(no_samples(store, settings))
-    made = build_report(frame, title=title, settings={"store": store.url}, with_png=False)
+    made = build_report(frame, title=title, settings={"store": store.url}, with_png=False, missing=missing)
     write_page(output, made.html)
     scored = int(made.tables["leaderboard"]["scored"].sum())
     if as_json:
@@ -120,8 +124,8 @@ def export(
 ) -> int:
     """Write stored samples for other tools: JSON lines, logs of inspect_ai, Parquet, a data set, lines for fine-tuning.
 
-    A file that is there is replaced when the new one is whole; a folder must be new or empty. `--environment` and
-    `--campaign` choose samples where they are given to this command; settings of these names do not.
+    An existing file is replaced once the new one is complete; a folder must be new or empty. Only the options
+    `--environment` and `--campaign` choose samples; the settings of these names do not.
     """
     given = choices or SampleChoices()
     chosen = given.chosen(min_score=min_score, successes=successes)
@@ -184,9 +188,9 @@ def import_(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Store samples from a file or folder that `headgate export` or another tool wrote; what is there stays single.
+    """Store samples from a file or folder that `headgate export` or another tool wrote; skip those already there.
 
-    Exit status 4 when samples of another tool were left out because they have no score that could be stored.
+    Exit status 4 when another tool's samples were left out because their scores cannot be stored.
     """
     settings = (choices or NamedStoreChoices()).load().settings
     read = 0
@@ -223,13 +227,16 @@ def import_(
 def compact(
     choices: StoreChoices | None = None,
     *,
-    target_rows: Annotated[int | None, Parameter(help="Rows of a merged part at most.")] = None,
+    target_rows: Annotated[int | None, Parameter(help="Maximum number of rows in a merged part.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Merge small parts of the store into large ones; readers see every sample once at any moment."""
-    policy = CompactionPolicy() if target_rows is None else CompactionPolicy(target_rows=target_rows)
-    done = asyncio.run(_store(choices).compact(time.time(), policy))
+    settings = (choices or StoreChoices()).load().settings
+    policy = CompactionPolicy(conversation_days=settings.conversation_days)
+    policy = policy if target_rows is None else replace(policy, target_rows=target_rows)
+    done = asyncio.run(existing_store(settings).compact(time.time(), policy))
     document = {"merged_parts": done.parts_before, "into_parts": done.parts_after, "rows": done.rows}
+    document["dropped_conversations"] = done.conversations
     if as_json:
         print_json(document)
     else:
@@ -253,6 +260,26 @@ def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> i
         read = (counted(found.manifests, "manifest"), counted(found.parts, "part"), counted(found.rows, "row"))
         console().print(f"{', '.join(read)} read", highlight=False)
     return 4 if found.problems else 0
+
+
+def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, as_json: AsJson = False) -> int:
+    """Save what is whole of a damaged journal, and say what could not be saved. Exit status 4 when something was lost.
+
+    The damaged file stays beside the new one. What uses it has to be stopped. Without FILE it is the journal of the
+    campaign; a job queue's file, its tokens' or a placement's journal is repaired alike.
+    """
+    settings = (choices or JournalChoices()).load().settings
+    path = file or Journal.file_of(settings.journal, settings.campaign)
+    done = repair(path, time.time())
+    if as_json:
+        print_json({"path": str(path), "kept_as": str(done.kept_as or ""), "saved": done.rows, "lost": done.lost})
+    elif done.kept_as is None:
+        console().print(f"{path} is not damaged.", highlight=False, markup=False)
+    else:
+        print_table(f"{path}: saved", ("table", "rows"), list(done.rows.items()), right=(1,))
+        said = [*(f"Lost: {each}." for each in done.lost), f"The damaged file is kept as {done.kept_as}."]
+        console().print("\n".join(said), highlight=False, markup=False)
+    return 4 if done.lost else 0
 
 
 def _store(choices: StoreChoices | None) -> SampleStore:

@@ -28,8 +28,8 @@ def demo(
     """Sample models in four environments through Prefect deployments, and report.
 
     Starts a Prefect server of its own on a free port, registers blocks, deploys, starts a worker, serves baseline
-    agents and, where it is installed, a small real language model, samples them, and ends with the paths of report and
-    data. With OPENAI_BASE_URL set, or with --roster, it samples those models in their place.
+    agents and, where it is installed, a small real language model, samples them, and prints where report and data
+    are. With OPENAI_BASE_URL set, or with --roster, it samples those models instead.
     """
     return asyncio.run(
         orchestration.run_demo(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 import httpx
 
@@ -14,6 +17,7 @@ from headgate.campaign import models_at_hand, roster_of
 from headgate.cli.choices import Choices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
+from headgate.core import require_agreement
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
 from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
 from headgate.storage import Journal, sample_store
@@ -32,13 +36,13 @@ class Finding:
 def doctor(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
     """Check Python, roster, endpoints, store, journal, sandbox, Java, environments and the Prefect API.
 
-    Exit status 3 when something that a campaign needs is not there.
+    Exit status 3 when something that a campaign needs is missing.
     """
     findings = asyncio.run(_examined((choices or Choices()).load().settings))
     if as_json:
         print_json([{"check": f.check, "ok": f.is_well, "found": f.found, "next_step": f.next_step} for f in findings])
     else:
-        rows = [("ok" if f.is_well else "mend", f.check, f.found, f.next_step) for f in findings]
+        rows = [("ok" if f.is_well else "fix", f.check, f.found, f.next_step) for f in findings]
         print_table("What a campaign needs", ("", "check", "found", "next step"), rows)
     return 0 if all(f.is_well for f in findings) else 3
 
@@ -96,13 +100,20 @@ async def _store(settings: Settings) -> str:
 async def _journal(settings: Settings) -> str:
     journal = Journal(settings.journal, settings.campaign)
     try:
+        journal.check()
+        now = time.time()
+        require_agreement(now, max(journal.latest_time() or 0.0, now), f"what it wrote last into {journal.path}")
         return f"{journal.path}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"
     finally:
         journal.close()
 
 
-async def _sandbox(_: Settings) -> str:
-    return f"untrusted programs are locked in by {', '.join(await Sandbox().locks())}"
+async def _sandbox(settings: Settings) -> str:
+    sandbox = Sandbox()
+    sandbox.require(settings.sandbox_locks)
+    await sandbox.check()
+    without = f", without {', '.join(sandbox.not_held)}" if sandbox.not_held else ""
+    return f"untrusted programs are locked in by {', '.join(await sandbox.locks())}{without}"
 
 
 async def _environments(settings: Settings) -> str:
@@ -130,9 +141,11 @@ async def _prefect(_: Settings) -> str:
         return "PREFECT_API_URL is not set; `headgate run` needs no Prefect"
     try:
         async with httpx.AsyncClient(timeout=5.0) as client:
-            (await client.get(f"{url.rstrip('/')}/health")).raise_for_status()
+            answer = (await client.get(f"{url.rstrip('/')}/health")).raise_for_status()
     except httpx.HTTPError as error:
         raise OrchestratorUnreachableError(
             f"the Prefect API at {url} does not answer ({type(error).__name__})"
         ) from None
+    with contextlib.suppress(KeyError, ValueError):  # an answer need not carry the time
+        require_agreement(time.time(), parsedate_to_datetime(answer.headers["Date"]).timestamp(), "the Prefect API")
     return f"{url} answers"

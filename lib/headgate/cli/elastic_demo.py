@@ -64,8 +64,8 @@ def demo(
 ) -> int:
     """See workers wake and sleep: three simulated engines, the gateway in front of them, and a burst of real requests.
 
-    Everything runs in this process, on loopback, and ends with it. Engines are simulated: their answers mean nothing.
-    What the pool does is what it does with real ones.
+    Everything runs in this process, on loopback, and ends with it. The engines are simulated and their answers mean
+    nothing; the pool is the real one.
     """
     if not _LEAST_S <= duration < float("inf"):
         raise InvalidInputError(f"--duration must be at least {_LEAST_S:g}, for workers to wake (got {duration:g})")

@@ -18,7 +18,7 @@ class Speed:
     """How large and how fast a simulated engine is."""
 
     slots: Annotated[int, Parameter(help="Requests that it runs at once.")] = 8
-    reply_tokens: Annotated[int, Parameter(help="Tokens of an answer, where the request allows as many.")] = 64
+    reply_tokens: Annotated[int, Parameter(help="Tokens of an answer, as far as the request allows.")] = 64
     token_s: Annotated[float, Parameter(help="Seconds for each token of an answer.")] = 0.02
     prompt_token_s: Annotated[float, Parameter(help="Seconds for each token of a prompt.")] = 0.0001
     resume_s: Annotated[float, Parameter(help="Seconds that it takes to wake.")] = 1.0
@@ -48,8 +48,8 @@ def fake_engine(
 ) -> int:
     """Serve a simulated engine that speaks SGLang's or vLLM's HTTP API, to try an elastic pool without a GPU.
 
-    It is no language model: an answer has as many tokens, and takes as long, as is said here, and means nothing. It
-    queues, streams, counts, sleeps and wakes as the real ones do. Ends with Ctrl-C, once its requests are answered.
+    The options set how long answers are and how long they take; their text means nothing. The engine queues, streams,
+    counts, sleeps and wakes as real ones do. Ctrl-C ends it once its requests are answered.
     """
     plan = (speed or Speed()).plan(kind, model)
     say(

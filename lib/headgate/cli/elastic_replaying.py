@@ -5,31 +5,40 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import orjson
+import yaml
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.elastic_asking import say
-from headgate.cli.elastic_loads import WORKERS, Loaded, fitting, settings_of, slots_of, workers_of
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
-from headgate.elastic import ElasticConfig
+from headgate.elastic import ElasticConfig, elastic_config
 from headgate.elastic.replay import (
     COLUMNS,
     CONTENDERS,
     RAMP_NAME,
     USUAL,
     Comparison,
+    Hardware,
     Load,
     Site,
     compared,
     contender,
+    named_load,
     sites_for,
     terms_of,
 )
+
+WORKERS: Final = 16
+"""Of a site, where nobody says how many."""
+
+_SLOTS: Final = 8
+_HARDWARE: Final = Hardware()
 
 _STARTS_S: Final = (1.0, 30.0)
 _WHAT: Final = (
@@ -52,26 +61,26 @@ def replay(
     loaded: Loaded | None = None,
     policy: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help=f"Of {', '.join(CONTENDERS)}; may be repeated. The usual ones without it."),
+        Parameter(negative="", help=f"Of {', '.join(CONTENDERS)}; may be repeated. Default: the usual ones."),
     ] = (),
     frontier: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="A policy over all settings of its knob, several replays; may be repeated."),
+        Parameter(negative="", help="A policy to replay over all settings of its knob; may be repeated."),
     ] = (),
     start: Annotated[
         tuple[float, ...], Parameter(negative="", help="Seconds that a worker takes to start; may be repeated.")
     ] = _STARTS_S,
-    max_workers: Annotated[int | None, Parameter(help=f"Workers that there are; {WORKERS} by default.")] = None,
+    max_workers: Annotated[int | None, Parameter(help=f"Number of workers; {WORKERS} by default.")] = None,
     awake: Annotated[
-        int | None, Parameter(help="Workers awake at the beginning; 1, for a trace as many as its first minute needs.")
+        int | None, Parameter(help="Workers awake at first. Default: 1; for a trace, as many as it begins with.")
     ] = None,
     settings: Annotated[
-        Path | None, Parameter(help="YAML file with the settings of our policies, such as a pool's file.")
+        Path | None, Parameter(help="YAML file with settings of Headgate's policies, such as a pool's file.")
     ] = None,
-    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="Folder for a page, figures, JSON.")] = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="Folder for page, figures, JSON.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Replay a load through the elastic pool in virtual time, under our policies and the rules of others.
+    """Replay a load through the elastic pool in virtual time, under Headgate's policies and those of other systems.
 
     The pool is the one that serves real requests; engines and time are simulated. The same input gives the same
     figures on every machine.
@@ -182,3 +191,81 @@ def _print(made: Sequence[Comparison]) -> None:
     say(_WHAT)
     for outcome in made[0].outcomes:
         say(f"{outcome.policy}: {outcome.says}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Which load is replayed, and what is made of it."""
+
+    slots: Annotated[int | None, Parameter(help=f"Requests that a worker runs at once; {_SLOTS} by default.")] = None
+    seed: Annotated[int, Parameter(help="Random seed of the generated load.")] = 0
+    scale: Annotated[float, Parameter(help="For the ramp: factor on all its times; 1 is an hour.")] = 1.0
+    copies: Annotated[int, Parameter(help="For a trace: factor on the number of users.")] = 1
+    service_times: Annotated[
+        Path | None,
+        Parameter(
+            help="For a trace: table of the time per token (data/perf_model.csv of "
+            "https://github.com/Mutinifni/splitwise-sim)."
+        ),
+    ] = None
+    model: Annotated[str, Parameter(help="Model of the table.")] = _HARDWARE.model
+    hardware: Annotated[str, Parameter(help="Hardware of the table.")] = _HARDWARE.hardware
+    gpus: Annotated[int, Parameter(help="GPUs per worker, in the table.")] = _HARDWARE.tensor_parallel
+
+    def read(self, trace: str, slots: int) -> Load:
+        """Return the load.
+
+        Raises:
+            InvalidLoadError: there is no such trace, its table of times is missing, or one of them cannot be used.
+        """
+        return named_load(
+            trace,
+            self.service_times,
+            hardware=Hardware(self.model, self.hardware, self.gpus),
+            slots=slots,
+            copies=self.copies,
+            scale=self.scale,
+            seed=self.seed,
+        )
+
+
+def settings_of(path: Path) -> ElasticConfig:
+    """Return the settings of a file of a pool, or of a file of settings.
+
+    Raises:
+        InvalidInputError: it cannot be read, or a setting breaks a rule.
+    """
+    try:
+        written: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"the settings {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(written, dict):
+        raise InvalidInputError(f"{path} holds no settings of an elastic pool (got {type(written).__name__})")
+    if "pool" in written:
+        return elastic_config({"elastic_config": written.get("elastic_config", {})})
+    return elastic_config(written)
+
+
+def slots_of(asked: int | None, config: ElasticConfig | None) -> int:
+    """Return the slots of a worker: what was asked for, else what the settings say."""
+    told = None if config is None else config.requests_per_worker_capacity
+    slots = _SLOTS if told is None else told
+    return slots if asked is None else asked
+
+
+def workers_of(asked: int | None, config: ElasticConfig | None) -> int:
+    """Return how many workers there are: what was asked for, else what the settings say."""
+    if asked is None:
+        return WORKERS if config is None else config.max_workers
+    return asked
+
+
+def fitting(config: ElasticConfig | None, load: Load, site: Site) -> ElasticConfig | None:
+    """Return the settings for a site and a load that flags may have changed."""
+    if config is None:
+        return None
+    sizes = {"max_workers": site.workers, "requests_per_worker_capacity": load.slots}
+    return ElasticConfig(**config.model_dump() | sizes)

@@ -1,4 +1,4 @@
-"""`headgate elastic serve`: the pool of a file behind one OpenAI-compatible gateway."""
+"""`headgate elastic serve|check`: the pool of a file behind one gateway, and what its engines tell of themselves."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from cyclopts import Parameter
+from pydantic import SecretStr
 
 from headgate.cli.elastic_asking import say
-from headgate.cli.elastic_checking import Checked, checked, looked_at, told
 from headgate.cli.elastic_following import announce, followed, logged
-from headgate.cli.output import AsJson
+from headgate.cli.output import AsJson, print_json, print_table
 from headgate.cli.placement_joining import find_actor, require_ray
-from headgate.core.errors import InvalidInputError
-from headgate.elastic import EngineError, NotAnEngineError
-from headgate.elastic.engines import Engine
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.elastic import ElasticConfig, EngineError, EngineLoad, NotAnEngineError
+from headgate.elastic.engines import Engine, EngineFacts, EngineKind, EngineSpec, open_engine
 from headgate.elastic.gateway import (
     Gateway,
     PoolFile,
@@ -32,6 +32,9 @@ from headgate.elastic.gateway import (
 )
 from headgate.elastic.service import WorkerLeases
 
+CANNOT_STATUS: Final = 4
+"""Exit status where an engine cannot be a worker: a check did not hold."""
+
 _LAST_PORT: Final = 65_535
 _START_FIRST: Final = "Start the engine first or correct its address; one whose `kind` is given may also come later."
 
@@ -41,13 +44,13 @@ def serve(
     *,
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    check: Annotated[bool, Parameter(negative="", help="Ask every engine what it is, say it, and end.")] = False,
+    check: Annotated[bool, Parameter(negative="", help="Print what every engine says that it is, and end.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Serve the engines of a file as one OpenAI-compatible endpoint; they wake and sleep with the load.
 
-    Runs until Ctrl-C or SIGTERM; then requests in flight are answered first, and engines stay as they are. A second
-    signal ends it at once. Log lines and a live table go to standard error; with --json, log lines are JSON.
+    Ctrl-C or SIGTERM ends it once requests in flight are answered, and leaves engines as they are. A second signal ends
+    it at once. Log lines and a live table go to standard error; with --json, log lines are JSON.
     """
     pool_file = _listening(load_pool_file(file), host, port)
     if check:
@@ -121,3 +124,123 @@ def _listening(pool_file: PoolFile, host: str | None, port: int | None) -> PoolF
         raise InvalidInputError(f"--port must be between 0 and {_LAST_PORT} (got {port})")
     changed = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     return pool_file.model_copy(update={"gateway": pool_file.gateway.model_copy(update=changed)})
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of one engine.
+
+    Attributes:
+        engine: its address or name.
+        kind: whose API it speaks; empty where that was not found out.
+        facts: what it told; None where it did not.
+        load: what it had to do.
+        error: what stands against it as a worker; None for nothing.
+    """
+
+    engine: str
+    kind: str = ""
+    facts: EngineFacts | None = None
+    load: EngineLoad | None = None
+    error: HeadgateError | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        error = None
+        if self.error is not None:
+            error = {"code": self.error.code, "message": self.error.message, "next_step": self.error.next_step}
+        return {
+            "engine": self.engine,
+            "kind": self.kind,
+            "is_usable": error is None,
+            "facts": None if self.facts is None else asdict(self.facts),
+            "load": None if self.load is None else asdict(self.load),
+            "error": error,
+        }
+
+
+def check(
+    *urls: Annotated[str, Parameter(help="Addresses of engines, http://host:port, or ray://name of actors.")],
+    kind: Annotated[EngineKind, Parameter(help="Whose API they speak; `auto` asks them.")] = "auto",
+    api_key_env: Annotated[str | None, Parameter(help="Variable that holds their API key.")] = None,
+    admin_key_env: Annotated[str | None, Parameter(help="Variable with SGLang's admin key, where it has one.")] = None,
+    router: Annotated[str | None, Parameter(help="SGLang gateway that they will serve behind.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Ask engines what they are and whether they can be put to sleep; change nothing.
+
+    An engine that cannot join an elastic pool is shown with what it lacks. Exit status 4 if there is one.
+    """
+    if not urls:
+        raise InvalidInputError("no engine is named", next_step="Name addresses, such as http://127.0.0.1:30000.")
+    keys = {"api_key": _secret(api_key_env), "admin_key": _secret(admin_key_env)}
+    specs = [EngineSpec(url=url, kind=kind, router=router, **keys) for url in urls]
+    return told(asyncio.run(checked(specs, ElasticConfig())), as_json=as_json)
+
+
+async def checked(specs: Sequence[EngineSpec], config: ElasticConfig) -> list[Checked]:
+    """Return what engines tell of themselves, in their order; they are asked side by side."""
+    return await asyncio.gather(*(_opened_engine(spec, config) for spec in specs))
+
+
+async def looked_at(engine: Engine) -> Checked:
+    """Return what an engine tells of itself, and close it."""
+    try:
+        facts = await engine.check()
+        return Checked(engine.name, engine.kind, facts, await engine.load())
+    except HeadgateError as error:
+        return Checked(engine.name, engine.kind, error=_for_asker(error))
+    finally:
+        await engine.close()
+
+
+def told(found: Sequence[Checked], *, as_json: bool) -> int:
+    """Print what engines told, and return the exit status."""
+    usable = [each for each in found if each.error is None]
+    if as_json:
+        print_json({"engines": [each.document() for each in found]})
+    else:
+        if usable:
+            columns = ("engine", "kind", "serves", "requests at once", "room for tokens", "state", "has")
+            title = f"{len(usable)} of {len(found)} engines can be workers"
+            print_table(title, columns, [_row(each) for each in usable], right=(3, 4))
+        for each in found:
+            if each.error is not None:
+                what = f"{each.engine} ({each.kind})" if each.kind else each.engine
+                say(f"{what} cannot be a worker: {each.error.message}. {each.error.next_step}")
+    return 0 if len(usable) == len(found) else CANNOT_STATUS
+
+
+async def _opened_engine(spec: EngineSpec, config: ElasticConfig) -> Checked:
+    try:
+        engine = await open_engine(spec, config, find_actor=find_actor)
+    except HeadgateError as error:
+        return Checked(spec.url, error=_for_asker(error))
+    return await looked_at(engine)
+
+
+def _for_asker(error: HeadgateError) -> HeadgateError:
+    """Return an error with a next step for somebody whose engine belongs to no pool yet."""
+    if isinstance(error, EngineError):
+        return EngineError(error.message, is_final=error.is_final, next_step="Start it first, or correct its address.")
+    return error
+
+
+def _row(each: Checked) -> tuple[object, ...]:
+    facts, load = each.facts, each.load
+    assert facts is not None, "only engines that answered are shown here"
+    has = f"{load.running} running, {load.waiting} waiting" if load is not None and not facts.is_asleep else None
+    state = "asleep" if facts.is_asleep else "awake"
+    tokens = None if facts.token_slots is None else f"{facts.token_slots:,}"
+    return each.engine, each.kind, ", ".join(facts.models) or None, facts.slots, tokens, state, has
+
+
+def _secret(variable: str | None) -> SecretStr:
+    if variable is None:
+        return SecretStr("")
+    if not (value := os.environ.get(variable, "").strip()):
+        raise InvalidInputError(
+            f"the environment variable {variable}, which is to hold a key, is not set",
+            next_step=f"Set {variable}, or leave the option out.",
+        )
+    return SecretStr(value)

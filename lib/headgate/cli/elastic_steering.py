@@ -26,10 +26,10 @@ Wait = Annotated[bool, Parameter(negative="", help="Return when it is done.")]
 def status(
     *,
     url: Url = None,
-    watch: Annotated[bool, Parameter(negative="", help="Show it anew with every change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Parameter(negative="", help="Refresh with every change, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show the workers of a pool with what they do, the load, how many workers are wanted and why, and the counts."""
+    """Show the workers of a pool and their states, the load, how many workers are wanted and why, and the counts."""
     if watch and as_json:
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with asked(url) as client:
@@ -41,14 +41,14 @@ def status(
 
 
 def scale(
-    workers: Annotated[str, Parameter(help="How many; `auto` gives the number back to the policy.")],
+    workers: Annotated[str, Parameter(help="How many; `auto` lets the policy decide.")],
     *,
     url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Have so many workers awake whatever the load, or give the number back to the policy.
+    """Keep this many workers awake whatever the load, or let the policy decide again (`auto`).
 
-    The number stays until it is changed, or until the gateway ends; it must be one that the pool allows.
+    The number holds until it is changed or the gateway ends, and must lie within the pool's bounds.
     """
     number = _number(workers)
     with asked(url) as client:
@@ -68,7 +68,7 @@ def scale(
 def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJson = False) -> int:
     """Put a worker to sleep and leave it asleep until `release`.
 
-    It takes no new request; what it has is answered, and what has not begun to be answered in time goes to others.
+    It takes no new request and answers those it has; requests whose answer has not begun in time move to other workers.
     """
     with asked(url) as client:
         now = client.drain(worker)
@@ -111,7 +111,7 @@ def wake(
 
 
 def release(worker: Worker, *, url: Url = None, as_json: AsJson = False) -> int:
-    """Have a worker that was drained or woken by hand follow the load again."""
+    """Let a worker that was drained or woken by hand follow the load again."""
     with asked(url) as client:
         now = client.unpin(worker)
     if as_json:
@@ -123,7 +123,7 @@ def release(worker: Worker, *, url: Url = None, as_json: AsJson = False) -> int:
 
 
 def resume(*, url: Url = None, as_json: AsJson = False) -> int:
-    """Follow the load again: ends `wake --all` and `scale`. Workers that are kept asleep or awake stay so."""
+    """Follow the load again: end `wake --all` and `scale`. Single workers kept asleep or awake stay so."""
     with asked(url) as client:
         now = client.resume()
     if as_json:

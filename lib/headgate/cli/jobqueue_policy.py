@@ -28,6 +28,7 @@ from headgate.jobqueue.policy import (
 )
 from headgate.jobqueue.worker.environment import WORKER_SOCKET
 from headgate.jobqueue.worker.reserving import reserve_from_environment
+from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 
 _DEFAULT_PORT: Final = 8000
 """As openpi's servers."""
@@ -46,9 +47,10 @@ def policy_server(
     """Serve a baseline policy for the grid simulator to one client at a time, over websocket and msgpack.
 
     The baselines are not trained; their metadata says so. SIGTERM or Ctrl-C stops the server after the running episode;
-    a second one stops it at once.
+    a second one stops it at once. With HEADGATE_TLS_CERTIFICATE and HEADGATE_TLS_KEY it speaks TLS.
     """
-    served = PolicyServer(baseline_policy(policy, delay_s=delay_ms / 1000), host=host, port=port)
+    tls = server_context(os.environ.get(CERTIFICATE_VARIABLE, ""), os.environ.get(KEY_VARIABLE, ""))
+    served = PolicyServer(baseline_policy(policy, delay_s=delay_ms / 1000), host=host, port=port, tls=tls)
     asyncio.run(_serve(served, f"baseline-{policy}", grace_s))
     return 0
 

@@ -19,8 +19,9 @@ def serve(
     database: Annotated[str | None, Parameter(help="The job queue: sqlite:///path, postgresql://… or memory:.")] = None,
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
+    legacy_routes: Annotated[bool | None, Parameter(help="Serve workers of the legacy protocol.")] = None,
     job_heartbeat_timeout_s: Annotated[
-        float | None, Parameter(help="Lease of a job for legacy-protocol workers.")
+        float | None, Parameter(help="Lease of a job for legacy-protocol workers, in seconds.")
     ] = None,
     resource_heartbeat_timeout_s: Annotated[
         float | None, Parameter(help="Lease of a server for legacy-protocol workers.")
@@ -48,6 +49,7 @@ def serve(
             "database": database,
             "host": host,
             "port": port,
+            "legacy_routes": legacy_routes,
             "job_heartbeat_timeout_s": job_heartbeat_timeout_s,
             "resource_heartbeat_timeout_s": resource_heartbeat_timeout_s,
             "legacy_acquire_wait_s": legacy_acquire_wait_s,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, console, print_json, print_table
-from headgate.core import DAY_S, Secret
+from headgate.core import DAY_S, Secret, record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.jobqueue.authority import REVOCATION_BOUND_S
 from headgate.jobqueue.token_stores import TokenStore, open_tokens
@@ -40,30 +40,47 @@ def create(
     team: Annotated[
         tuple[str, ...], Parameter(negative="", help="Only jobs of this team; may be repeated. Every team without it.")
     ] = (),
+    pool: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="Only servers of this pool; may be repeated. Without it those named as its teams."),
+    ] = (),
+    most_priority: Annotated[
+        int | None, Parameter(help="Highest priority of jobs it submits; 0 for a team's token, else unlimited.")
+    ] = None,
     worker: Annotated[str | None, Parameter(help="Only the worker of this name.")] = None,
     expires: _Expires = None,
     database: Database = _DEFAULT_DATABASE,
 ) -> int:
-    """Create a token and print it, once: standard output has the token and nothing else."""
+    """Create a token and print it once: standard output holds the token and nothing else."""
     now = time.time()
     lifetime_s = None if expires is None else _seconds(expires, "--expires")
-    token, text = new_token(name, _scopes(scopes), now=now, teams=team or None, worker=worker, lifetime_s=lifetime_s)
+    token, text = new_token(
+        name,
+        _scopes(scopes),
+        now=now,
+        teams=team or None,
+        pools=pool or None,
+        most_priority=most_priority,
+        worker=worker,
+        lifetime_s=lifetime_s,
+    )
     with _opened(database) as store:
         store.add(token, forget_before=now - _KEPT_S)
+    record_change("jobqueue token create", f"{token.name} ({token.token_id})", after=_allowed(token))
     _say(f"token {token.token_id} ({token.name}): {_allowed(token)}; {_state(token, now)}")
     _print_secret(text)
     return 0
 
 
 def list_(*, database: Database = _DEFAULT_DATABASE, as_json: AsJson = False) -> int:
-    """List tokens with what they allow; a token's secret is kept nowhere."""
+    """List tokens and what they allow; secrets are not stored."""
     with _opened(database) as store:
         tokens = store.tokens()
     now = time.time()
     if as_json:
         print_json([_document(token, now) for token in tokens])
         return 0
-    columns = ("id", "name", "scopes", "teams", "worker", "created", "state")
+    columns = ("id", "name", "scopes", "teams", "pools", "worker", "created", "state")
     print_table(f"{len(tokens)} tokens", columns, [_row(token, now) for token in tokens])
     return 0
 
@@ -75,7 +92,7 @@ def rotate(
     expires: _Expires = None,
     database: Database = _DEFAULT_DATABASE,
 ) -> int:
-    """Give a token a new secret and print it, once; its id, scopes and teams stay."""
+    """Give a token a new secret and print it once; its id, scopes and teams stay."""
     now = time.time()
     overlap_s = _seconds(overlap, "--overlap")
     lifetime_s = None if expires is None else _seconds(expires, "--expires")
@@ -90,18 +107,20 @@ def rotate(
         new = store.change(_found(store, token, now).token_id, change)
     if new is None:
         raise _unknown(token)
+    record_change("jobqueue token rotate", f"{new.name} ({new.token_id})", after=_state(new, now))
     _say(f"token {new.token_id} ({new.name}) has a new secret; {_state(new, now)}")
     _print_secret(texts[-1])
     return 0
 
 
 def revoke(token: _Named, *, database: Database = _DEFAULT_DATABASE) -> int:
-    """End a token for good; a server that runs refuses it within seconds."""
+    """Revoke a token for good; running servers refuse it within five seconds."""
     now = time.time()
     with _opened(database) as store:
         ended = store.change(_found(store, token, now).token_id, lambda old: revoked(old, now=now))
     if ended is None:
         raise _unknown(token)
+    record_change("jobqueue token revoke", f"{ended.name} ({ended.token_id})", after=_state(ended, now))
     _say(f"token {ended.token_id} ({ended.name}) is revoked; servers refuse it within {REVOCATION_BOUND_S:g} s")
     return 0
 
@@ -160,8 +179,10 @@ def _seconds(given: str, option: str) -> float:
 
 def _allowed(token: Token) -> str:
     teams = "every team" if token.teams is None else ", ".join(sorted(token.teams))
+    pools = "" if token.pools is None else f", on servers of {', '.join(sorted(token.pools))}"
+    most = "" if token.most_priority is None else f", priority {token.most_priority} at most"
     worker = "" if token.worker is None else f", as worker {token.worker}"
-    return f"{', '.join(sorted(token.scopes))} for {teams}{worker}"
+    return f"{', '.join(sorted(token.scopes))} for {teams}{pools}{most}{worker}"
 
 
 def _state(token: Token, now: float) -> str:
@@ -182,8 +203,9 @@ def _when(at: float | None) -> str | None:
 
 def _row(token: Token, now: float) -> tuple[object, ...]:
     teams = "every" if token.teams is None else ", ".join(sorted(token.teams))
+    pools = "every" if token.pools is None else ", ".join(sorted(token.pools))
     scopes = ", ".join(sorted(token.scopes))
-    return token.token_id, token.name, scopes, teams, token.worker, _when(token.created_at), _state(token, now)
+    return token.token_id, token.name, scopes, teams, pools, token.worker, _when(token.created_at), _state(token, now)
 
 
 def _document(token: Token, now: float) -> dict[str, Any]:
@@ -194,6 +216,8 @@ def _document(token: Token, now: float) -> dict[str, Any]:
         "name": token.name,
         "scopes": sorted(token.scopes),
         "teams": None if token.teams is None else sorted(token.teams),
+        "pools": None if token.pools is None else sorted(token.pools),
+        "most_priority": token.most_priority,
         "worker": token.worker,
         "state": "valid" if ended is None else ended.value,
         "created_at": _when(token.created_at),

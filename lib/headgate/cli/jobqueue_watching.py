@@ -36,7 +36,7 @@ _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `head
 _Reason = Annotated[str, Parameter(help="Why, for the history.")]
 _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
-_Limit = Annotated[int, Parameter(help="Longest list; 0 for all.")]
+_Limit = Annotated[int, Parameter(help="Maximum number of rows; 0 shows all.")]
 
 
 def status(
@@ -121,7 +121,7 @@ def requeue(
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let workers try dead jobs again, with all their attempts: those named, those of a team or task, or all."""
+    """Let workers try dead jobs again, with a full set of attempts: those named, those of a team or task, or all."""
     if not (job_ids or team or task or every):
         raise InvalidInputError("no job is named", next_step="Name jobs, --team, --task, or --all.")
     try:

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, JobSpec
-from headgate.jobqueue.names import NAME_CHARS, object_text
+from headgate.jobqueue.names import NAME_CHARS, id_prefix, object_text
 from headgate.jobqueue.worker import (
     COMMAND_TASK,
     CommandJobs,
@@ -40,7 +40,10 @@ def add(
     *command: Annotated[str, Parameter(help="After `--`: program and arguments; {} stands for a line of the input.")],
     id_: Annotated[
         str | None,
-        Parameter(name="--id", help="Id of the job, with {} for the line; by default a hash of team and command."),
+        Parameter(
+            name="--id",
+            help="Id of the job, with {} for the line; by default TEAM.HASH, of team and command.",
+        ),
     ] = None,
     team: Annotated[str, Parameter(help="Team that the jobs count for.")] = "default",
     priority: Annotated[int, Parameter(help="Higher ones go first.")] = 0,
@@ -81,7 +84,7 @@ def work(
     pool: Annotated[_Names, Parameter(negative="", help="Only jobs of this pool; may be repeated.")] = (),
     reserve: Annotated[
         ReserveMode,
-        Parameter(help="ask: the command asks for its policy server when it has loaded; before: it starts with one."),
+        Parameter(help="ask: the command requests its policy server once it has loaded; before: it starts with one."),
     ] = ReserveMode.ASK,
     timeout_s: Annotated[float | None, Parameter(help="Longest attempt; it then fails.")] = None,
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
@@ -95,16 +98,16 @@ def work(
 ) -> int:
     """Work on a queue's jobs by running a command for each.
 
-    With --command it is the same for all of them; no shell is started. With --run-commands it is the one that the job
-    carries: whoever may submit jobs to the queue then runs programs on this machine, as this user.
+    With --command, every job runs the same command; no shell is started. With --run-commands, each job runs the command
+    that it carries: anyone who may submit jobs then runs programs on this machine, as this user.
 
     The command finds its job in the file HEADGATE_JOB_FILE and writes its result, a JSON object, to the file
     HEADGATE_RESULT_FILE. Exit status 0 and a result complete the job; everything else fails the attempt, and the end of
     the output is kept with the job. A command that a job carries needs no result. A job with a pool needs a policy
     server: `headgate jobqueue reserve`, within the command, waits for it and prints where it is.
 
-    When the lease is lost, the command's whole process group is stopped. SIGTERM stops it, too, gives the job back
-    uncharged and ends the worker with status 143.
+    When the lease is lost, the command's whole process group is stopped. SIGTERM also stops it, returns
+    the job without counting an attempt, and ends the worker with status 143.
     """
     if (command is None) is not run_commands:
         raise InvalidInputError(
@@ -169,7 +172,7 @@ def _commands(command: Sequence[str], id_: str | None, team: str) -> Iterator[tu
         text = json.dumps([team, *words])
         seen[text] += 1
         own = sha256(f"{seen[text]} {text}".encode()).hexdigest()[:12]
-        yield own if id_ is None else id_.replace(_LINE, line), words
+        yield id_prefix(team) + own if id_ is None else id_.replace(_LINE, line), words
 
 
 def _shown(words: Sequence[str]) -> str:

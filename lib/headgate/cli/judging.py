@@ -53,7 +53,7 @@ def judge(
     instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
     judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
     judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
-    judge_parallel: Annotated[int | None, Parameter(help="Requests of the judge in flight at most.")] = None,
+    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None,
     judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
     rubric: Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")] = None,
     enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
@@ -66,11 +66,10 @@ def judge(
 ) -> int:
     """Sample the roster's models in environments whose answers a judge reads, each task once.
 
-    What the store has already is not run again. Ctrl-C begins no further sample, judges what there are answers to, and
-    ends; what was not judged in time is taken again next time. The judge's key is the setting `judge_key`.
+    Tasks whose samples are stored are not run again. Ctrl-C starts no further sample, judges the answers there are,
+    and ends; the next run takes up what is left. The setting `judge_key` holds the judge's key.
 
-    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`), or none of them has a
-    score.
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score.
     """
     loaded = (choices or Choices()).load(
         judge_model=judge_model,

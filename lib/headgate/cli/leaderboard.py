@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate import reports
-from headgate.cli.choices import SampleChoices
+from headgate.cli.choices import MissingChoice, SampleChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
 from headgate.cli.running import NOT_SCORED
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
@@ -34,6 +34,7 @@ def leaderboard(
     k: Annotated[
         tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k for this k; may be repeated.")
     ] = (),
+    missing: MissingChoice = "bound",
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
     ] = None,
@@ -54,7 +55,7 @@ def leaderboard(
     frame, problems = asyncio.run(chosen_samples(store, given.chosen(), list(reports.LEADERBOARD_COLUMNS)))
     for problem in problems:
         console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
-    board = reports.build_leaderboard(frame, against=against, ks=tuple(dict.fromkeys(k)))
+    board = reports.build_leaderboard(frame, against=against, ks=tuple(dict.fromkeys(k)), missing=missing)
     if not board.standings:
         output = None  # a page of nothing would be taken for one of something
     if output is not None:

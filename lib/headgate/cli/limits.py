@@ -46,7 +46,7 @@ def apply(
     *,
     as_json: AsJson = False,
 ) -> int:
-    """Create the limits of a block or file, and give those that exist the number that it says."""
+    """Create the limits that a block or file names, and set those that exist to its numbers."""
 
     async def applied() -> dict[str, bool]:
         if not source.endswith(FILE_SUFFIXES):
@@ -68,7 +68,7 @@ def apply(
 
 def set_(
     name: Annotated[str, Parameter(help="Name of the limit.")],
-    slots: Annotated[int, Parameter(help="Requests in flight at most, of all processes together; 0 admits none.")],
+    slots: Annotated[int, Parameter(help="Maximum number of requests in flight, over all processes; 0 admits none.")],
 ) -> int:
     """Change a limit while it is in use; its processes follow within one renewal of their leases."""
     if not 0 <= slots <= MOST_SLOTS:
@@ -97,7 +97,7 @@ def audit(
     fix: Annotated[bool, Parameter(negative="", help="Set what a limit counts to what is held.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Compare the slots that limits count as taken with the leases that processes hold, at two readings.
+    """Compare, twice, the slots that limits count as taken with the leases that processes hold.
 
     Exit status 4 when they differ and nothing was fixed.
     """
@@ -105,7 +105,7 @@ def audit(
 
     async def audited() -> list[LimitReport]:
         async with open_slot_service() as service:
-            return await audit_limits(service, names, mend=fix)
+            return await audit_limits(service, names, fix=fix)
 
     found = asyncio.run(audited())
     if as_json:

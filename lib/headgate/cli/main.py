@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from cyclopts import App, CycloptsError
+from cyclopts.command_spec import CommandSpec
 
 import headgate
-from headgate.cli.commands import (
-    COMMANDS,
-    CONFIG_COMMANDS,
-    ELASTIC_COMMANDS,
-    JOBQUEUE_COMMANDS,
-    LIMITS_COMMANDS,
-    PLACEMENT_COMMANDS,
-    TOKEN_COMMANDS,
-)
+from headgate.cli.commands import COMMANDS, GROUPS
 from headgate.cli.output import console, print_error
 from headgate.cli.renamed import current
 from headgate.core.errors import HeadgateError
@@ -28,13 +21,21 @@ INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = {
     0: "done",
-    1: "an error of Headgate itself, with its traceback",
+    1: "a defect of Headgate, with its traceback",
     2: "input that cannot be used: a setting, a roster, an option",
-    3: "something that is needed is not there: a store, a server, a package",
+    3: "something needed is missing: a store, a server, a package",
     4: "a check did not hold: capacity, a bar of a benchmark, a corrupt part, samples that keep failing",
     INTERRUPTED: "interrupted; what was sampled is safe",
 }
 """Exit status of every command."""
+
+
+class _Command(CommandSpec):
+    """A command whose one-line help is for the list of commands; its own help is its docstring."""
+
+    def resolve(self, parent_app: App) -> App:
+        self.help = None
+        return super().resolve(parent_app)
 
 
 def build_app() -> App:
@@ -47,35 +48,15 @@ def build_app() -> App:
         exit_on_error=False,
         print_error=True,
     )
-    _fill(app, COMMANDS)
-    jobqueue = App(name="jobqueue", help="Serve jobs and policy servers to outside workers, and work on them.")
-    groups = (
-        (App(name="config", help="Show and check settings."), CONFIG_COMMANDS),
-        (
-            App(name="limits", help="Show and change the limits on requests in flight that Prefect keeps."),
-            LIMITS_COMMANDS,
-        ),
-        (jobqueue, JOBQUEUE_COMMANDS),
-        (
-            App(name="placement", help="Run work on a Ray cluster by priority, preempting what is less important."),
-            PLACEMENT_COMMANDS,
-        ),
-        (
-            App(name="elastic", help="Run inference engines as a pool that wakes and sleeps with its load."),
-            ELASTIC_COMMANDS,
-        ),
-    )
-    for group, commands in groups:
-        app.command(_fill(group, commands))
-    jobqueue.command(_fill(App(name="token", help="Make and end the tokens of a queue."), TOKEN_COMMANDS))
+    groups = {"": app} | {name: App(name=name.split()[-1], help=line) for name, line in GROUPS.items()}
+    for path, (place, line) in COMMANDS.items():
+        group, _, name = path.rpartition(" ")
+        # `App.command` would show the one line in place of the docstring.
+        groups[group]._commands[name] = _Command(f"headgate.cli.{place}", name, help=line)  # noqa: SLF001
+    for name in GROUPS:
+        groups[name.rpartition(" ")[0]].command(groups[name])
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)
     return app
-
-
-def _fill(group: App, commands: Mapping[str, tuple[str, str]]) -> App:
-    for name, (place, help_line) in commands.items():
-        group.command(f"headgate.cli.{place}", name=name, help=help_line)
-    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate.cli.placement_joining import Address, has_ledger, joined, require_ray, say, there_already
-from headgate.cli.placement_pools import PlacementFile, read_placement_file
-from headgate.cli.placement_steering import Change, Scale, open_pools
+from headgate.cli.placement_steering import Change, PlacementFile, Scale, open_pools, read_placement_file
 from headgate.placement.outcomes import LedgerSettings
 
 _LOOK_S: Final = 2.0
@@ -30,6 +29,9 @@ def up(
     keep_work: Annotated[bool, Parameter(help="New ledger: keep the work of drivers that have died.")] = True,
     cpus: Annotated[float, Parameter(help="CPUs of a local cluster, if this command starts one.")] = 8,
     gpus: Annotated[float | None, Parameter(help="GPUs of that local cluster; by default the machine's.")] = None,
+    host: Annotated[
+        str, Parameter(help="Address of that local cluster; with any but loopback Ray listens on all interfaces.")
+    ] = "127.0.0.1",
     address: Address = None,
 ) -> int:
     """Start the placement ledger on a Ray cluster, or join the one that runs there, and open pools.
@@ -47,7 +49,7 @@ def up(
     written = PlacementFile(()) if pools is None else read_placement_file(pools)
     stopped = threading.Event()
     # A cluster that is started here ends with this process: there is nothing to detach from.
-    local = LocalCluster(cpus=cpus, gpus=gpus)
+    local = LocalCluster(cpus=cpus, gpus=gpus, host=host)
     connection = there_already(address) if detach else connect_ray(address, local=local, log_to_driver=False)
     was_there = has_ledger()
     settings = LedgerSettings(keep_work_of_lost_drivers=keep_work)

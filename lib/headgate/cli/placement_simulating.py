@@ -43,8 +43,8 @@ def simulate(
     ] = None,
     *,
     mix: Annotated[str | None, Parameter(help=f"A generated mix in place of a file: {', '.join(MIXES)}.")] = None,
-    hours: Annotated[float, Parameter(help="Of a mix: hours in which jobs arrive.")] = 24.0,
-    load: Annotated[float, Parameter(help="Of a mix: demand, as a share of the cluster's GPUs.")] = 0.9,
+    hours: Annotated[float, Parameter(help="For a mix: hours in which jobs arrive.")] = 24.0,
+    load: Annotated[float, Parameter(help="For a mix: demand, as a share of the cluster's GPUs.")] = 0.9,
     seed: Annotated[int, Parameter(help="Random seed of a mix.")] = 0,
     nodes: Annotated[int, Parameter(help="Nodes of the simulated cluster.")] = 4,
     gpus: Annotated[int, Parameter(help="GPUs of each node.")] = 8,
@@ -55,24 +55,24 @@ def simulate(
         Parameter(negative="", help="Group for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
     ] = (),
     longest_hours: Annotated[
-        float | None, Parameter(help="Of a list of pods: leave out pods that live longer.")
+        float | None, Parameter(help="For a list of pods: leave out pods that live longer.")
     ] = None,
     checkpoint_every_s: Annotated[
-        float, Parameter(help="Of a list of pods: seconds between checkpoints; 0 for none.")
+        float, Parameter(help="For a list of pods: seconds between checkpoints; 0 for none.")
     ] = 600.0,
-    restart_s: Annotated[float, Parameter(help="Of a list of pods: seconds that a restart costs.")] = 30.0,
+    restart_s: Annotated[float, Parameter(help="For a list of pods: seconds that a restart costs.")] = 30.0,
     rules: Annotated[Path | None, Parameter(help="YAML file of preemption rules.")] = None,
     policy: Annotated[
-        tuple[str, ...], Parameter(negative="", help=f"Of {', '.join(POLICIES)}; may be repeated. All without it.")
+        tuple[str, ...], Parameter(negative="", help=f"Of {', '.join(POLICIES)}; may be repeated. Default: all.")
     ] = (),
     output: Annotated[
-        Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of who held which GPUs to this file.")
+        Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of which work held which GPUs to this file.")
     ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Replay jobs through the placement ledger in virtual time, beside Ray, FIFO, backfill and other rules.
 
-    Nothing is started: no Ray, no process. The same input gives the same figures.
+    Neither Ray nor any process is started. The same input gives the same figures.
     """
     cluster = cluster_of(nodes, gpus, cpus, memory_gib, reserved=tuple(_shape(written) for written in reserved))
     _check_numbers(longest_hours, checkpoint_every_s, restart_s)

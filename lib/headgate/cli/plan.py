@@ -21,7 +21,7 @@ from headgate.storage import PairSummary, sample_store
 from headgate.telemetry import json_safe
 
 ASSUMED_EPISODE_S = 30.0
-"""Seed 000 calls tasks under 30 s fast and up to 120 s medium; assumed where the store has no sample to measure."""
+"""Assumed where the store has no sample to measure; Affine's runner calls tasks under 30 s fast."""
 
 _UNKNOWN_ROWS = 12
 """Budgets that are named although nobody knows what they carry."""
@@ -37,7 +37,7 @@ def plan(
 ) -> int:
     """Compare the samples that the rates demand with what workers and endpoints carry, before a run.
 
-    Exit status 4 when something is asked for more than it carries.
+    Exit status 4 when the demand exceeds what workers or an endpoint carry.
     """
     if episode_s is not None and not episode_s > 0:
         raise InvalidInputError(f"--episode-s must be > 0 (got {episode_s:g})")

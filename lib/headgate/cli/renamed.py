@@ -1,4 +1,4 @@
-"""Options that had another name: the old one still works, and says the new one."""
+"""Options and values that had another name: the old one still works, and says the new one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,25 @@ def _hours_ago(hours: str) -> str:
     return f"{hours}h"
 
 
+def _affine(form: str) -> str:
+    return {"seed-results": "affine-results", "seed-summary": "affine-summary"}.get(form, form)
+
+
+def _verl(policy: str) -> str:
+    return "verl" if policy == "seed" else policy
+
+
 RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
     "": {"--environments": Renamed("--environment")},
     "arena": {"--models": Renamed("--model"), "--html": Renamed("--output")},
     "leaderboard": {"--html": Renamed("--output")},
-    "export": {"--models": Renamed("--model")},
+    "export": {"--models": Renamed("--model"), "--format": Renamed("--format", _affine)},
+    "import": {"--format": Renamed("--format", _affine)},
     "report": {"--hours": Renamed("--since", _hours_ago)},
     "why": {"--address": Renamed("--url")},
     "demo": {"--window-s": Renamed("--duration")},
     "limits audit": {"--mend": Renamed("--fix")},
+    "elastic replay": {"--policy": Renamed("--policy", _verl), "--frontier": Renamed("--frontier", _verl)},
     "elastic demo": {"--seconds": Renamed("--duration")},
     "elastic fake-engine": {"--api": Renamed("--kind")},
     "jobqueue serve": {"--seed-acquire-wait-s": Renamed("--legacy-acquire-wait-s")},
@@ -52,7 +62,7 @@ RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
 
 
 def current(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return a command line with the options' names of today, and a sentence for each one that had another.
+    """Return a command line with the names of today, and a sentence for each option or value that had another.
 
     What follows `--` is another program's command line, and stays as it is.
     """
@@ -67,11 +77,15 @@ def current(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
         now = renamed.get(name)
         if now is None:
             continue
-        said.append(f"{name} is called {now.name} now")
+        given = value if equals or place + 1 >= end else found[place + 1]
+        if now.name != name:
+            said.append(f"{name} is called {now.name} now")
+        elif now.value(given) != given:
+            said.append(f"{name} {given} is called {name} {now.value(given)} now")
         if equals:
-            found[place] = f"{now.name}={now.value(value)}"
+            found[place] = f"{now.name}={now.value(given)}"
             continue
         found[place] = now.name
         if place + 1 < end:
-            found[place + 1] = now.value(found[place + 1])
+            found[place + 1] = now.value(given)
     return found, said

@@ -64,8 +64,8 @@ def run(
     Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
     the episodes in progress back at once; their tasks run again next time.
 
-    Exit status 4 when it stopped by itself because its samples kept failing (`early_stop`), when it gave up a model
-    whose service stayed down, or when no sample of a matrix has a score.
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), when it gave up a model whose service
+    stayed down, or when no sample of `--instances` has a score.
     """
     loaded = (choices or Choices()).load(
         enable_monitoring=enable_monitoring,

@@ -13,6 +13,7 @@ from headgate.cli.choices import SettingChoices
 from headgate.cli.output import console
 from headgate.environments import registry_of
 from headgate.models import FaultPlan, run_baselines, run_local_model
+from headgate.net.tls import server_context
 
 
 def serve_baselines(
@@ -25,13 +26,14 @@ def serve_baselines(
 ) -> int:
     """Serve the baseline agents as an OpenAI-compatible endpoint that can misbehave on request.
 
-    Models are baseline-random, baseline-greedy and baseline-solver. They are no language models: they know the
-    environments, and a roster that samples them gives each the option `headgate_task_header: true`. The model
-    baseline-judge is a rule that looks for words, for `headgate judge`. Environments of AgentGym servers are known when
-    the setting `agentgym_servers` is.
+    Models are baseline-random, baseline-greedy and baseline-solver. These scripts know the environments;
+    a roster that samples them gives each the option `headgate_task_header: true`. The model baseline-judge, for
+    `headgate judge`, is a rule that looks for words. To serve environments of AgentGym servers, set `agentgym_servers`.
     """
-    found = registry_of(SettingChoices().load().settings)
-    run_baselines(host, port, FaultPlan.parse(faults), find_environment=found.environment, announce=_say)
+    settings = SettingChoices().load().settings
+    tls = server_context(settings.tls_certificate, settings.tls_key)
+    find = registry_of(settings).environment
+    run_baselines(host, port, FaultPlan.parse(faults), find_environment=find, tls=tls, announce=_say)
     return 0
 
 
@@ -40,7 +42,7 @@ def serve_model(
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 8002,
     parallel: Annotated[int, Parameter(help="Requests answered at once.")] = 4,
-    threads: Annotated[int, Parameter(help="Threads of the inference; no more than there are free cores.")] = 1,
+    threads: Annotated[int, Parameter(help="Threads for inference; at most the number of free cores.")] = 1,
 ) -> int:
     """Serve a small real language model from the optional extra `model`."""
     run_local_model(port, host=host, parallel=parallel, threads=threads, announce=_say)
@@ -56,8 +58,8 @@ def serve_prefect(
 ) -> int:
     """Serve Prefect's API and UI on this machine, with your Prefect settings and database.
 
-    It is `prefect server start` with what one machine needs: it works without internet, keeps the leases of limits
-    over a restart, and, on Python 3.11 with SQLite, does not stall for a minute after a failed statement.
+    Runs `prefect server start` set up for one machine: it needs no internet, keeps the leases of limits across a
+    restart, and on Python 3.11 with SQLite does not stall for a minute after a failed statement.
     """
     if not background:
         _say(f"Prefect answers at http://127.0.0.1:{port} in a few seconds; Ctrl-C ends it")

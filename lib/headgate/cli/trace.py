@@ -21,7 +21,7 @@ def trace(
 ) -> int:
     """Write the trace of a file of events, for https://ui.perfetto.dev or chrome://tracing.
 
-    Files that the named one followed by rotation are read first.
+    Rotated predecessors of the file are read first.
     """
     made = convert_events(events, output)
     if as_json:

@@ -70,7 +70,7 @@ class AdmissionSettings(BaseModel):
         le=1,
         allow_inf_nan=False,
         validation_alias=own_name("RETRY_BUDGET"),
-        description="Retries of an endpoint after failures at most, as a share of its requests.",
+        description="Maximum share of an endpoint's requests that may be retries after failures.",
     )
 
     @model_validator(mode="before")

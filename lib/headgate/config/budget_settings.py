@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from headgate.config.aliases import own_name
-from headgate.config.by_environment import EVERYWHERE
+
+EVERYWHERE: Final = "*"
+"""Stands for every environment that nothing else of a setting names."""
+
+T = TypeVar("T")
 
 _Number = TypeVar("_Number", int, float)
+
+
+def value_for(values: Mapping[str, T], environment: str) -> T | None:
+    """Return the value of an environment: its own, else that of the longest pattern that matches it; None without."""
+    if environment in values:
+        return values[environment]
+    patterns = [pattern for pattern in values if fnmatch.fnmatchcase(environment, pattern)]
+    return values[max(patterns, key=lambda pattern: (len(pattern), pattern))] if patterns else None
+
+
+def meaningless(values: Iterable[str], environments: Iterable[str]) -> list[str]:
+    """Return the names and patterns that mean none of the environments, sorted; `*` always means something."""
+    names = list(environments)
+    return sorted(
+        name
+        for name in values
+        if name != EVERYWHERE and not any(fnmatch.fnmatchcase(environment, name) for environment in names)
+    )
 
 
 def _written(value: object) -> object:

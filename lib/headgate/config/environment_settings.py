@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, Field, field_validator
 
 from headgate.config.aliases import own_name
@@ -28,7 +30,7 @@ class EnvironmentSettings(BaseModel):
         ge=1,
         le=1_000,
         validation_alias=own_name("AGENTGYM_MAX_ROUNDS"),
-        description="Replies per episode at an AgentGym server at most.",
+        description="Maximum number of replies per episode at an AgentGym server.",
     )
     environment_processes: int = Field(
         2,
@@ -54,6 +56,19 @@ class EnvironmentSettings(BaseModel):
         description="Resident memory of a process of environments and of those that it started. Above it the process "
         "gets no new episodes and is replaced; above 1.5 times as much it is ended at once.",
     )
+
+    sandbox_locks: tuple[Literal["calls", "namespaces", "files"], ...] = Field(
+        ("calls", "namespaces", "files"),
+        validation_alias=own_name("SANDBOX_LOCKS"),
+        description="Locks behind which programs of models run: calls (always), namespaces, files. Where one of them "
+        "is missing, environments that run programs are refused. With fewer, a program may read what the worker's "
+        "user can read; that is said at every start and noted in `why` of every sample.",
+    )
+
+    @field_validator("sandbox_locks", mode="before")
+    @classmethod
+    def _split_locks(cls, value: object) -> object:
+        return tuple(n.strip() for n in value.split(",") if n.strip()) if isinstance(value, str) else value
 
     @field_validator("agentgym_servers", mode="before")
     @classmethod

@@ -31,7 +31,7 @@ class JudgeSettings(BaseModel):
         ge=1,
         le=100_000,
         validation_alias=own_name("JUDGE_PARALLEL"),
-        description="Requests of the judge in flight at most.",
+        description="Maximum number of the judge's requests in flight.",
     )
     judge_options: dict[str, Any] = Field(
         default_factory=dict,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from pydantic import SecretStr, ValidationError
 
 from headgate.config.renamed import FORMER_NAMES, advice_for
 from headgate.config.settings import Settings, setting_fields, variables_of
-from headgate.core import errors, redacted
+from headgate.core import did_you_mean, errors, redacted
 
 _log: Final = logging.getLogger("headgate")
 
-OTHER_VARIABLES: Final = frozenset({"HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
-"""Variables of the `HEADGATE_` prefix that are not settings: the configuration file, PostgreSQL's programs."""
+OTHER_VARIABLES: Final = frozenset({"HEADGATE_AUDIT_FILE", "HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
+"""Variables of the `HEADGATE_` prefix that are not settings: two files, and where PostgreSQL's programs are."""
 
 KEY_PREFIX: Final = "HEADGATE_KEY_"
 """Variables of this prefix hold API keys that rosters refer to."""
@@ -143,12 +142,7 @@ def _unknown(
         return errors.InvalidSettingError(
             f"setting {name!r} ({where}) has been replaced", next_step=f"{advice[0].upper()}{advice[1:]}."
         )
-    return errors.InvalidSettingError(f"unknown setting {name!r} ({where}){_nearest(name, known)}")
-
-
-def _nearest(name: str, known: Mapping[str, object] | set[str] | frozenset[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return errors.InvalidSettingError(f"unknown setting {name!r} ({where}){did_you_mean(name, known)}")
 
 
 def _sentence(error: Any, origins: Mapping[str, str]) -> str:

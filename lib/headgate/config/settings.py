@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from headgate.config.admission_settings import AdmissionSettings
-from headgate.config.aliases import own_and_seed_names, own_name, seed_names
+from headgate.config.aliases import affine_names, own_and_affine_names, own_name
 from headgate.config.budget_settings import BudgetSettings
 from headgate.config.environment_settings import EnvironmentSettings
 from headgate.config.judge_settings import JudgeSettings
@@ -113,16 +113,16 @@ class Settings(
         description="Secret key of the S3 store.",
     )
 
-    # Rates (seed 000, core parameters).
+    # Rates (core parameters of Affine's runner).
     daily_rate_per_env: DailyRate | None = Field(
         None,
-        validation_alias=seed_names("DAILY_RATE_PER_ENV"),
+        validation_alias=affine_names("DAILY_RATE_PER_ENV"),
         description="Deprecated: one rate for all environments; `rates` and the environments' own rates replace it.",
     )
     low_sample_threshold: int = Field(
         200,
         ge=0,
-        validation_alias=seed_names("LOW_SAMPLE_THRESHOLD"),
+        validation_alias=affine_names("LOW_SAMPLE_THRESHOLD"),
         description="A model with fewer samples than this over 24 h, all environments together, is boosted.",
     )
     low_sample_multiplier: float = Field(
@@ -130,7 +130,7 @@ class Settings(
         ge=1,
         le=100,
         allow_inf_nan=False,
-        validation_alias=seed_names("LOW_SAMPLE_MULTIPLIER"),
+        validation_alias=affine_names("LOW_SAMPLE_MULTIPLIER"),
         description="Factor on the rates of a boosted model.",
     )
     catch_up_horizon_s: float = Field(
@@ -159,38 +159,41 @@ class Settings(
         20,
         ge=1,
         le=100_000,
-        validation_alias=seed_names("NUM_EVALUATION_WORKERS"),
+        validation_alias=affine_names("NUM_EVALUATION_WORKERS"),
         description="Episodes in progress at most.",
     )
     queue_max_size: int = Field(
-        100_000, ge=1, validation_alias=seed_names("QUEUE_MAX_SIZE"), description="Hard cap of the ready queue."
+        100_000, ge=1, validation_alias=affine_names("QUEUE_MAX_SIZE"), description="Hard cap of the ready queue."
     )
     queue_warning_threshold: int = Field(
         5_000,
         ge=1,
-        validation_alias=seed_names("QUEUE_WARNING_THRESHOLD"),
+        validation_alias=affine_names("QUEUE_WARNING_THRESHOLD"),
         description="A longer queue is warned of, at most once a minute.",
     )
     queue_pause_threshold: int = Field(
-        8_000, ge=1, validation_alias=seed_names("QUEUE_PAUSE_THRESHOLD"), description="At this length samplers pause."
+        8_000,
+        ge=1,
+        validation_alias=affine_names("QUEUE_PAUSE_THRESHOLD"),
+        description="At this length samplers pause.",
     )
     queue_resume_threshold: int = Field(
         3_000,
         ge=0,
-        validation_alias=seed_names("QUEUE_RESUME_THRESHOLD"),
+        validation_alias=affine_names("QUEUE_RESUME_THRESHOLD"),
         description="At this length paused samplers resume.",
     )
     batch_size: int = Field(
         50,
         ge=1,
-        validation_alias=seed_names("BATCH_SIZE"),
+        validation_alias=affine_names("BATCH_SIZE"),
         description="Tasks that a sampler buffers before it enqueues them.",
     )
     batch_flush_interval: float = Field(
         30.0,
         ge=0,
         allow_inf_nan=False,
-        validation_alias=seed_names("BATCH_FLUSH_INTERVAL"),
+        validation_alias=affine_names("BATCH_FLUSH_INTERVAL"),
         description="A buffered task waits no longer than this, and not at all while a worker is free.",
     )
 
@@ -199,28 +202,28 @@ class Settings(
         600.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=own_and_seed_names("ROSTER_REFRESH_S", "MINER_REFRESH_INTERVAL"),
+        validation_alias=own_and_affine_names("ROSTER_REFRESH_S", "MINER_REFRESH_INTERVAL"),
         description="How often the roster is read again.",
     )
     sink_batch_size: int = Field(
         300,
         ge=1,
         le=1_000_000,
-        validation_alias=seed_names("SINK_BATCH_SIZE"),
+        validation_alias=affine_names("SINK_BATCH_SIZE"),
         description="Samples in one stored batch.",
     )
     sink_max_wait: float = Field(
         300.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=seed_names("SINK_MAX_WAIT"),
+        validation_alias=affine_names("SINK_MAX_WAIT"),
         description="A spooled sample waits no longer than this for its batch to be stored.",
     )
     error_pause_s: float = Field(
         900.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=own_and_seed_names(
+        validation_alias=own_and_affine_names(
             "ERROR_PAUSE_S", "CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"
         ),
         description="First pause of a model after consecutive service errors; doubles per further pause.",
@@ -228,14 +231,14 @@ class Settings(
     error_threshold: int = Field(
         3,
         ge=1,
-        validation_alias=own_and_seed_names("ERROR_THRESHOLD", "CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
+        validation_alias=own_and_affine_names("ERROR_THRESHOLD", "CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
         description="Consecutive service errors that pause a model.",
     )
     max_pause_s: float = Field(
         86_400.0,
         gt=0,
         allow_inf_nan=False,
-        validation_alias=seed_names("MAX_PAUSE_SECONDS"),
+        validation_alias=affine_names("MAX_PAUSE_SECONDS"),
         description="Longest pause of a model.",
     )
     drain_timeout_s: float = Field(
@@ -274,6 +277,12 @@ class Settings(
         validation_alias=own_name("KEEP_CONVERSATIONS"),
         description="Store the messages of each episode with its sample.",
     )
+    conversation_days: float | None = Field(
+        None,
+        gt=0,
+        validation_alias=own_name("CONVERSATION_DAYS"),
+        description="Each compaction drops stored conversations that are older, and keeps the samples. Not set: never.",
+    )
 
     # Monitoring.
     enable_monitoring: bool = Field(
@@ -295,6 +304,22 @@ class Settings(
     )
     monitor_token: SecretStr = Field(
         SecretStr(""), validation_alias=own_name("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
+    )
+    monitor_tokens: str = Field(
+        "",
+        validation_alias=own_name("MONITOR_TOKENS"),
+        description="Database of further tokens with the scope `read`, such as sqlite:///.headgate/tokens.db; "
+        "`headgate jobqueue token create`, `rotate` and `revoke` change it while a campaign runs.",
+    )
+
+    # TLS of every server of Headgate.
+    tls_certificate: str = Field(
+        "", validation_alias=own_name("TLS_CERTIFICATE"), description="PEM file of the certificate to serve HTTPS with."
+    )
+    tls_key: str = Field(
+        "",
+        validation_alias=own_name("TLS_KEY"),
+        description="PEM file of its private key, unless that is in the same file.",
     )
 
     @model_validator(mode="before")

@@ -1,10 +1,14 @@
 """The vocabulary: tasks, samples, leases, events, errors, ids, time. Imports nothing else of Headgate."""
 
 from headgate.core import errors, events, status
+from headgate.core.addresses import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
+from headgate.core.audit import ANYBODY, AuditEntry, audit_entries, audit_file, record_change
 from headgate.core.budget import NO_SPENDING, ModelBudget, Spending
 from headgate.core.capacity import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.chat import Chat, ChatError, ChatReply, Message
-from headgate.core.clock import DAY_S, Clock, SystemClock
+from headgate.core.clock import CLOCK_TOLERANCE_S, DAY_S, Clock, SystemClock, credible, require_agreement
+from headgate.core.damage import DamagedRowError, damage_told, is_damage, next_step_after
+from headgate.core.decoding import check_msgpack, json_value
 from headgate.core.ids import (
     BatchId,
     HolderId,
@@ -22,13 +26,17 @@ from headgate.core.lease import Denied, Lease, LeaseBook, ReleaseOutcome
 from headgate.core.limits import student_limits, t_975, wilson_limits
 from headgate.core.model import Model
 from headgate.core.sample import ErrorKind, Sample
-from headgate.core.secrets import Secret, redacted, secrets_known
+from headgate.core.secrets import Secret, masked, redacted, secrets_known
+from headgate.core.suggestions import did_you_mean, nearest_name
 from headgate.core.task import ONE_WORKER, Task, sample_task
 
 __all__ = [
+    "ANYBODY",
+    "CLOCK_TOLERANCE_S",
     "DAY_S",
     "NO_SPENDING",
     "ONE_WORKER",
+    "AuditEntry",
     "BatchId",
     "CapacityPlan",
     "CapacitySource",
@@ -37,9 +45,11 @@ __all__ = [
     "ChatError",
     "ChatReply",
     "Clock",
+    "DamagedRowError",
     "Denied",
     "ErrorKind",
     "HolderId",
+    "IPAddress",
     "Lease",
     "LeaseBook",
     "LeaseId",
@@ -53,13 +63,29 @@ __all__ = [
     "SystemClock",
     "Task",
     "TaskId",
+    "audit_entries",
+    "audit_file",
+    "check_msgpack",
     "checked_name",
+    "credible",
+    "damage_told",
+    "did_you_mean",
     "errors",
     "events",
+    "ip_address_of",
+    "is_damage",
+    "is_metadata_address",
+    "is_metadata_host",
+    "json_value",
+    "masked",
+    "nearest_name",
     "new_holder_id",
     "new_run_id",
     "new_trace_id",
+    "next_step_after",
+    "record_change",
     "redacted",
+    "require_agreement",
     "sample_task",
     "secrets_known",
     "seed_of",

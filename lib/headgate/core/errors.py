@@ -63,7 +63,7 @@ class InvalidRosterError(InvalidInputError):
     """A roster of models cannot be read, or one of its entries breaks a rule."""
 
     code = "invalid_roster"
-    next_step = "Mend the entry; `headgate models --roster FILE` checks a roster without running anything."
+    next_step = "Fix the entry; `headgate models --roster FILE` checks a roster without running anything."
 
 
 class UnknownEnvironmentError(InvalidInputError):
@@ -101,7 +101,7 @@ class EnvironmentFailedError(HeadgateError):
 
 
 class SandboxUnavailableError(EnvironmentFailedError):
-    """This machine cannot run untrusted programs without network, as an environment requires."""
+    """This machine lacks a lock of the sandbox for untrusted programs, which an environment requires."""
 
     code = "sandbox_unavailable"
     exit_code = 3
@@ -114,9 +114,7 @@ class SamplesKeepFailingError(HeadgateError):
     code = "samples_keep_failing"
     http_status = 500
     exit_code = 4
-    next_step = (
-        "Read the last errors (`headgate query`), mend their cause, and run it again; `early_stop` turns it off."
-    )
+    next_step = "Read the last errors (`headgate query`), fix their cause, and run it again; `early_stop` turns it off."
 
 
 class StoreError(HeadgateError):
@@ -160,6 +158,24 @@ class JournalError(HeadgateError):
     next_step = "Check the folder's rights and free space, or choose another one with --journal."
 
 
+class CampaignInUseError(HeadgateError):
+    """Another journal samples this campaign into this store: every task would be sampled twice."""
+
+    code = "campaign_in_use"
+    http_status = 409
+    exit_code = 3
+    next_step = "Use that journal (--journal), or another --campaign. A killed process counts as running for 180 s."
+
+
+class ClockDisagreesError(HeadgateError):
+    """This machine's clock disagrees with that of the store or of Prefect, or with a process of the same journal."""
+
+    code = "clock_disagrees"
+    http_status = 503
+    exit_code = 3
+    next_step = "Set the clock that is wrong, by NTP for instance, and start again; nothing was changed."
+
+
 class OrchestratorUnreachableError(HeadgateError):
     """The Prefect API does not answer."""
 
@@ -178,12 +194,30 @@ class UnauthorizedError(HeadgateError):
     next_step = "Send `Authorization: Bearer TOKEN` with the token that the server was started with."
 
 
+class MisdirectedError(HeadgateError):
+    """A server without tokens was called by a name that it was not told of."""
+
+    code = "misdirected"
+    http_status = 421
+    exit_code = 3
+    next_step = "Call it by its address or by localhost, or give it tokens."
+
+
+class CrossSiteError(HeadgateError):
+    """A web page made a browser send this, or the browser sent a password that it remembers."""
+
+    code = "cross_site"
+    http_status = 403
+    exit_code = 3
+    next_step = "Only programs may do this; they send `Authorization: Bearer TOKEN`."
+
+
 class NotFoundError(HeadgateError):
     """An API of Headgate was asked for something that it does not have."""
 
     code = "not_found"
     http_status = 404
-    next_step = "Ask the listing endpoint for what there is."
+    next_step = "The listing endpoint shows what exists."
 
 
 class AdmissionDeniedError(HeadgateError):
@@ -196,7 +230,7 @@ class AdmissionDeniedError(HeadgateError):
 
     code = "admission_denied"
     http_status = 503
-    next_step = "`headgate why TASK` says what holds requests of a model; raise its cap or its longest wait."
+    next_step = "`headgate why TASK` says what holds a model's requests; raise its cap or its longest wait."
 
     def __init__(self, message: str, *, reason: str, retry_at: float | None = None) -> None:
         super().__init__(message)

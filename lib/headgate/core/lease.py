@@ -12,7 +12,7 @@ from typing import Final
 from headgate.core.ids import HolderId, LeaseId
 
 _REMEMBERED_RELEASES: Final = 8_192
-"""Released leases are remembered, to tell a duplicate release from an unknown one; seed 004 keeps as many."""
+"""Released leases are remembered, to tell a duplicate release from an unknown one; DataDesigner keeps as many."""
 
 
 class ReleaseOutcome(StrEnum):

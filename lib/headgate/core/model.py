@@ -19,7 +19,7 @@ class Model:
         base_url: OpenAI-compatible endpoint, up to and including `/v1`.
         served_name: what the endpoint calls it; `name` when empty.
         api_key: sent as a bearer token; never shown.
-        uid: number of the model in the seed's API; position in the roster when it gives none.
+        uid: number of the model in Affine's API; position in the roster when it gives none.
         weight: share of the workers under contention, relative to other models.
         max_parallel: requests of this model in flight at most.
         options: further fields of the chat request (temperature, max_tokens, …).

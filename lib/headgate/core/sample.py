@@ -24,7 +24,7 @@ class ErrorKind(StrEnum):
 
     @property
     def is_service_error(self) -> bool:
-        """True for what counts towards a model's error pause (seed 000: bad key, no instances, 5xx, refused)."""
+        """True for what counts towards a model's error pause (bad key, no instances, 5xx, refused)."""
         return self in _SERVICE_ERRORS
 
     @property

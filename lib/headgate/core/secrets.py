@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote, quote_plus
 
 _MASK: Final = "[redacted]"
 _TOKEN_LIKE: Final = re.compile(
@@ -33,7 +38,39 @@ _SIGNS: Final = frozenset("-_:= ")
 """Every match of either pattern holds one of these: a role's name or a number is not looked at further."""
 _LIKE_ASCII: Final = (("\u017f", "s"), ("\u212a", "k"), ("\u0131", "i"), ("\u0130", "i"))
 """Letters beyond ASCII that a pattern takes for one of ASCII when it ignores case."""
+_WORD_CHARS: Final = 16
+"""A shorter secret of letters alone, or digits alone, may be a word or number that an answer has to say."""
+_PIECE_CHARS: Final = 5
+_MOST_STRIDE: Final = 16
 _known: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """How the secrets of this process may stand in a text, and an index by which most texts are seen to hold none.
+
+    Attributes:
+        secrets: how many were known when it was made.
+        texts: the longest first, so that none shows the end of another.
+        stride: every form is so long that of each `stride` places of a text that it covers one begins one of `pieces`.
+        pieces: of `_PIECE_CHARS`, which begin at the first `stride` places of each form.
+    """
+
+    secrets: int = 0
+    texts: tuple[str, ...] = ()
+    stride: int = 1
+    pieces: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, secrets: set[str]) -> _Forms:
+        texts = {form for one in secrets if not _is_word(one) for form in _forms_of(one)}
+        stride = min((len(text) - _PIECE_CHARS + 1 for text in texts), default=1)
+        stride = min(stride, _MOST_STRIDE)
+        pieces = frozenset(text[place : place + _PIECE_CHARS] for text in texts for place in range(stride))
+        return cls(len(secrets), tuple(sorted(texts, key=len, reverse=True)), stride, pieces)
+
+
+_forms = _Forms()
 
 
 class Secret:
@@ -69,6 +106,39 @@ class Secret:
         return (Secret, (self._value,))
 
 
+def masked(text: str) -> str:
+    """Return a text of any length without any secret of this process, as it is or in an encoding that programs use.
+
+    For what models say. Unlike `redacted` it leaves alone what is just shaped like a key, and short words or numbers.
+    Keys are found in base64, hex, and escaped as in URLs, JSON and HTML.
+    """
+    global _forms  # noqa: PLW0603 - made anew when a secret was, and the same for everybody
+    forms = _forms
+    if forms.secrets != len(_known):
+        _forms = forms = _Forms.of(_known.copy())
+    places = range(0, len(text), forms.stride)
+    if forms.pieces.isdisjoint(text[place : place + _PIECE_CHARS] for place in places):
+        return text
+    for form in forms.texts:
+        text = text.replace(form, _MASK)
+    return text
+
+
+def _is_word(secret: str) -> bool:
+    return len(secret) < _WORD_CHARS and (secret.isalpha() or secret.isdigit())
+
+
+def _forms_of(secret: str) -> Iterator[str]:
+    data = secret.encode("utf-8", "surrogatepass")
+    in_url, in_json = quote(data, safe=""), json.dumps(secret)[1:-1]
+    yield from (secret, html.escape(secret), in_json, in_json.replace("/", "\\/"), json.dumps(in_json)[1:-1])
+    yield from (in_url, re.sub("%..", lambda found: found[0].lower(), in_url), quote_plus(data))
+    yield from (data.hex(), data.hex().upper())
+    for before, lost in enumerate((0, 2, 3)):  # what stands before it in what was encoded shifts its bits
+        encoded = base64.b64encode(bytes(before) + data)[lost : (before + len(data)) * 8 // 6].decode()
+        yield from (encoded, encoded.translate(str.maketrans("+/", "-_")))
+
+
 def secrets_known() -> int:
     """Return how many secrets were created in this process: while it stays, `redacted` gives the same for the same."""
     return len(_known)
@@ -81,12 +151,13 @@ def redacted(text: str, *, limit_chars: int = 2_000) -> str:
     """
     # A copy, in one step: other threads make secrets meanwhile. The longest first: none shows the end of another.
     known = sorted(_known, key=len, reverse=True)
-    longest = len(known[0]) if known else 0
+    longest = 3 * len(known[0]) if known else 0  # as long as it is where it is escaped
     was_cut = len(text) > limit_chars * 2 + longest
     text = text[: limit_chars * 2 + longest]
     for value in known:
         if value in text:
             text = text.replace(value, _MASK)
+    text = masked(text)
     if was_cut:
         # The cut may have gone through a secret, whose beginning is now the end of the text.
         text = text[: max(0, len(text) - longest)]

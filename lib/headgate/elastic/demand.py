@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +80,16 @@ class Policy(Protocol):
     def validate(self) -> None:
         """Assert the invariants of what it keeps."""
         ...
+
+
+_ROUNDING: Final = 1e-9
+
+
+def whole(workers: float) -> int:
+    """Return the whole workers that it takes; sums of slots that miss a number by their last digit are that number."""
+    return math.ceil(workers - _ROUNDING)
+
+
+def in_use(demand: Demand) -> int:
+    """Return the workers that what runs and waits now would fill: with fewer, requests would lose their place."""
+    return whole(demand.worth)

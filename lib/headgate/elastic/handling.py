@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from headgate.core import ReleaseOutcome
-from headgate.elastic.affinity import Affinity
 from headgate.elastic.commands import Abort, Cut, Fail, Send
 from headgate.elastic.errors import PoolFullError, RequestLostError
 from headgate.elastic.fleet import Fleet
@@ -16,11 +16,41 @@ from headgate.elastic.line import Line
 from headgate.elastic.meter import Meter
 from headgate.elastic.notes import Notes
 from headgate.elastic.request import Accepted, ElasticRequest, Handling, Refused, RequestState
-from headgate.elastic.routing import choose
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import Worker
 
 _SOONEST_RETRY_S: Final = 1.0
+
+
+REMEMBERED: Final = 10_000
+
+
+class Affinity:
+    """Prefix -> worker, of the prefixes used last. Owned by one pool."""
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._remembered = remembered
+        self._workers: OrderedDict[int, str] = OrderedDict()
+
+    def worker_of(self, prefixes: Sequence[int]) -> str | None:
+        """Return the worker that has the longest of these prefixes; None when none has."""
+        for prefix in reversed(prefixes):
+            if (worker_id := self._workers.get(prefix)) is not None:
+                return worker_id
+        return None
+
+    def note(self, prefixes: Sequence[int], worker_id: str) -> None:
+        """Remember that a worker computes these prefixes."""
+        for prefix in prefixes:
+            self._workers[prefix] = worker_id
+            self._workers.move_to_end(prefix)
+        while len(self._workers) > self._remembered:
+            self._workers.popitem(last=False)
+
+    def forget(self, worker_id: str) -> None:
+        """Forget what a worker had: its cache is flushed."""
+        if self._workers:
+            self._workers = OrderedDict((prefix, who) for prefix, who in self._workers.items() if who != worker_id)
 
 
 class Requests:
@@ -229,3 +259,34 @@ class Requests:
     def _retry_after_s(self) -> float:
         slots = max(1.0, self._slots * len(self._fleet.active))
         return max(_SOONEST_RETRY_S, len(self.line) / slots * self._meter.service_s)
+
+
+_EXTRA_SHARE: Final = 4
+"""A worker with a request's prefix may have this part of its slots more in use than the least loaded one: recomputing
+a prefix costs a fraction of a request, standing in an engine's queue a whole one."""
+
+
+def choose(workers: Iterable[Worker], request: ElasticRequest, affinity: Affinity) -> Worker | None:
+    """Return the one of some workers with room that a request goes to; None when none has memory for it."""
+    open_ = [worker for worker in workers if _has_tokens(worker, request.tokens)]
+    if not open_:
+        return None
+    least = min(open_, key=_load)
+    if not request.prefixes:
+        return least
+    worker_id = affinity.worker_of(request.prefixes)
+    akin = next((worker for worker in open_ if worker.worker_id == worker_id), None)
+    if akin is None or len(akin.requests) > len(least.requests) + max(1, akin.slots // _EXTRA_SHARE):
+        return least
+    return akin
+
+
+def _load(worker: Worker) -> tuple[float, int, int]:
+    return worker.tokens / worker.slots, len(worker.requests), worker.number
+
+
+def _has_tokens(worker: Worker, tokens: int) -> bool:
+    """Return whether the engine has memory for a request; one that has nothing to do takes any."""
+    if worker.load is None or worker.load.token_slots is None or not worker.requests:
+        return True
+    return worker.tokens + tokens <= worker.load.token_slots

@@ -15,11 +15,10 @@ from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.fleet import Fleet
 from headgate.elastic.handling import Requests
 from headgate.elastic.health import Health
-from headgate.elastic.invariants import validate
 from headgate.elastic.meter import Meter
 from headgate.elastic.notes import Notes
 from headgate.elastic.request import Accepted, ElasticRequest, Handling, Refused
-from headgate.elastic.scaling import Scaling
+from headgate.elastic.scaling import Scaling, validate
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad, Pin, Worker, WorkerState
 
@@ -341,7 +340,7 @@ class ElasticPool:
     def _wanted(self, demand: Demand, now: float) -> Desired:
         advised = self._policy.decide(demand, now)  # always: what it has not been told it cannot forecast from
         if now < self._all_awake_until:
-            return Desired(demand.highest, "an operator wants all workers awake")
+            return Desired(demand.highest, "an operator keeps all workers awake")
         if self._scaled_to is not None:
             return Desired(self._scaled_to, f"an operator wants {self._scaled_to}")
         if not self.config.enable_elastic:
@@ -352,7 +351,7 @@ class ElasticPool:
 def _bounded(wanted: Desired, demand: Demand) -> Desired:
     """Return what is wanted within what may and can be, and say so where it was cut."""
     if wanted.workers > demand.highest:
-        return Desired(demand.highest, f"{wanted.because}; that takes {wanted.workers}, and no more can be awake")
+        return Desired(demand.highest, f"{wanted.because}; {wanted.workers} wanted, only {demand.highest} can be awake")
     if wanted.workers < demand.lowest:
-        return Desired(demand.lowest, f"{wanted.because}; so many are always awake")
+        return Desired(demand.lowest, f"{wanted.because}; at least {demand.lowest} stay awake")
     return wanted

@@ -1,13 +1,13 @@
-"""Settings of an elastic pool: the seed's, and those that its shortcomings asked for."""
+"""Settings of an elastic pool: those of verl's elastic scheduler, and our own."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from headgate.core import did_you_mean
 from headgate.elastic.errors import InvalidElasticError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -21,7 +21,7 @@ SMALLEST_GAP = 0.05
 
 
 class ElasticConfig(BaseModel):
-    """How a pool follows its load. Names and defaults of the first block are those of seed 002.
+    """How a pool follows its load. Names and defaults of the first block are those of verl's elastic scheduler.
 
     Attributes:
         scale_down_threshold: load per capacity below which workers are put to sleep.
@@ -37,7 +37,7 @@ class ElasticConfig(BaseModel):
         min_stable_period: how long load must have been low before `threshold` puts a worker to sleep, and how long a
             worker that was woken is left awake.
         enable_elastic: follow the load; otherwise the workers stay as they are.
-        policy: `threshold` (the seed's rule, repaired), `target` (proportional, with a panic window), `predictive`
+        policy: `threshold` (verl's rule, repaired), `target` (proportional, with a panic window), `predictive`
             (staffs for the load that is forecast for when a worker woken now would be ready).
         target_load: share of a worker's capacity that `target` aims at.
         stable_window: load is looked at over so long before workers are put to sleep (`target`, `predictive`).
@@ -125,9 +125,7 @@ def _sentence(error: ValidationError) -> str:
     problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        nearest = difflib.get_close_matches(name, ElasticConfig.model_fields, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        return f"there is no elastic setting {name!r}{hint}"
+        return f"there is no elastic setting {name!r}{did_you_mean(name, ElasticConfig.model_fields)}"
     if not name:
         return str(problem["msg"]).removeprefix("Value error, ")
     rule = problem["msg"].removeprefix("Input should be ")

@@ -4,13 +4,11 @@ from headgate.environments import pairwise, rubric, tools
 from headgate.environments.agentgym import served_environments
 from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle_processes
 from headgate.environments.collection import COLLECTION_GROUP, Collection
-from headgate.environments.configured import registry_of
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
 from headgate.environments.java import JavaRuntime, java_runtime
 from headgate.environments.judge_question import REMINDER, is_echo, judge_question
-from headgate.environments.judge_reply import mean_verdict, read_judgement
-from headgate.environments.judged import judged_score, read_reply
+from headgate.environments.judge_reply import judged_score, mean_verdict, read_judgement, read_reply
 from headgate.environments.loading import GROUP
 from headgate.environments.measure import BaselineScore, Measurement, baseline_episode, measure
 from headgate.environments.protocol import (
@@ -35,7 +33,7 @@ from headgate.environments.registry import (
 )
 from headgate.environments.sandbox import SHARED as SANDBOX
 from headgate.environments.sandbox import Limits, Outcome, ProgramRun, Sandbox
-from headgate.environments.selection import Selection, matching, selected
+from headgate.environments.selection import Selection, matching, registry_of, selected
 
 __all__ = [
     "COLLECTION_GROUP",

@@ -8,21 +8,10 @@ from dataclasses import dataclass
 
 from headgate.core import Message
 from headgate.environments.answers import last_tagged, normalised_output, without_thinking
-from headgate.environments.codeio import (
-    DRAWS_PER_PROGRAM,
-    LICENCE,
-    SOURCE,
-    Case,
-    Problem,
-    data_path,
-    draw,
-    problem_at,
-    problem_count,
-)
-from headgate.environments.protocol import BaselineKind, EnvironmentSpec, Score
+from headgate.environments.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
+from headgate.environments.protocol import BaselineKind, Score
 from headgate.environments.sandbox import SHARED
-from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
-from headgate.environments.task_cache import TaskCache
+from headgate.environments.single_turn import failed, passed
 
 GUESSES = 20
 """How many inputs the greedy baseline tries before it gives up: about what one run of the sandbox costs anyway."""
@@ -49,34 +38,13 @@ class Abduction:
         )
 
 
-class AbductionEnvironment:
-    """Stateless but for the tasks made last. Tasks are made and answers are judged in the sandbox."""
+class AbductionEnvironment(ProgramEnvironment[Abduction]):
+    """What programs were given, to be guessed from what they print."""
 
     def __init__(self) -> None:
-        self._spec = EnvironmentSpec(
-            name="affine:abd",
-            summary="Find the input that makes a Python program print a given output",
-            daily_rate=100.0,
-            data_length=problem_count() * DRAWS_PER_PROGRAM,
-            licence=LICENCE,
-            source=SOURCE,
-            chance_score=0.006,
+        super().__init__(
+            "affine:abd", "Find the input that makes a Python program print a given output", 0.006, _make, judged
         )
-        self._tasks = TaskCache(_make)
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
-
-    async def open(self, index: int, seed: int) -> SingleTurnEpisode:
-        """Begin task `index`, whose input is drawn with `seed`."""
-        task = await self._tasks.get(index, seed)
-
-        async def judge(reply: str) -> Score:
-            return await judged(task, reply)
-
-        return SingleTurnEpisode(question(task.prompt), judge)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
@@ -96,7 +64,6 @@ def abd() -> AbductionEnvironment:
     Raises:
         MissingExtraError: if the package with the programs is not installed.
     """
-    data_path()
     return AbductionEnvironment()
 
 

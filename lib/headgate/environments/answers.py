@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 _FENCE: Final = re.compile(r"```[ \t]*(\w*)")
 _WORD: Final = re.compile(r"[A-Za-z0-9]")
 _ENDS: Final = "\\n\\r\\v\\f\\x1c\\x1d\\x1e\\x85\\u2028\\u2029"
 """Where `str.splitlines` ends a line."""
+
+ONE_ACTION: Final = "Only one action is allowed per reply; nothing was done."
+"""What a game says to a reply in which `only_action` finds more."""
+
 _ACTION_LINE: Final = re.compile(rf"[{_ENDS}][^\w{_ENDS}]*action[^\w{_ENDS}]*:([^{_ENDS}]*)", re.IGNORECASE)
 _NEXT_LINE: Final = re.compile(rf"(?:\r\n|[{_ENDS}])([^{_ENDS}]*)")
 
@@ -50,6 +55,12 @@ def named_actions(reply: str) -> Iterator[str]:
     text = f"\n{reply}"
     for found in _ACTION_LINE.finditer(text):
         yield found[1] if _WORD.search(found[1]) else _following(text, found.end())
+
+
+def only_action(reply: str) -> str | None:
+    """Return what stands after the one `Action:` of a reply, all of a reply without any, or None where it has more."""
+    named = list(islice(named_actions(reply), 2))
+    return None if len(named) > 1 else named[0] if named else reply
 
 
 def normalised_output(text: str) -> str:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
 import json
 import random
 import re
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from headgate.core import Message
-from headgate.environments.answers import named_actions
-from headgate.environments.babyai_plan import planned_actions
-from headgate.environments.babyai_view import View
+from headgate.environments.answers import ONE_ACTION, only_action
+from headgate.environments.babyai_view import DONE, FORWARD, LEFT, RIGHT, Pose, View, moved
 from headgate.environments.babyai_world import DATA_LENGTH, World, new_world, require_minigrid
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.single_turn import failed
 
+MAX_SEARCHES: Final = 600
+"""The bot can plan for ever within one step (UnlockToUnlock, seed 4); 200 steps of an ordinary run search 360 times."""
+
+_MOVES: Final = (LEFT, RIGHT, FORWARD)
+
 MAX_ROUNDS: Final = 10
-"""Replies per episode (the seed's default)."""
+"""Replies per episode (Affine's default)."""
 
 MAX_STEPS: Final = 50
 """Single steps per episode (AgentGym's bound); one action, such as going to a ball, takes several."""
@@ -54,12 +61,7 @@ class BabyAIEpisode:
         self._world = world
         self._rounds = 0
         text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, steps=MAX_STEPS, mission=world.mission, view=world.view.text())
-        self._opening = (Message("user", text),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The rules, the goal and the first view."""
-        return self._opening
+        self.opening = (Message("user", text),)
 
     async def answer(self, reply: str) -> Continue | Score:
         """Take the action in `reply`; a few milliseconds of work, done on the event loop."""
@@ -94,7 +96,7 @@ class BabyAIEpisode:
 class BabyAIEnvironment:
     """AgentGym's babyai on minigrid. Stateless; tasks depend on the index alone."""
 
-    _spec: Final = EnvironmentSpec(
+    spec: Final = EnvironmentSpec(
         name="agentgym:babyai",
         summary="Carry out a mission in a grid world told in words, in up to 10 rounds",
         daily_rate=120.0,
@@ -106,11 +108,6 @@ class BabyAIEnvironment:
         # minigrid's bot solves the tasks, but only six in ten within ten replies.
         solver_rate=0.5,
     )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> BabyAIEpisode:
         """Begin task `index`; `seed` is not used, since AgentGym's rule takes level and seed from the index.
@@ -154,10 +151,10 @@ def chosen_action(reply: str, view: View) -> tuple[str | None, str]:
     punctuation and articles do not matter, and a missing number means 1. More than one `Action:` is refused, as in
     AgentGym, since the later ones answer to views that the model made up.
     """
-    named = list(named_actions(reply))
-    if len(named) > 1:
-        return None, "Only one action is allowed per reply; nothing was done. "
-    wanted = _plain(named[0] if named else reply[:100])
+    named = only_action(reply)
+    if named is None:
+        return None, f"{ONE_ACTION} "
+    wanted = _plain(named)
     for candidate in (wanted, f"{wanted} 1"):
         if candidate in view.actions:
             return candidate, ""
@@ -194,3 +191,102 @@ def _likeliest(available: Sequence[str], goal: str, rng: random.Random) -> str:
     doors = [action for action in available if "through" in action]
     onward = [action for action in available if action == "move forward"]
     return rng.choice(doors or [*onward, *onward, "turn left", "turn right"])
+
+
+class _StuckError(Exception):
+    """The bot searches without end."""
+
+
+@functools.lru_cache(maxsize=4096)
+def planned_actions(index: int, max_steps: int) -> tuple[str, ...]:
+    """Return the actions, by name, with which the bot plays task `index`; as far as it gets within `max_steps`.
+
+    Up to half a second of work the first time; the same at every call.
+    """
+    trace = bot_steps(new_world(index), max_steps)
+    world = new_world(index)
+    plan: list[str] = []
+    position = 0
+    while position < len(trace) and not world.is_over:
+        action, used = _widest(world.view.actions, trace[position:])
+        if action is None:
+            break
+        for step in world.view.actions[action]:
+            if not world.is_over:
+                world.step(step)
+        world.look()
+        plan.append(action)
+        position += used
+    return tuple(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Single steps as they matter to the world: where the moves end, and what is done there and after."""
+
+    pose: Pose
+    deeds: tuple[int, ...]
+
+
+def bot_steps(world: World, max_steps: int) -> list[int]:
+    """Play `world` as the bot does, until it is over; return the single steps, `max_steps` at most."""
+    bot = _bot_class()(world.simulation)
+    steps: list[int] = []
+    try:
+        while not world.is_over and len(steps) < max_steps:
+            step = int(bot.replan(steps[-1] if steps else None))
+            steps.append(step)
+            world.step(step)
+    except (_StuckError, AssertionError):
+        return steps  # it has bugs in a few levels; what it has done so far is its plan
+    return steps
+
+
+def _widest(available: dict[str, tuple[int, ...]], trace: Sequence[int]) -> tuple[str | None, int]:
+    """Return the action that covers most of the steps ahead in `trace`, with how many it covers."""
+    best: tuple[str | None, int] = (None, 0)
+    for action, steps in available.items():
+        covered = _covered(_stretch(steps), trace)
+        if covered > best[1]:
+            best = (action, covered)
+    return best
+
+
+def _covered(wanted: _Stretch, trace: Sequence[int]) -> int:
+    """Return how many steps of `trace` lead to the same pose and deeds as `wanted`, 0 if none do."""
+    moves = _leading_moves(trace)
+    pose: Pose = (0, 0, 0)
+    covered = 0
+    for count in range(moves + 1):
+        if count:
+            pose = moved(pose, trace[count - 1])
+        if pose == wanted.pose and tuple(trace[count : count + len(wanted.deeds)]) == wanted.deeds:
+            covered = count + len(wanted.deeds)
+    return covered
+
+
+def _stretch(steps: Sequence[int]) -> _Stretch:
+    moves = _leading_moves(steps)
+    pose: Pose = (0, 0, 0)
+    for step in steps[:moves]:
+        pose = moved(pose, step)
+    return _Stretch(pose, tuple(step for step in steps[moves:] if step != DONE))
+
+
+def _leading_moves(steps: Sequence[int]) -> int:
+    return next((number for number, step in enumerate(steps) if step not in _MOVES), len(steps))
+
+
+@functools.cache
+def _bot_class() -> Any:
+    bot: Any = importlib.import_module("minigrid.utils.baby_ai_bot").BabyAIBot
+
+    class BoundedBot(bot):  # type: ignore[misc]
+        """The bot, made to give up when it searches without end."""
+
+        def _shortest_path(self, *arguments: Any, **options: Any) -> Any:
+            if self.bfs_counter > MAX_SEARCHES:
+                raise _StuckError
+            return super()._shortest_path(*arguments, **options)
+
+    return BoundedBot

@@ -12,12 +12,16 @@ import gzip
 import hashlib
 import importlib.metadata
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.core import errors
+from headgate.environments.protocol import EnvironmentSpec, Score
 from headgate.environments.sandbox import SHARED, Limits, Sandbox
+from headgate.environments.single_turn import SingleTurnEpisode, question
+from headgate.environments.task_cache import TaskCache
 
 DISTRIBUTION: Final = "reasoning-gym"
 DATA_FILE: Final = "reasoning_gym/data/codeio.jsonl.gz"
@@ -86,6 +90,54 @@ class Case:
 
     stdin: str
     stdout: str
+
+
+class ProgramTask(Protocol):
+    """A task on a program."""
+
+    @property
+    def prompt(self) -> str:
+        """The question to the model."""
+        ...
+
+
+T = TypeVar("T", bound=ProgramTask)
+
+
+class ProgramEnvironment(Generic[T]):
+    """Tasks on the programs; stateless but for the tasks made last. They are made and judged in the sandbox."""
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        chance_score: float,
+        make: Callable[[int, int], Awaitable[T]],
+        judged: Callable[[T, str], Awaitable[Score]],
+    ) -> None:
+        """Describe the environment.
+
+        Raises:
+            MissingExtraError: if the package with the programs is not installed.
+        """
+        data_path()
+        self.spec = EnvironmentSpec(
+            name=name,
+            summary=summary,
+            daily_rate=100.0,
+            data_length=problem_count() * DRAWS_PER_PROGRAM,
+            licence=LICENCE,
+            source=SOURCE,
+            chance_score=chance_score,
+            runs_programs=True,
+        )
+        self._tasks = TaskCache(make)
+        self._judged = judged
+
+    async def open(self, index: int, seed: int) -> SingleTurnEpisode:
+        """Begin task `index`, whose cases are drawn with `seed`."""
+        task = await self._tasks.get(index, seed)
+        return SingleTurnEpisode(question(task.prompt), functools.partial(self._judged, task))
 
 
 def problem_count() -> int:

@@ -39,7 +39,7 @@ class Collection(Protocol):
 
         Raises:
             MissingExtraError: if its package is not installed.
-            EnvironmentFailedError: if its package cannot be used on this machine; says what mends it.
+            EnvironmentFailedError: if its package cannot be used on this machine; says how to fix it.
         """
         ...
 
@@ -49,6 +49,6 @@ class Collection(Protocol):
         Raises:
             UnknownEnvironmentError: if there is none; names the nearest.
             MissingExtraError: if a package is not installed.
-            EnvironmentFailedError: if it cannot be made; says what mends it.
+            EnvironmentFailedError: if it cannot be made; says how to fix it.
         """
         ...

@@ -13,21 +13,10 @@ from typing import Any, Final
 from headgate.core import Message, errors
 from headgate.environments import one_step_rules
 from headgate.environments.answers import last_python_fence, normalised_output, without_thinking
-from headgate.environments.codeio import (
-    DRAWS_PER_PROGRAM,
-    LICENCE,
-    SOURCE,
-    Case,
-    Problem,
-    data_path,
-    draw,
-    problem_at,
-    problem_count,
-)
-from headgate.environments.protocol import BaselineKind, EnvironmentSpec, Score
+from headgate.environments.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
+from headgate.environments.protocol import BaselineKind, Score
 from headgate.environments.sandbox import SHARED
-from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
-from headgate.environments.task_cache import TaskCache
+from headgate.environments.single_turn import failed, passed
 
 EXAMPLES: Final = 2
 HIDDEN_CASES: Final = 5
@@ -65,34 +54,13 @@ class Deduction:
         )
 
 
-class DeductionEnvironment:
-    """Stateless but for the tasks made last. Tasks are made and answers are judged in the sandbox."""
+class DeductionEnvironment(ProgramEnvironment[Deduction]):
+    """What programs compute, to be written anew."""
 
     def __init__(self) -> None:
-        self._spec = EnvironmentSpec(
-            name="affine:ded",
-            summary="Write a Python program from its description and two examples",
-            daily_rate=100.0,
-            data_length=problem_count() * DRAWS_PER_PROGRAM,
-            licence=LICENCE,
-            source=SOURCE,
-            chance_score=0.0,
+        super().__init__(
+            "affine:ded", "Write a Python program from its description and two examples", 0.0, _make, judged
         )
-        self._tasks = TaskCache(_make)
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
-
-    async def open(self, index: int, seed: int) -> SingleTurnEpisode:
-        """Begin task `index`, whose cases are drawn with `seed`."""
-        task = await self._tasks.get(index, seed)
-
-        async def judge(reply: str) -> Score:
-            return await judged(task, reply)
-
-        return SingleTurnEpisode(question(task.prompt), judge)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
@@ -116,7 +84,6 @@ def ded() -> DeductionEnvironment:
     Raises:
         MissingExtraError: if the package with the programs is not installed.
     """
-    data_path()
     return DeductionEnvironment()
 
 

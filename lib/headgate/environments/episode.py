@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, redacted
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
+from headgate.environments.sandbox import SHARED
+from headgate.environments.shares import MODEL
 from headgate.environments.uninterrupted import uninterrupted
 
 CLOSE_TIMEOUT_S: Final = 10.0
@@ -96,7 +98,7 @@ class _Run:
         return EpisodeResult(
             score=None if score is None else float(score.value),
             success=score is not None and score.success,
-            why="" if score is None else redacted(storable(score.why)),
+            why="" if score is None else redacted(storable(score.why)) + self._locks_note(),
             error_kind=kind,
             error=None if error is None else redacted(storable(error)),
             prompt_tokens=self.prompt_tokens,
@@ -106,6 +108,10 @@ class _Run:
             request_wait_s=self.request_wait_s,
             messages=tuple(self.messages),
         )
+
+    def _locks_note(self) -> str:
+        open_locks = SHARED.not_held if self.spec.runs_programs else ()
+        return f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
 
     async def ask(self) -> str:
         """Return the model's next reply, made storable, and book what it cost."""
@@ -142,8 +148,11 @@ class _Run:
         self.request_wait_s += reply.wait_s
 
 
-async def converse(environment: Environment, index: int, seed: int, chat: Chat) -> EpisodeResult:
+async def converse(environment: Environment, index: int, seed: int, chat: Chat, *, model: str = "") -> EpisodeResult:
     """Return how task `index` of `environment` ended with the model behind `chat`.
+
+    What environments have few of - slots of the sandbox, games, processes - is shared among models: `model` is the key
+    of the one that this episode is of.
 
     The episode is closed in every case, cancellation included. What the environment does wrong (raising, hanging, a
     score outside [0, 1]) ends as `ErrorKind.ENVIRONMENT` and a `ChatError` as its own kind, both without a score; only
@@ -154,10 +163,12 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat) 
         Exception: anything but `ChatError` that `chat` raises: a defect of ours is never booked on a model.
     """
     run = _Run(environment.spec, chat)
+    whose = MODEL.set(model)
     try:
         result = await _outcome(environment, index, seed, run)
     finally:
         problem = None if run.episode is None else await uninterrupted(_closed(run.episode))
+        MODEL.reset(whose)
     if problem is None:
         return result
     return replace(result, error=redacted("; ".join(filter(None, (result.error, problem)))))

@@ -6,15 +6,34 @@ import itertools
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
 from headgate.environments.answers import without_thinking
-from headgate.environments.incident import FAULTS, PARTS, Incident, incident
 from headgate.environments.judge_question import is_echo, judge_question
 from headgate.environments.judge_reply import mean_verdict, read_judgement
 from headgate.environments.protocol import BaselineKind, EnvironmentSpec, ForJudge, Judgement, Score
 from headgate.environments.single_turn import failed
+
+PARTS: Final = (
+    "backup server", "billing service", "cache cluster", "certificate store", "chat gateway", "chart renderer",
+    "device registry", "document index", "event bus", "export job", "feature flags", "file share", "fraud filter",
+    "image resizer", "invoice printer", "general ledger", "license server", "login service", "log archive",
+    "mail relay", "map server", "message broker", "metrics store", "name server", "order database", "payment gateway",
+    "price feed", "report builder", "route planner", "search index", "session store", "sign-up page",
+    "stock ledger", "tax calculator", "ticket desk", "time server", "token issuer", "translation service",
+    "video encoder", "warehouse terminal",
+)  # fmt: skip
+"""No name is part of another one."""
+
+FAULTS: Final = (
+    "ran out of disk space", "lost its network link", "rejected every password", "answered ten times slower",
+    "restarted every minute", "refused new connections", "served outdated records", "ran out of memory",
+    "presented an expired certificate", "dropped half of its messages", "stopped at a locked file",
+    "could not resolve any name", "wrote empty files", "lost its configuration", "returned only errors",
+    "counted every entry twice",
+)  # fmt: skip
 
 ANSWER_CHARS: Final = 4_000
 """The question asks for 120 words; a longer answer is not an explanation, and costs every judge its length."""
@@ -77,10 +96,7 @@ class ExplainEpisode:
 class Explain:
     """Incidents to be explained. Stateless; implements `JudgedEnvironment`."""
 
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return SPEC
+    spec: Final = SPEC
 
     async def open(self, index: int, seed: int) -> ExplainEpisode:
         """Begin task `index`; all of it is drawn from `seed`, which the index gives."""
@@ -152,3 +168,51 @@ def _by_time(question: str) -> str:
     told = [f"The root cause is that the {events[0]}."]
     told += [f"Because the {before}, the {after}." for before, after in itertools.pairwise(events)]
     return " ".join(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A part and what happened to it, at a minute of the day."""
+
+    part: str
+    fault: str
+    minute: int
+
+    def __str__(self) -> str:
+        return f"{self.minute // 60:02d}:{self.minute % 60:02d} The {self.part} {self.fault}."
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One incident.
+
+    Attributes:
+        chain: the root cause first, the complaint last; each part needs the one before it.
+        unrelated: an event that has nothing to do with the complaint.
+        needs: (part, what it needs), the chain's pairs and others.
+        notes: all of it in lines, out of order.
+    """
+
+    chain: tuple[Event, ...]
+    unrelated: Event
+    needs: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def incident(seed: int) -> Incident:
+    """Return the incident of a seed; the same on every machine."""
+    rng = random.Random(f"incident {seed}")
+    length = rng.randint(3, 5)
+    parts = rng.sample(PARTS, length + 4)
+    faults = rng.sample(FAULTS, length + 1)
+    chained, (unrelated, *bystanders) = parts[:length], parts[length:]
+    minutes = sorted(rng.sample(range(8 * 60, 18 * 60), length + 1))
+    # Anywhere but last, so that neither the first event nor a part's mere name tells the root cause.
+    extra = minutes.pop(rng.randrange(length))
+    chain = tuple(Event(p, f, m) for p, f, m in zip(chained, faults[:length], minutes, strict=True))
+    other = Event(unrelated, faults[length], extra)
+    needs = [(chained[n + 1], chained[n]) for n in range(length - 1)]
+    needs += [(bystanders[0], unrelated), (bystanders[1], bystanders[2]), (bystanders[2], chained[-1])]
+    notes = [f"The {part} needs the {needed}." for part, needed in needs] + [str(event) for event in (*chain, other)]
+    rng.shuffle(notes)
+    return Incident(chain, other, tuple(needs), tuple(notes))

@@ -1,17 +1,25 @@
-"""A bounded number of games that take seconds to start, lent to one episode each."""
+"""A bounded number of games that take seconds to start, lent to episodes in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Generic, Protocol, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Generic, Protocol, TypeVar
 
 from headgate.core import errors
+from headgate.environments.shares import MODEL, FairSlots, Hold
 
 T = TypeVar("T")
+
+PATIENCE_S: Final = 1.0
+"""A game that a model has above its share is not taken from it sooner."""
+
+IDLE_S: Final = 3.0
+"""An episode whose model thinks for longer gives its game to another model's where there are more models than games.
+What it has done is done again later, which takes up to a second."""
 
 
 class Playable(Protocol):
@@ -31,35 +39,25 @@ G = TypeVar("G", bound=Playable)
 
 
 class Pool(Generic[G]):
-    """At most `size` games in this process, whatever the number of event loops; later borrowers wait in line.
+    """At most `size` games in this process, whatever the number of event loops; shared among models as `FairSlots` are.
 
     A game is started by the first call of an episode that gets none of the idle ones, and stays warm afterwards.
-    Lives as long as the process. Invariant: loans + idle games that no loan uses never exceed `size` games.
+    Lives as long as the process. Invariant: games and those being started never exceed `size`, but for those being
+    killed. Calls have threads of their own: one that hangs keeps none from what else runs in threads.
     """
 
-    def __init__(self, start: Callable[[], G], size: int) -> None:
+    def __init__(self, start: Callable[[], G], size: int, *, idle_s: float = IDLE_S) -> None:
         self._start = start
-        self._free = size
         self._idle: list[G] = []
-        self._waiting: deque[Future[None]] = deque()
-        self._lock = threading.Lock()  # protects all of the above
+        self._lock = threading.Lock()  # protects the idle ones
+        self.slots: Final = FairSlots(size, patience_s=PATIENCE_S, turn_s=idle_s)
+        self.threads: Final = ThreadPoolExecutor(size, thread_name_prefix="headgate-game")
 
     async def lend(self) -> Loan[G]:
         """Return the right to one game; waiting for it is a cancel point."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return Loan(self)
-            turn: Future[None] = Future()
-            self._waiting.append(turn)
-        try:
-            await asyncio.wrap_future(turn)
-        except asyncio.CancelledError:
-            # Whoever returned a game may have given it to us at this very moment.
-            if not turn.cancel():
-                self.take_back(None)
-            raise
-        return Loan(self)
+        loan = Loan(self, MODEL.get())
+        await loan.take_turn()
+        return loan
 
     def idle_or_new(self) -> G:
         """Return a game for a loan; blocks where one has to be started."""
@@ -69,17 +67,10 @@ class Pool(Generic[G]):
             game.kill()
         return self._start()
 
-    def take_back(self, game: G | None) -> None:
-        """End a loan: keep its game warm, if it has one to give back, and let the next in line begin."""
+    def keep(self, game: G) -> None:
+        """Keep a game warm for the next one."""
         with self._lock:
-            if game is not None:
-                self._idle.append(game)
-            while self._waiting:
-                turn = self._waiting.popleft()
-                if turn.set_running_or_notify_cancel():
-                    turn.set_result(None)
-                    return
-            self._free += 1
+            self._idle.append(game)
 
     def _idle_one(self) -> G | None:
         with self._lock:
@@ -87,15 +78,33 @@ class Pool(Generic[G]):
 
 
 class Loan(Generic[G]):
-    """The right to one game. Owned by one episode; closed exactly once, whatever its calls are doing."""
+    """The right to one game. Owned by one episode; closed exactly once, whatever its calls are doing.
 
-    def __init__(self, pool: Pool[G]) -> None:
+    While the episode waits for its model the game may go to one of another model. The calls that it has had are then
+    made again, on another game, before the next one: games play equally whenever they are asked the same.
+    """
+
+    def __init__(self, pool: Pool[G], model: str) -> None:
         self._pool = pool
+        self._model = model
+        self._hold: Hold | None = None
         self._game: G | None = None
+        self._had: list[Callable[[G], object]] = []
         self._is_calling = False
+        self._is_wanted_back = False
         self._is_closed = False
         self._is_cut_off = False
-        self._lock = threading.Lock()  # protects all of the above; never held while the game is called
+        # Protects all of the above; never held while the game is called, or the slots are.
+        self._lock = threading.Lock()
+
+    async def take_turn(self) -> None:
+        """Wait for a slot."""
+        hold = await self._pool.slots.take(self._model, self._give_back_soon)
+        with self._lock:
+            if not self._is_closed:
+                self._hold = hold
+                return
+        self._pool.slots.give_back(hold)
 
     async def call(self, what: Callable[[G], T]) -> T:
         """Return what `what` gives for the game, run in a thread; one call at a time.
@@ -104,7 +113,11 @@ class Loan(Generic[G]):
             EnvironmentFailedError: if the game fails or cannot be started, the loan is closed, or an earlier, cancelled
                 call has not ended.
         """
-        return await asyncio.to_thread(self._called, what)
+        while not self._begins_call():
+            await self.take_turn()
+        called = self._pool.threads.submit(self._called, what)
+        called.add_done_callback(lambda called: self._ended_call() if called.cancelled() else None)
+        return await asyncio.wrap_future(called)
 
     def close(self) -> None:
         """Give the game back; kill it instead when a cancelled call still uses it. Legal more than once."""
@@ -120,21 +133,33 @@ class Loan(Generic[G]):
         elif game is not None:
             game.kill()  # the call fails, and its thread gives back
 
-    def _called(self, what: Callable[[G], T]) -> T:
+    def _begins_call(self) -> bool:
+        """Begin a call; return False when the turn is over."""
         with self._lock:
             if self._is_closed or self._is_calling:
                 raise errors.EnvironmentFailedError("the game is asked after its episode, or twice at once")
-            self._is_calling = True
+            self._is_calling = self._hold is not None
+            self._use()
+            return self._is_calling
+
+    def _use(self) -> None:
+        if self._hold is not None:
+            self._hold.since = time.monotonic()
+
+    def _called(self, what: Callable[[G], T]) -> T:
         try:
-            return what(self._game_to_call())
+            done = what(self._game_to_call())
+            self._had.append(what)
+            return done
         finally:
             self._ended_call()
 
     def _ended_call(self) -> None:
         with self._lock:
             self._is_calling = False
-            is_closed = self._is_closed
-        if is_closed:
+            self._use()
+            gives_back = self._is_closed or self._is_wanted_back
+        if gives_back:
             self._give_back()
 
     def _game_to_call(self) -> G:
@@ -146,12 +171,25 @@ class Loan(Generic[G]):
             self._game = game
             if self._is_closed:
                 raise errors.EnvironmentFailedError("the episode ended before its game had started")
+        for again in self._had:
+            again(game)
         return game
 
+    def _give_back_soon(self) -> None:
+        """Give the game to another model, now or when the call has ended that is under way."""
+        with self._lock:
+            self._is_wanted_back = True
+            is_idle = self._hold is not None and not self._is_calling
+        if is_idle:
+            self._give_back()
+
     def _give_back(self) -> None:
-        """End the loan. Called once, by whoever is last: the one who closes it, or the thread of a cancelled call."""
-        game = self._game
+        """End the turn: called by whoever is last, the one who ends it or the thread of a call."""
+        with self._lock:
+            game, hold, self._game, self._hold, self._is_wanted_back = self._game, self._hold, None, None, False
         if game is not None and (self._is_cut_off or not game.can_be_lent):
             game.kill()
-            game = None
-        self._pool.take_back(game)
+        elif game is not None:
+            self._pool.keep(game)
+        if hold is not None:
+            self._pool.slots.give_back(hold)

@@ -1,15 +1,18 @@
-"""What a judge's reply says: found in whatever a model wraps around it, never guessed."""
+"""What a judge's reply says: found in whatever a model wraps around it, never guessed, never held against a model."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
+from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.answers import without_thinking
-from headgate.environments.protocol import Judgement, Score
+from headgate.environments.episode import checked_score, storable
+from headgate.environments.protocol import JudgedEnvironment, Judgement, Score
 
 WHY_CHARS: Final = 300
 """How much of a judge's reason is kept."""
@@ -38,8 +41,8 @@ def read_judgement(reply: str) -> Judgement | None:
     `Grade: 70 %`), which must agree if there are several; a number alone. A score is in [0, 1], or states what it is
     out of: 7 alone may mean 7 of 10 or of 100, so it is not read.
     """
-    text = without_thinking(reply)[-_READ_CHARS:]
-    found = [judgement for match in _OBJECT.finditer(text) if (judgement := _of_object(match[0])) is not None]
+    text = verdict_text(reply)
+    found = [judgement for named in objects_in(text) if (judgement := _of_object(named)) is not None]
     if found:
         return found[-1]
     said = {_valued(match[1], match[2]) for match in _GRADE.finditer(text)}
@@ -48,7 +51,7 @@ def read_judgement(reply: str) -> Judgement | None:
     if len(said) != 1:
         return None
     value = said.pop()
-    return None if value is None else Judgement(value, _line(text))
+    return None if value is None else Judgement(value, one_line(text))
 
 
 def mean_verdict(judgements: Sequence[Judgement], *, pass_mark: float) -> Score:
@@ -58,12 +61,19 @@ def mean_verdict(judgements: Sequence[Judgement], *, pass_mark: float) -> Score:
     return Score(value, success=value >= pass_mark, why=middle.why)
 
 
-def _of_object(text: str) -> Judgement | None:
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    named = {str(name).strip().casefold(): value for name, value in fields.items()}
+def verdict_text(reply: str) -> str:
+    """Return what is read of a judge's reply: its end, thoughts left out."""
+    return without_thinking(reply)[-_READ_CHARS:]
+
+
+def objects_in(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a text, with their names in small letters."""
+    for match in _OBJECT.finditer(text):
+        with suppress(ValueError, RecursionError):
+            yield {str(name).strip().casefold(): value for name, value in json.loads(match[0]).items()}
+
+
+def _of_object(named: Mapping[str, Any]) -> Judgement | None:
     grade = next((named[name] for name in _NAMES if name in named), None)
     if isinstance(grade, bool) or not isinstance(grade, int | float | str):
         return None
@@ -72,7 +82,7 @@ def _of_object(text: str) -> Judgement | None:
     if value is None:
         return None
     reason = next((named[name] for name in _REASONS if isinstance(named.get(name), str)), "")
-    return Judgement(value, _line(reason))
+    return Judgement(value, one_line(reason))
 
 
 def _valued(number: str, out_of: str | None) -> float | None:
@@ -86,6 +96,44 @@ def _in_range(value: float) -> float | None:
     return float(value) if 0 <= value <= 1 else None
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return a judge's reason in one line of at most `WHY_CHARS`."""
     line = _BLANKS.sub(" ", text).strip()
     return line if len(line) <= WHY_CHARS else line[: WHY_CHARS - 1] + "…"
+
+
+def read_reply(environment: JudgedEnvironment, reply: str) -> Judgement | None:
+    """Return what the environment reads in a judge's reply, None when it can read nothing.
+
+    Raises:
+        EnvironmentFailedError: if the environment raised, or read what is no judgement.
+    """
+    try:
+        judgement = environment.judgement(storable(reply))
+    except Exception as error:
+        raise _failed(f"{type(error).__name__}: {error}") from error
+    if judgement is not None and not (isinstance(judgement, Judgement) and 0.0 <= judgement.value <= 1.0):
+        raise _failed(f"a judgement must be in [0, 1] (got {judgement!r:.80})")
+    return judgement
+
+
+def judged_score(environment: JudgedEnvironment, judgements: Sequence[Judgement]) -> Score:
+    """Return the score that the environment makes of one judgement or several.
+
+    Raises:
+        EnvironmentFailedError: if the environment raised, or made what is no score.
+    """
+    try:
+        score = environment.verdict(judgements)
+    except Exception as error:
+        raise _failed(f"{type(error).__name__}: {error}") from error
+    if not isinstance(score, Score):
+        raise _failed(f"it made {score!r:.80} of the judgements, not a Score")
+    try:
+        return checked_score(score)
+    except (TypeError, ValueError) as error:
+        raise _failed(str(error)) from None
+
+
+def _failed(what: str) -> EnvironmentFailedError:
+    return EnvironmentFailedError(f"the environment failed on a judge's reply: {what}")

@@ -113,7 +113,7 @@ def _made(what: str, entry_point: importlib.metadata.EntryPoint) -> Any:
 def _broken(what: str, error: Exception) -> errors.EnvironmentFailedError:
     return errors.EnvironmentFailedError(
         f"{what} cannot be loaded: {type(error).__name__}: {error}",
-        next_step="Mend or uninstall the package that registers it.",
+        next_step="Fix or uninstall the package that registers it.",
     )
 
 

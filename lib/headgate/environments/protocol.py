@@ -34,6 +34,7 @@ class EnvironmentSpec:
         needs_judge: whether episodes may end with `ForJudge`; it is a `JudgedEnvironment` then.
         runs_apart: whether it is played in child processes, since it blocks, leaks or may crash; one that needs a judge
             cannot be.
+        runs_programs: whether programs that models wrote, or gave input to, run in the sandbox.
     """
 
     name: str
@@ -50,6 +51,7 @@ class EnvironmentSpec:
     tasks_are_drawn: bool = False
     needs_judge: bool = False
     runs_apart: bool = False
+    runs_programs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

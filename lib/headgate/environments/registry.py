@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import threading
 from collections import defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import errors
+from headgate.core import did_you_mean, errors
 from headgate.environments.apart import (
     HOSTS,
     ApartLimits,
@@ -252,9 +251,7 @@ def _by_name(points: EntryPoints) -> Registered:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> errors.UnknownEnvironmentError:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return errors.UnknownEnvironmentError(f"{what} {name!r} is not registered{hint}")
+    return errors.UnknownEnvironmentError(f"{what} {name!r} is not registered{did_you_mean(name, known, cutoff=0.5)}")
 
 
 _INSTALLED: Final = Registry(_installed, collections=_installed_collections)

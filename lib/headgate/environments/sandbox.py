@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
+import ctypes
 import functools
 import os
 import signal
@@ -11,20 +13,41 @@ import sys
 import sysconfig
 import tempfile
 import time
-import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from headgate.core import errors
+from headgate.environments.shares import MODEL, FairSlots
 from headgate.environments.uninterrupted import uninterrupted
 
 _LAUNCHER: Final = Path(__file__).with_name("sandbox_launcher.py")
 _CHUNK_BYTES: Final = 65_536
 _SYSTEM_LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
 _DEVICES: Final = ("/dev/null", "/dev/urandom", "/dev/zero")
+
+
+LOCKS: Final = ("calls", "namespaces", "files")
+"""All locks of the sandbox: the system-call filter, own namespaces, and Landlock. Without the first nothing is run."""
+
+_ERRORS: Final = frozenset(
+    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
+)
+_NOT_DUMPABLE: Final = (4, 0, 0, 0, 0)  # prctl(PR_SET_DUMPABLE, 0)
+
+_PATIENCE_S: Final = 0.5
+"""A program that has run for less is not ended for a model with a better right to its slot: most end before."""
+
+_NICE: Final = 5
+"""Priority of programs: whatever else runs here goes before them."""
+
+_NICEST: Final = 15
+"""Of the programs of a heavy model."""
+
+_TICK_S: Final = 0.5
+"""Between two looks at a running program."""
 
 
 class Outcome(StrEnum):
@@ -42,7 +65,7 @@ class Limits:
     """What one run may cost. The defaults are those of the published executor (affinetes).
 
     Attributes:
-        wall_s: from start to end, the start of the interpreter included.
+        wall_s: from start to end, the start of the interpreter included, and what it waited for a processor left out.
         cpu_s: processor time.
         memory_bytes: address space.
         output_bytes: of stdout, and of stderr.
@@ -79,37 +102,66 @@ class ProgramRun:
 
     @property
     def problem(self) -> str:
-        """The reason why it is not clean in one line; empty when it is."""
+        """The reason why it is not clean in one line; empty when it is.
+
+        Of what the program wrote it has the class of its error alone, if that is one of Python's: the line is stored.
+        """
         if self.is_clean:
             return ""
-        last = self.stderr.rstrip().rpartition("\n")[2][:200]
-        return f"{self.outcome.value} (exit status {self.exit_status}){': ' if last else ''}{last}"
+        kind = self.stderr.rstrip().rpartition("\n")[2].partition(":")[0]
+        return f"{self.outcome.value} (exit status {self.exit_status}{f', {kind}' if kind in _ERRORS else ''})"
 
 
 class Sandbox:
-    """Runs programs, at most `concurrency` at a time per event loop; later ones wait.
+    """Runs programs, at most `concurrency` at a time in this process, shared among the models that have some to run.
 
-    Lives as long as the process; holds nothing between runs.
+    More than there are processors, since most programs that last only wait; the kernel shares those out, by priority.
+    A program of a model that has more than its share of slots is ended and run again later where another lacks one: it
+    has no effect but its output, which nobody has seen. Lives as long as the process; holds nothing between runs.
     """
 
     def __init__(self, concurrency: int | None = None, hash_seed: int = 0) -> None:
         # Hashes of strings are seeded, so that a program that walks a set prints the same on every machine.
         self._environment = {"PYTHONHASHSEED": str(hash_seed), "TZ": "UTC", "LANG": "C.UTF-8"}
-        self._concurrency = concurrency or os.cpu_count() or 1
-        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._concurrency = concurrency or _room()
+        self._required: tuple[str, ...] = LOCKS
         self._locks: tuple[str, ...] | None = None
+        self._free_slots()
+        os.register_at_fork(after_in_child=self._free_slots)
+
+    def require(self, locks: Collection[str]) -> None:
+        """Refuse programs where one of these locks does not hold; all of `LOCKS` are required unless this says less."""
+        self._required = tuple(lock for lock in LOCKS if lock in locks or lock == "calls")
+
+    @property
+    def not_held(self) -> tuple[str, ...]:
+        """The locks that programs have run without, since they were not required."""
+        return tuple(lock for lock in LOCKS if self._locks is not None and lock not in self._locks)
 
     async def run(self, program: str, stdin: str = "", limits: Limits | None = None) -> ProgramRun:
         """Return what `program` did with `stdin`. When the caller is cancelled, the program is killed first.
 
         Raises:
-            SandboxUnavailableError: if this machine cannot lock the program in.
+            SandboxUnavailableError: if this machine cannot lock the program in, or lacks a required lock.
         """
-        await self.locks()
-        async with self._slot():
-            return (await _run(program, stdin, limits or Limits(), self._environment)).run
+        await self.check()
+        return (await self._run(program, stdin, limits or Limits())).run
+
+    async def check(self) -> None:
+        """Return if programs can run here.
+
+        Raises:
+            SandboxUnavailableError: if this machine cannot lock programs in, or lacks a required lock.
+        """
+        held = await self.locks()
+        missing = [lock for lock in self._required if lock not in held]
+        if missing:
+            raise errors.SandboxUnavailableError(
+                f"untrusted programs are not run here without the lock {' and '.join(map(repr, missing))}",
+                next_step="Run where `headgate doctor` finds all locks, or leave out environments that run programs. "
+                f"HEADGATE_SANDBOX_LOCKS={','.join(held)} is for machines where nothing that this user can read is "
+                "secret.",
+            )
 
     async def locks(self) -> tuple[str, ...]:
         """Return the locks that hold on this machine, of `calls`, `namespaces` and `files`; `calls` always does.
@@ -120,12 +172,36 @@ class Sandbox:
             SandboxUnavailableError: if programs cannot be locked in here.
         """
         if self._locks is None:
-            async with self._slot():
-                self._locks = await _tried_locks(self._environment)
+            self._locks = _tried_locks(await self._run(_BURGLAR, "", Limits()))
+            # Nobody but root can read the memory or variables of this process from now on: keys are there.
+            ctypes.CDLL(None).prctl(*_NOT_DUMPABLE)
         return self._locks
 
-    def _slot(self) -> asyncio.Semaphore:
-        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._concurrency))
+    async def _run(self, program: str, stdin: str, limits: Limits) -> _LockedRun:
+        """Run a program in a slot of the model whose episode this is, anew when the slot is wanted back meanwhile."""
+        if sys.platform != "linux":
+            raise errors.SandboxUnavailableError(f"programs cannot be locked in on {sys.platform!r}")
+        loop = asyncio.get_running_loop()
+        while True:
+            stop = asyncio.Event()
+            hold = await self._slots.take(MODEL.get(), functools.partial(loop.call_soon_threadsafe, stop.set))
+            try:
+                done = await _run(program, stdin, limits, self._environment, self._slots, stop)
+            finally:
+                self._slots.give_back(hold)
+            if done is not None:
+                return done
+
+    def _free_slots(self) -> None:
+        """Begin with no slot held: those that are held are the other process's, of which this one is a fork."""
+        self._slots = FairSlots(self._concurrency, patience_s=_PATIENCE_S, reserve=max(1, self._concurrency // 8))
+
+
+def _room() -> int:
+    """Return how many programs run at once: four times the processors, and as many as fit into half of the memory."""
+    cores = os.cpu_count() or 1
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(cores, min(max(16, 4 * cores), memory_bytes // 2 // Limits().memory_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +210,7 @@ class _LockedRun:
     run: ProgramRun
 
 
-async def _tried_locks(environment: Mapping[str, str]) -> tuple[str, ...]:
-    if sys.platform != "linux":
-        raise errors.SandboxUnavailableError(f"programs cannot be locked in on {sys.platform!r}")
-    tried = await _run(_BURGLAR, "", Limits(), environment)
+def _tried_locks(tried: _LockedRun) -> tuple[str, ...]:
     if tried.run.stdout != _REFUSED or not tried.run.is_clean:
         raise errors.SandboxUnavailableError(
             f"the locks of the sandbox do not hold: {tried.run.problem or tried.run.stdout!r}"
@@ -145,15 +218,18 @@ async def _tried_locks(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tried.locks
 
 
-async def _run(program: str, stdin: str, limits: Limits, environment: Mapping[str, str]) -> _LockedRun:
+async def _run(
+    program: str, stdin: str, limits: Limits, environment: Mapping[str, str], slots: FairSlots, stop: asyncio.Event
+) -> _LockedRun | None:
     started = time.monotonic()
+    nice = _NICEST if slots.is_heavy(MODEL.get()) else _NICE
     with (
         tempfile.TemporaryDirectory(prefix="headgate-sandbox-") as folder,
         _memory_file(program) as program_fd,
         _memory_file(stdin) as stdin_fd,
     ):
         process = await asyncio.create_subprocess_exec(
-            *_command(program_fd, limits),
+            *_command(program_fd, limits, nice),
             stdin=stdin_fd,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -164,10 +240,10 @@ async def _run(program: str, stdin: str, limits: Limits, environment: Mapping[st
         )
         watched = _Watched(process, limits.output_bytes)
         try:
-            await watched.until_end(limits.wall_s)
+            is_over = await watched.until_end(limits.wall_s, slots, stop)
         finally:
             await uninterrupted(watched.kill_and_reap())
-    return watched.judged(time.monotonic() - started)
+    return watched.judged(time.monotonic() - started) if is_over else None
 
 
 class _Watched:
@@ -181,17 +257,43 @@ class _Watched:
         self._limit = output_bytes + len(_LOCKED) + 32  # the launcher's line comes before the program's output
         self._outcome: Outcome | None = None  # set when this side ended the program
 
-    async def until_end(self, wall_s: float) -> None:
-        """Return when the program has ended by itself, written too much, or run for `wall_s`."""
+    async def until_end(self, wall_s: float, slots: FairSlots, stop: asyncio.Event) -> bool:
+        """Return when the program has ended by itself, written too much, or run for `wall_s`; False if it must stop.
+
+        What it waited for a processor is not counted: how busy the machine is must not change a score.
+        """
+        started, left_s = time.monotonic(), wall_s
+        ended, asked = asyncio.ensure_future(self._ended()), asyncio.ensure_future(stop.wait())
         try:
-            async with asyncio.timeout(wall_s):
-                async with asyncio.TaskGroup() as readers:
-                    for stream, written in self._streams:
-                        readers.create_task(self._read(stream, written))
-                if self._outcome is None:  # a program may close its streams and go on
-                    await self._process.wait()
-        except TimeoutError:
+            while left_s > 0:
+                await asyncio.wait((ended, asked), timeout=min(left_s, _TICK_S), return_when=asyncio.FIRST_COMPLETED)
+                if ended.done():
+                    ended.result()
+                    return True
+                if asked.done():
+                    return False
+                if slots.is_heavy(MODEL.get()):
+                    self._yield_to_others()
+                left_s = wall_s + _waited_s(self._process.pid) - (time.monotonic() - started)
             self._outcome = Outcome.TIMEOUT
+            return True
+        finally:
+            ended.cancel()
+            asked.cancel()
+            await asyncio.wait((ended, asked))
+
+    async def _ended(self) -> None:
+        async with asyncio.TaskGroup() as readers:
+            for stream, written in self._streams:
+                readers.create_task(self._read(stream, written))
+        if self._outcome is None:  # a program may close its streams and go on
+            await self._process.wait()
+
+    def _yield_to_others(self) -> None:
+        """Let whatever has run for less go first; most kernels share among sessions before they do within them."""
+        with contextlib.suppress(OSError):  # it has just ended, or the kernel wants to be asked less often
+            os.setpriority(os.PRIO_PGRP, self._process.pid, _NICEST)
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(_NICEST))
 
     async def kill_and_reap(self) -> None:
         """End the whole process group, empty the pipes (the transport waits for that) and wait for the process."""
@@ -235,6 +337,15 @@ class _Watched:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
+def _waited_s(process: int) -> float:
+    """Return how long a process could have run and got no processor, by that of its threads that waited longest."""
+    try:
+        threads = [(thread / "schedstat").read_text().split() for thread in Path(f"/proc/{process}/task").iterdir()]
+        return max(int(waited_ns) for _, waited_ns, _ in threads) / 1e9
+    except (OSError, ValueError):  # it ended meanwhile, or the kernel does not say
+        return 0.0
+
+
 def _outcome_of(status: int, stderr: bytes) -> Outcome:
     if status == 0:
         return Outcome.OK
@@ -245,12 +356,12 @@ def _outcome_of(status: int, stderr: bytes) -> Outcome:
     return Outcome.FAILED
 
 
-def _command(program_fd: int, limits: Limits) -> tuple[str, ...]:
+def _command(program_fd: int, limits: Limits, nice: int) -> tuple[str, ...]:
     interpreter = getattr(sys, "_base_executable", "") or sys.executable
     # No site (-S, which also halves the start), no user site (-s), no folder of the script on the path (-P). Not -I:
     # it would ignore PYTHONHASHSEED, and the environment is ours anyway.
     flags = ("-s", "-S", "-P", "-B", "-X", "utf8")
-    settings = (str(program_fd), str(limits.cpu_s), str(limits.memory_bytes))
+    settings = (str(program_fd), str(nice), str(limits.cpu_s), str(limits.memory_bytes))
     return (interpreter, *flags, str(_LAUNCHER), *settings, *_readable_paths())
 
 

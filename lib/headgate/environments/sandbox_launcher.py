@@ -4,7 +4,8 @@ Started by `sandbox.py` as a script of a bare interpreter (`-s -S -P`), so it im
 locks are the kernel's and cannot be undone, which is why the program may run in this very process: a second
 interpreter would double the cost of a run.
 
-1. Namespaces: own users, network and IPC, where the kernel lets an ordinary user have them. Capabilities are dropped.
+1. Namespaces: own users, network and IPC, and a /proc without other processes, where the kernel lets an ordinary user
+   have them. Capabilities are dropped.
 2. Limits: processor time, address space, open files; files cannot grow at all.
 3. Landlock, where the kernel has it: only the listed paths (the standard library) can be read, nothing written.
 4. System calls: an allow-list of what a program between stdin and stdout needs. No sockets, processes, signals to
@@ -182,9 +183,13 @@ def checked(result: int, what: str) -> int:
 
 
 def enter_namespaces(libc: ctypes.CDLL) -> bool:
-    """Leave the host's network and IPC for empty ones; False where an ordinary user may not."""
-    new_user, new_net, new_ipc = 0x10000000, 0x40000000, 0x08000000
-    return int(libc.unshare(new_user | new_net | new_ipc)) == 0
+    """Leave the host's network, IPC and /proc for empty ones; False where an ordinary user may not."""
+    new_user, new_net, new_ipc, new_mounts = 0x10000000, 0x40000000, 0x08000000, 0x00020000
+    if libc.unshare(new_user | new_net | new_ipc | new_mounts) != 0:
+        return False
+    own_mounts, read_only = 0x40000 | 0x4000, 1 | 2 | 4 | 8  # MS_PRIVATE and MS_REC; no set-uid, devices, programs
+    hidden = libc.mount(None, b"/", None, own_mounts, None) or libc.mount(b"none", b"/proc", b"tmpfs", read_only, None)
+    return int(hidden) == 0
 
 
 def drop_capabilities(libc: ctypes.CDLL, machine: str) -> None:
@@ -256,15 +261,27 @@ def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
     return held
 
 
+def yield_to_others(nice: int) -> None:
+    """Run at priority `nice`, also as a session: kernels that group processes by session share among those first."""
+    os.nice(nice)
+    try:
+        with open("/proc/self/autogroup", "w") as file:  # noqa: PTH123 - pathlib costs more than the program's start
+            file.write(str(nice))
+    except OSError:  # there are no such groups, or the kernel wants to be asked less often
+        pass
+
+
 def main() -> None:
     """Lock this process, say so, then become the program.
 
-    Arguments: the descriptor of the program, processor seconds, bytes of memory, then the paths that it may read.
+    Arguments: the descriptor of the program, its priority, processor seconds, bytes of memory, then the paths that it
+    may read.
     """
-    descriptor, cpu_s, memory_bytes = (int(argument) for argument in sys.argv[1:4])
+    descriptor, nice, cpu_s, memory_bytes = (int(argument) for argument in sys.argv[1:5])
     with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - a descriptor has no path
         source = file.read()
-    held = lock(cpu_s, memory_bytes, sys.argv[4:])
+    yield_to_others(nice)
+    held = lock(cpu_s, memory_bytes, sys.argv[5:])
     os.write(1, f"locked: {' '.join(held)}\n".encode())
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module

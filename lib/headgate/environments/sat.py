@@ -69,14 +69,9 @@ class Satisfiability:
     """k-SAT with a planted solution. Stateless; tasks depend on the index alone, as upstream's on its task id."""
 
     def __init__(self, spec: EnvironmentSpec, variables: int, literals: int) -> None:
-        self._spec = spec
+        self.spec = spec
         self._variables = variables
         self._literals = literals
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> SingleTurnEpisode:
         """Begin task `index`; `seed` is not used, so that index and upstream's task id name the same formula."""

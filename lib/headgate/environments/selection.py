@@ -1,4 +1,4 @@
-"""From the names and patterns that somebody wrote to environments, and what had to be left out."""
+"""From settings to what a campaign can name, and from the names and patterns that somebody wrote to environments."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headgate.config import Settings
 from headgate.core.errors import HeadgateError, UnknownEnvironmentError
+from headgate.environments.agentgym import served_environments
+from headgate.environments.apart import ApartLimits
 from headgate.environments.protocol import Environment
-from headgate.environments.registry import Registry
+from headgate.environments.registry import Registry, registry_with
+from headgate.environments.sandbox import SHARED
 
 _SHOWN = 8
 """Names that an error lists."""
@@ -83,4 +87,25 @@ def _nothing(pattern: str, siblings: Sequence[str], registry: Registry) -> Unkno
     shown = ", ".join(there[:_SHOWN]) + (f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
     return UnknownEnvironmentError(
         f"no environment matches {pattern!r}", next_step=f"There are {shown}; `headgate environments` lists all."
+    )
+
+
+def registry_of(settings: Settings) -> Registry:
+    """Return the environments that a campaign with `settings` can name; loads and asks none.
+
+    From here on programs run behind the locks that the settings require.
+
+    Raises:
+        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+    """
+    SHARED.require(settings.sandbox_locks)
+    return registry_with(served_environments(settings), apart_limits(settings))
+
+
+def apart_limits(settings: Settings) -> ApartLimits:
+    """Return what the settings allow the processes of environments that run apart."""
+    return ApartLimits(
+        processes=settings.environment_processes,
+        call_s=settings.environment_call_s,
+        memory_mib=settings.environment_memory_mib,
     )

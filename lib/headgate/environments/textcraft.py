@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.answers import named_actions
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.single_turn import failed, passed
 from headgate.environments.textcraft_plan import planned_actions
@@ -22,7 +25,21 @@ from headgate.environments.textcraft_recipes import (
     recipe_book,
     require_textcraft,
 )
-from headgate.environments.textcraft_tasks import GOALS, MAX_ROUNDS, VARIANTS, CraftingTask, crafting_task
+
+MAX_ROUNDS: Final = 10
+"""Replies per episode (Affine's default); every goal can be reached in them."""
+
+GOALS: Final = 372
+"""Things that take two recipes or more, one above the other, and can be crafted within `MAX_ROUNDS` actions.
+
+AgentGym also asks for things of one recipe, which more than half of all random play crafts; ADaPT does not.
+"""
+
+VARIANTS: Final = 10
+"""Tasks per goal, each with further recipes and an order of its own: the data length is `GOALS` times this."""
+
+MAX_DISTRACTORS: Final = 10
+"""Recipes shown that have no part in the goal (AgentGym's bound)."""
 
 _INSTRUCTIONS: Final = """\
 You are given a goal and a list of crafting commands. Each round you take one action and are told what came of it.
@@ -49,6 +66,37 @@ _ACTION_CHARS: Final = 1_000
 """No action is nearly as long; the longest command has 90 characters."""
 
 
+@dataclass(frozen=True, slots=True)
+class CraftingTask:
+    """What is to be crafted, and the commands that are shown."""
+
+    goal: str
+    commands: tuple[str, ...]
+
+
+def crafting_task(index: int) -> CraftingTask:
+    """Return task `index`: goal `index % GOALS`, with the distractors and the order of variant `index // GOALS`."""
+    book = recipe_book()
+    goals = reachable_goals()
+    goal = goals[index % len(goals)]
+    rng = random.Random(f"textcraft:{index // len(goals)}:{goal}")
+    needed = book.below(goal)
+    inputs = {stack.name for recipe in needed for stack in recipe.inputs}
+    others = [recipe for recipe in book.users_of(inputs) if recipe not in needed]
+    shown = [*needed, *rng.sample(others, min(len(others), MAX_DISTRACTORS))]
+    rng.shuffle(shown)
+    return CraftingTask(goal, tuple(map(str, shown)))
+
+
+@functools.cache
+def reachable_goals() -> tuple[str, ...]:
+    """Return what is asked for, in an order in which easy and hard ones mix; see `GOALS`."""
+    book = recipe_book()
+    deep = [name for name in book.recipes if not any(book.takes_only_raw(recipe) for recipe in book.recipes[name])]
+    found = [name for name in deep if len(planned_actions(name)) <= MAX_ROUNDS]
+    return tuple(sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest()))
+
+
 class TextCraftEpisode:
     """One crafting in progress. Owned by one worker; holds memory only."""
 
@@ -58,12 +106,7 @@ class TextCraftEpisode:
         self._rounds = 0
         self._inventory: Counter[str] = Counter()
         text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, commands="\n".join(task.commands), goal=task.goal)
-        self._opening = (Message("user", text),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The rules, the commands and the goal."""
-        return self._opening
+        self.opening = (Message("user", text),)
 
     async def answer(self, reply: str) -> Continue | Score:
         """Take the action in `reply`."""
@@ -80,10 +123,10 @@ class TextCraftEpisode:
 
     def _said(self, reply: str) -> str:
         """Do what `reply` asks for and return what came of it."""
-        named = list(named_actions(reply))
-        if len(named) > 1:
-            return "Only one action is allowed per reply; nothing was done."
-        action = _plain(named[0] if named else reply)
+        named = only_action(reply)
+        if named is None:
+            return ONE_ACTION
+        action = _plain(named)
         if found := _GET.fullmatch(action):
             return self._get(Stack(int(found[1]), found[2]))
         if found := _CRAFT.fullmatch(action):
@@ -119,7 +162,7 @@ class TextCraftEpisode:
 class TextCraftEnvironment:
     """AgentGym's textcraft. Stateless; tasks depend on the index alone."""
 
-    _spec: Final = EnvironmentSpec(
+    spec: Final = EnvironmentSpec(
         name="agentgym:textcraft",
         summary="Craft a thing by recipes told among others, in up to 10 rounds",
         daily_rate=100.0,
@@ -129,11 +172,6 @@ class TextCraftEnvironment:
         source=SOURCE,
         chance_score=0.002,
     )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> TextCraftEpisode:
         """Begin task `index`; `seed` is not used, since the index says which goal and which variant of it."""

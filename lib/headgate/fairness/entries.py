@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 
 class Queueable(Protocol):
@@ -28,16 +30,22 @@ class Queueable(Protocol):
 T = TypeVar("T", bound=Queueable)
 
 
-class Selection(NamedTuple, Generic[T]):
+@dataclass(slots=True)
+class Selection(Generic[T]):
     """An item that could be served next. Nothing has changed yet; `commit` takes it, once.
 
-    A named tuple, because one is made per item: a frozen dataclass takes three times as long to build.
+    Not frozen, because one is made per item: that takes four times as long to build.
     """
 
     item: T
-    lane: str
+    group: Group[T]
     version: int
-    tag: float = 0.0
+    tag: float
+
+    @property
+    def lane(self) -> str:
+        """Name of the lane that the item waits in."""
+        return self.group.lane.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +56,73 @@ class StaleSelection:
     reason: str
 
 
-@dataclass(slots=True)
-class Group(Generic[T]):
-    """Items of one fairness key. `tag` is relative to the offset of `lane`; no two listings share a `version`."""
+Owner = TypeVar("Owner")
 
-    name: str
-    weight: float
-    heap: list[tuple[int, int, T]] = field(default_factory=list)
-    tag: float = 0.0
-    lane: str = ""
-    version: int = 0
+Entry = tuple[float, int, Owner]
+"""A place in a heap: tag, version, owner. The owner's `entry` is the one that counts; others are out of date."""
+
+_LEAST_S: Final = 0.001
+"""What a service is charged at least: whose services take no time is not served for ever."""
+
+UNLISTED: Entry[Any] = (0.0, -1, None)
+"""The entry of what is in no heap."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
-    """Groups whose head needs the same endpoint. `kept` is the length of `heap` after it was last swept."""
+    """Groups whose head needs the same endpoint.
+
+    Attributes:
+        name: what `lane_of` returns.
+        is_open: whether its groups may be served.
+        rank: open lanes of a lower one go first.
+        offset: what the tags of its groups are relative to.
+        closed_at: virtual time of its closing.
+        heap: entries of its groups.
+        entry: its own in the heap of its rank, at the smallest tag; none while it is closed and something has changed.
+        kept: length of `heap` after it was last swept.
+    """
 
     name: str
     is_open: bool = True
     rank: int = 0
     offset: float = 0.0
     closed_at: float = 0.0
-    heap: list[tuple[float, int, str]] = field(default_factory=list)
-    version: int = 0
+    heap: list[Entry[Group[Any]]] = field(default_factory=list)
+    entry: Entry[Lane] = UNLISTED
     kept: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Group(Generic[T]):
+    """Items of one fairness key, and its entry in the heap of the lane that the first of them needs.
+
+    Attributes:
+        name: the key.
+        lane: where it is listed.
+        weight: of the item that came last.
+        left_at: its next tag in virtual time, as it was when it had no items any more.
+        entry: its own in the heap of its lane.
+        items: in the order in which they are served: by priority, and first come, first served.
+        charge: of its next service, at weight 1.
+    """
+
+    name: str
+    lane: Lane
+    weight: float = 1.0
+    left_at: float = 0.0
+    entry: Entry[Any] = UNLISTED
+    items: deque[T] = field(default_factory=deque)
+    charge: float = 1.0
+
+    def held(self, seconds: float) -> None:
+        """Note how long a service was held: half of the next charge, so that a slow time is forgiven soon."""
+        self.charge = (self.charge + max(seconds, _LEAST_S)) / 2
+
+    def add(self, item: T) -> None:
+        """Add an item behind those of its priority: O(1), but for one that goes before others."""
+        items = self.items
+        if not items or item.priority <= items[-1].priority:
+            items.append(item)
+        else:
+            items.insert(bisect_right(items, -item.priority, key=lambda other: -other.priority), item)

@@ -1,18 +1,19 @@
-"""Who a request comes from and what it may do, by its token; a revocation acts within five seconds."""
+"""Who a request comes from, what it may do and how often, by its token; a revocation acts within five seconds."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from headgate.core.errors import InvalidSettingError
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.token_rate import Rate, TokenBuckets
 from headgate.jobqueue.token_stores import TokenStore
 from headgate.jobqueue.tokens import Refusal, Scope, Token, parsed, refusal_of
 
@@ -46,6 +47,71 @@ _NEXT_STEPS: Final = {
 _STATUSES: Final = {Refusal.TOO_MANY_REQUESTS: 429, Refusal.UNAVAILABLE: 503}
 
 
+MOST_BUCKETS: Final = 10_000
+"""Buckets that are remembered; far more than there are tokens in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a token may ask.
+
+    Attributes:
+        per_s: requests per second, for as long as it likes.
+        burst: requests at once, after a pause.
+    """
+
+    per_s: float = 50.0
+    burst: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.per_s < float("inf") or self.burst < 1:
+            raise InvalidSettingError(
+                f"a token's rate must be > 0 per s with a burst >= 1 (got {self.per_s:g} and {self.burst})"
+            )
+
+
+class _Bucket(NamedTuple):
+    level: float
+    at: float
+
+
+class TokenBuckets:
+    """The buckets of all tokens. One thread at a time; at most `most` are remembered, those used last.
+
+    A bucket that is forgotten is full again, so forgetting the one used longest ago lets the least through.
+    """
+
+    def __init__(self, rate: Rate, most: int = MOST_BUCKETS) -> None:
+        self._rate = rate
+        self._most = most
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, token_id: str, now: float) -> float:
+        """Count a request; return 0 when it may go on, else the seconds after which the next one may.
+
+        Args:
+            token_id: whose request.
+            now: monotonic seconds.
+        """
+        bucket = self._buckets.pop(token_id, None) or _Bucket(self._rate.burst, now)
+        level = min(self._rate.burst, bucket.level + max(0.0, now - bucket.at) * self._rate.per_s)
+        # Sums of small refills fall short of 1 by rounding: whoever waits as long as told is let in.
+        is_let_in = level >= 1.0 - 1e-9
+        left = max(0.0, level - 1.0) if is_let_in else level
+        self._buckets[token_id] = _Bucket(left, now)
+        while len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        return 0.0 if is_let_in else (1.0 - level) / self._rate.per_s
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert len(self._buckets) <= self._most
+        assert all(0.0 <= bucket.level <= self._rate.burst for bucket in self._buckets.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who makes a request.
@@ -55,6 +121,8 @@ class Caller:
         name: of the token; empty where none is needed.
         scopes: what it allows.
         teams: whose jobs it sees and changes; None for all.
+        pools: whose servers it uses and sees; None for all.
+        most_priority: that jobs may have which it submits; None for any.
         worker: the only worker that it speaks for; None for any.
     """
 
@@ -62,15 +130,13 @@ class Caller:
     name: str
     scopes: frozenset[Scope]
     teams: frozenset[str] | None = None
+    pools: frozenset[str] | None = None
+    most_priority: int | None = None
     worker: str | None = None
 
     def has(self, scope: Scope) -> bool:
         """Return whether it may do this at all; for whom, `teams` says: claims and listings are narrowed to them."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
-
-    def may(self, scope: Scope, team: str | None) -> bool:
-        """Return whether it may do this for `team`; None asks for what concerns every team, such as servers."""
-        return self.has(scope) and (self.teams is None or team in self.teams)
 
     def speaks_for(self, worker: str) -> bool:
         """Return whether it may act as this worker."""
@@ -136,7 +202,7 @@ class Authority:
         store: TokenStore,
         *,
         needs_no_tokens: bool = False,
-        rate: Rate | None = Rate(),  # noqa: B008 - frozen
+        rate: Rate | None = Rate(),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -215,7 +281,9 @@ class Authority:
         refusal = refusal_of(token, parts.secret, now)
         if token is None or refusal is not None:
             return Refused(refusal or Refusal.UNKNOWN)
-        return Caller(token.token_id, token.name, token.scopes, token.teams, token.worker)
+        return Caller(
+            token.token_id, token.name, token.scopes, token.teams, token.pools, token.most_priority, token.worker
+        )
 
     def _read(self, longest_age_s: float) -> _Known | None:
         """Return tokens that were read at most so long before now, older ones where that fails, None where too old."""

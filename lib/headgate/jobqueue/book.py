@@ -72,6 +72,15 @@ class Book:
             found.update(self._store.jobs(stored))
         return found
 
+    def entries(self, job_id: str, what: Happening, limit: int, *, lease_id: str | None = None) -> list[HistoryEntry]:
+        """Return the first entries of a kind about a job, or about one lease on it, committed or not."""
+        new = (
+            one
+            for one in self._changes.history
+            if (one.job_id, one.what) == (job_id, what) and lease_id in {None, one.lease_id}
+        )
+        return [*self._store.entries(job_id, what, limit, lease_id=lease_id), *new][:limit]
+
     def add(self, job: Job) -> None:
         """Take in a new job."""
         self._changes.new_jobs[job.job_id] = job

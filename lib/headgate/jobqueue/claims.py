@@ -31,6 +31,10 @@ from headgate.jobqueue.reservations import Reservations
 ERROR_CHARS: Final = 4_000
 """Longer error messages of workers are cut."""
 
+LATE_RESULTS_PER_JOB: Final = 3
+LATE_RESULTS_KEPT_S: Final = 7 * 24 * 3600.0
+"""Late results are for people who look into why a lease was lost: the first few of a job, cut as errors are."""
+
 _Party = tuple[str, str]
 """A team and a pool: jobs of one party take turns with those of others."""
 
@@ -264,7 +268,9 @@ class Claims:
             job,
             state=JobState.IN_PROGRESS,
             epoch=epoch,
-            lease_id=request.lease_id(job.job_id, epoch) if request.key else self._new_lease_id(),
+            lease_id=request.lease_id(job.job_id, epoch)
+            if request.key
+            else request.lease_prefix + self._new_lease_id(),
             worker=request.worker,
             lease_s=request.lease_s,
             claimed_at=at.wall,
@@ -328,10 +334,22 @@ class Claims:
         )
         if job.state is JobState.DONE and (job.lease_id, job.epoch) == (ref.lease_id, ref.epoch) and is_same:
             return Repeated(job)
-        stale = Stale(ref.job_id, _why_stale(job))
-        late = replace(job, epoch=ref.epoch, lease_id=ref.lease_id)
-        self._book.note_job(Happening.LATE_RESULT, late, at.wall, completion.result)
-        return stale
+        if self._keeps_late_result(ref):
+            late = replace(job, epoch=ref.epoch, lease_id=ref.lease_id)
+            self._book.note_job(Happening.LATE_RESULT, late, at.wall, completion.result[:ERROR_CHARS])
+        return Stale(ref.job_id, _why_stale(job))
+
+    def _keeps_late_result(self, ref: LeaseRef) -> bool:
+        """Return whether this was once a lease, this is its first late result, and the job has few of them.
+
+        All else would let whoever may complete jobs fill the database.
+        """
+        entries = self._book.entries
+        claimed = entries(ref.job_id, Happening.CLAIMED, 1, lease_id=ref.lease_id)
+        if not claimed or claimed[0].epoch != ref.epoch:
+            return False
+        late = entries(ref.job_id, Happening.LATE_RESULT, LATE_RESULTS_PER_JOB)
+        return len(late) < LATE_RESULTS_PER_JOB and all(one.lease_id != ref.lease_id for one in late)
 
     def validate(self) -> None:
         """Assert the invariants."""

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import HeadgateError
+from headgate.jobqueue.claims import LATE_RESULTS_KEPT_S
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
@@ -50,7 +51,7 @@ _BACKLOG_S: Final = 0.25
 
 _RELOAD_EVERY_S: Final = 1.0
 _REPLIES_KEPT_S: Final = 24 * 3600.0
-_REPLIES_SWEPT_S: Final = 600.0
+_SWEPT_EVERY_S: Final = 600.0
 
 
 @dataclass(slots=True)
@@ -97,7 +98,12 @@ class Lookout:
     """Looks at the clock for the desk, which owns it, as long as leases run."""
 
     def __init__(self) -> None:
+        self.heard_at: float | None = None  # when requests could last be heard, by real time, where somebody says so
         self._looked_at = time.monotonic()
+
+    def is_deaf(self) -> bool:
+        """Return whether no request could be heard for so long that leases may have ended for it."""
+        return self.heard_at is not None and time.monotonic() - self.heard_at > _STOOD_STILL_S
 
     def wait_s(self, deadline: float | None, now: float) -> float | None:
         """Return how long to wait for requests before the next look; None for ever."""
@@ -114,10 +120,10 @@ class Lookout:
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         if deadline is None or now + _BACKLOG_S < deadline:
             return False
-        if self._looked_at - looked_at <= _STOOD_STILL_S and now <= deadline + _OVERSLEPT_S:
-            return False
-        _log.warning("Woke %.1f s after the deadline of a lease: every lease gets a full new period", now - deadline)
-        return True
+        if self._looked_at - looked_at > _STOOD_STILL_S or now > deadline + _OVERSLEPT_S or self.is_deaf():
+            _log.warning("This server stood still while a lease ended: every lease gets a full new period")
+            return True
+        return False
 
 
 class Desk:
@@ -184,6 +190,15 @@ class Desk:
                 return request.future
         request.future.set_exception(_closing())
         return request.future
+
+    def hearing(self) -> None:
+        """Say that requests are heard now: to be called every half second by the event loop that reads them.
+
+        Leases that ended while nobody called run on: their heartbeats could not come in.
+        """
+        if self._lookout.is_deaf():
+            self.submit(lambda ledger, at: ledger.extend_all(at))
+        self._lookout.heard_at = time.monotonic()
 
     async def do(self, operation: Operation[T]) -> T:
         """Run an operation and return its outcome once it is committed; cancelling the caller does not undo it."""
@@ -269,9 +284,10 @@ class Desk:
         # Renewals that had arrived count, so expiry comes after them.
         expired = ledger.expire(at)
         settled = ledger.settle(at)
-        if at.now - self._swept_at > _REPLIES_SWEPT_S:
+        if at.now - self._swept_at > _SWEPT_EVERY_S:
             self._swept_at = at.now
-            ledger.forget_replies(at.wall - _REPLIES_KEPT_S)
+            wall = at.wall
+            ledger.forget(replies_before=wall - _REPLIES_KEPT_S, late_results_before=wall - LATE_RESULTS_KEPT_S)
         if ledger.changes:
             self._store.commit(ledger.changes)
             ledger.committed()

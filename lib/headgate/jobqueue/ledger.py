@@ -261,6 +261,11 @@ class Ledger:
         """Claims that wait for a job."""
         return len(self._waiting_claims)
 
+    def waiting_claims_of(self, teams: frozenset[str] | None) -> int:
+        """Return how many claims wait for a job of these teams alone (None: of any)."""
+        waiting = self._waiting_claims.values()
+        return sum(teams is None or (one.teams is not None and one.teams <= teams) for one in waiting)
+
     def reply(self, key: str) -> Reply | None:
         """Return what a request with this idempotency key was answered."""
         return self.changes.replies.get(key) or self._store.reply(key)
@@ -269,9 +274,9 @@ class Ledger:
         """Keep an answer, to be given again."""
         self.changes.replies[reply.key] = reply
 
-    def forget_replies(self, before: float) -> None:
-        """Drop answers older than a wall time."""
-        self.changes.forget_replies_before = before
+    def forget(self, *, replies_before: float, late_results_before: float) -> None:
+        """Drop answers older than a wall time; of late results, leave only that there were any."""
+        self.changes.forget_before = (replies_before, late_results_before)
 
     def validate(self) -> None:
         """Assert the invariants."""

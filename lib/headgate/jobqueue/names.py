@@ -11,6 +11,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 NAME_CHARS: Final = 200
 """Names stand in paths, file names, tables and metrics: longer ones are mistakes."""
 
+MOST_PRIORITY: Final = 1_000_000
+"""Of a job; the least is as far below 0."""
+
 OBJECT_BYTES: Final = 256 * 1024
 """A payload or result as JSON; what is larger belongs into a file that `result_ref` names."""
 
@@ -45,6 +48,11 @@ def checked_id(value: str) -> str:
     if value in (".", "..") or "/" in value or "\\" in value:
         raise ValueError(f"must have no '/' or '\\' and not be '.' or '..' (got {value[:60]!r})")
     return checked_text(value)
+
+
+def id_prefix(team: str) -> str:
+    """Return what the ids of a team's jobs begin with, where its token is bound to it: others cannot be probed then."""
+    return team.replace("/", "_").replace("\\", "_") + "."
 
 
 def checked_object(value: dict[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class ClaimRequest:
         tasks: only jobs of these tasks; None for all.
         pools: only jobs of these pools; None for all.
         key: of the request, when it has one: sent again, it is answered with what it was given, also after a restart.
+        lease_prefix: what the lease ids of its claims begin with; for requests without a key.
     """
 
     worker: str
@@ -74,6 +75,7 @@ class ClaimRequest:
     tasks: frozenset[str] | None = None
     pools: frozenset[str] | None = None
     key: str = ""
+    lease_prefix: str = ""
 
     def lease_id(self, job_id: str, epoch: int) -> str:
         """Return the lease id of a claim that this request leads to; as secret as the key, which must not be empty."""
@@ -133,7 +135,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The lease named is not the running one; nothing changed but the record of a late result.
+    """The lease named is not the running one; nothing changed but, perhaps, the record of a late result.
 
     Attributes:
         job_id: of the job.

@@ -96,7 +96,7 @@ class Changes:
         removed_resources: resource ids.
         history: in order.
         replies: to be remembered.
-        forget_replies_before: wall time before which replies are dropped, or None.
+        forget_before: wall times before which replies are dropped and late results emptied, or None.
     """
 
     new_jobs: dict[str, Job] = field(default_factory=dict)
@@ -105,13 +105,13 @@ class Changes:
     removed_resources: set[str] = field(default_factory=set)
     history: list[HistoryEntry] = field(default_factory=list)
     replies: dict[str, Reply] = field(default_factory=dict)
-    forget_replies_before: float | None = None
+    forget_before: tuple[float, float] | None = None
 
     def __bool__(self) -> bool:
         """True when there is anything to write."""
         return bool(
             self.new_jobs or self.changed_jobs or self.resources or self.removed_resources or self.history
-            or self.replies or self.forget_replies_before is not None
+            or self.replies or self.forget_before is not None
         )  # fmt: skip
 
 
@@ -214,6 +214,10 @@ class Store(Protocol):
 
     def reply(self, key: str) -> Reply | None:
         """Return the remembered reply of a key."""
+        ...
+
+    def entries(self, job_id: str, what: Happening, limit: int, *, lease_id: str | None = None) -> list[HistoryEntry]:
+        """Return the first entries of a kind about a job, or about one lease on it."""
         ...
 
     def commit(self, changes: Changes) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from headgate.core import ip_address_of
 
 
 class ResourceState(StrEnum):
@@ -123,15 +123,3 @@ def canonical_host(host: str) -> str:
     if address is None:
         return name
     return "localhost" if str(address) in {"127.0.0.1", "::1"} else str(address)
-
-
-def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address that a host is, in any form that system calls take (`0x7f000001`), or None for a name."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        try:
-            return ipaddress.ip_address(socket.inet_aton(host))
-        except OSError:
-            return None
-    return getattr(address, "ipv4_mapped", None) or address

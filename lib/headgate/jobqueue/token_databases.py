@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headgate.core import next_step_after
 from headgate.core.errors import MissingExtraError
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.tokens import Scope, Token
@@ -21,7 +22,7 @@ from headgate.jobqueue.tokens import Scope, Token
 if TYPE_CHECKING:
     import psycopg
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _AGAIN_S: Final = 0.01
 _BUSY_S: Final = 10.0
 """The queue's own transactions last milliseconds; a command waits this long for its turn."""
@@ -101,7 +102,7 @@ class SqliteTokens(_DatabaseTokens):
             db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
             self.close()
-            raise _failed(str(self._path), error) from error
+            raise _failed(str(self._path), error, next_step_after(error, self._path)) from error
         finally:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -196,16 +197,29 @@ def _prepare(db: sqlite3.Connection) -> None:
         db.executescript(f"BEGIN IMMEDIATE; {statements()['schema']}")
         db.execute(statements()["note_version"], {"version": SCHEMA_VERSION})
         db.execute("COMMIT")
+    elif db.execute(statements()["version"]).fetchone()[0] == 1:
+        db.execute("BEGIN IMMEDIATE")
+        if db.execute(statements()["version"]).fetchone()[0] == 1:  # nobody else has done it meanwhile
+            for step in statements()["bind_to_pools"].split(";"):
+                db.execute(step)
+            db.execute(statements()["note_version"], {"version": SCHEMA_VERSION})
+        db.execute("COMMIT")
 
 
 def _make(db: psycopg.Connection[tuple[Any, ...]]) -> None:
     # Asked first: a server may run as a role that cannot create anything.
-    if _fetched(db.execute(_for_postgres("postgres_is_made")))[0][0]:
+    is_made = bool(_fetched(db.execute(_for_postgres("postgres_is_made")))[0][0])
+    if is_made and _fetched(db.execute(_for_postgres("version")))[0][0] != 1:
         return
     driver = _driver()
     # The job queue's own tables may be in the making: creating the schema twice at once fails in one of them.
     with db.transaction():
         db.execute(_for_postgres("postgres_make_alone"))
+        if is_made:
+            if _fetched(db.execute(_for_postgres("version")))[0][0] == 1:  # nobody else has done it meanwhile
+                db.execute(_for_postgres("bind_to_pools"))
+                db.execute(_for_postgres("note_version"), {"version": SCHEMA_VERSION})
+            return
         try:
             with db.transaction():
                 db.execute(_for_postgres("postgres_namespace"))
@@ -223,9 +237,9 @@ def _check_version(version: int, place: str) -> None:
         )
 
 
-def _failed(place: str, error: Exception) -> StoreFailedError:
+def _failed(place: str, error: Exception, next_step: str | None = None) -> StoreFailedError:
     detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return StoreFailedError(f"the tokens in {place} cannot be read or written: {detail}")
+    return StoreFailedError(f"the tokens in {place} cannot be read or written: {detail}", next_step=next_step)
 
 
 def _driver() -> Any:
@@ -250,7 +264,9 @@ def _row_of(token: Token) -> dict[str, object]:
         "token_id": token.token_id,
         "name": token.name,
         "scopes": json.dumps(sorted(token.scopes)),
-        "teams": None if token.teams is None else json.dumps(sorted(token.teams)),
+        "teams": _listed(token.teams),
+        "pools": _listed(token.pools),
+        "most_priority": token.most_priority,
         "worker": token.worker,
         "digest": token.digest,
         "created_at": token.created_at,
@@ -262,8 +278,13 @@ def _row_of(token: Token) -> dict[str, object]:
     }
 
 
+def _listed(names: frozenset[str] | None) -> str | None:
+    return None if names is None else json.dumps(sorted(names))
+
+
 def _token_of(row: Sequence[Any]) -> Token:
-    token_id, name, scopes, teams, worker, digest, created, expires, revoked, rotated, previous, until = row
+    token_id, name, scopes, teams, worker, digest, created, expires, revoked, rotated, *more = row
+    previous, until, pools, most_priority = more
     return Token(
         token_id=token_id,
         name=name,
@@ -271,6 +292,8 @@ def _token_of(row: Sequence[Any]) -> Token:
         digest=digest,
         created_at=created,
         teams=None if teams is None else frozenset(json.loads(teams)),
+        pools=None if pools is None else frozenset(json.loads(pools)),
+        most_priority=most_priority,
         worker=worker,
         expires_at=expires,
         revoked_at=revoked,

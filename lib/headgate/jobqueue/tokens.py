@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -13,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from headgate.core import Secret
+from headgate.core import Secret, credible
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.names import NAME_CHARS, checked_text
+from headgate.jobqueue.names import MOST_PRIORITY, NAME_CHARS, checked_text
 
 SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
@@ -31,6 +29,7 @@ class Scope(StrEnum):
     CLAIM = "claim"
     COMPLETE = "complete"
     READ = "read"
+    LEGACY = "legacy"
     ADMIN = "admin"
 
 
@@ -65,6 +64,8 @@ class Token:
         digest: SHA-256 of its secret, in hex.
         created_at: wall time, seconds since the epoch.
         teams: only jobs of these; None for all.
+        pools: only servers of these; None for all.
+        most_priority: that its jobs may have; None for any.
         worker: only this worker may use it; None for any.
         expires_at: wall time from which it is refused, or None.
         revoked_at: wall time at which it was revoked, or None.
@@ -79,6 +80,8 @@ class Token:
     digest: str = field(repr=False)
     created_at: float
     teams: frozenset[str] | None = None
+    pools: frozenset[str] | None = None
+    most_priority: int | None = None
     worker: str | None = None
     expires_at: float | None = None
     revoked_at: float | None = None
@@ -102,20 +105,28 @@ def new_token(
     *,
     now: float,
     teams: Iterable[str] | None = None,
+    pools: Iterable[str] | None = None,
+    most_priority: int | None = None,
     worker: str | None = None,
     lifetime_s: float | None = None,
 ) -> tuple[Token, Secret]:
     """Return a new token and its text, which is known to nobody afterwards.
+
+    One that is bound to teams has, unless more is given, the pools of their names and jobs of priority 0 at most: what
+    the queue does for others is not for a team to say.
 
     Raises:
         InvalidInputError: if a name breaks a rule, there is no scope or team, or it would have expired already.
     """
     allowed = frozenset(scopes)
     bound_to = None if teams is None else frozenset(_checked(team, "team") for team in teams)
+    served_by = bound_to if pools is None else frozenset(_checked(pool, "pool") for pool in pools)
     if not allowed:
         raise InvalidInputError("a token needs at least one scope", next_step=f"Scopes are {', '.join(Scope)}.")
     if bound_to is not None and not bound_to:
         raise InvalidInputError("a token bound to no team could do nothing", next_step="Name a team, or leave it out.")
+    if most_priority is not None and abs(most_priority) > MOST_PRIORITY:
+        raise InvalidInputError(f"a priority must be within ±{MOST_PRIORITY} (got {most_priority})")
     token_id = secrets.token_hex(_ID_BYTES)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     token = Token(
@@ -125,6 +136,8 @@ def new_token(
         digest=_digest(secret),
         created_at=now,
         teams=bound_to,
+        pools=served_by,
+        most_priority=0 if most_priority is None and bound_to is not None else most_priority,
         worker=None if worker is None else _checked(worker, "worker"),
         expires_at=_expiry(lifetime_s, now),
     )
@@ -188,32 +201,11 @@ def refusal_of(token: Token | None, secret: str, now: float) -> Refusal | None:
     if token is None or not (is_current or is_previous):
         return Refusal.UNKNOWN
     ended = token.ended_by(now)
-    if ended is None and not is_current and now >= token.previous_until:
+    # Rotated by a clock that was ahead, it would be let in until that time has come.
+    is_possible = token.rotated_at is None or credible(token.rotated_at, now) == token.rotated_at
+    if ended is None and not is_current and not (is_possible and now < token.previous_until):
         return Refusal.ROTATED
     return ended
-
-
-def token_of(authorization: str | None) -> str | None:
-    """Return the token of an `Authorization` header, or None when it carries none.
-
-    It is the credential of `Bearer`, or the password of `Basic`: programs that only take a URL write
-    `http://worker:TOKEN@host`, and browsers ask for it. What it is worth is for `Authority.identify` to say.
-    """
-    scheme, _, credential = (authorization or "").strip().partition(" ")
-    match scheme.lower():
-        case "bearer":
-            return credential.strip() or None
-        case "basic":
-            return _password(credential.strip()) or None
-        case _:
-            return None
-
-
-def _password(credential: str) -> str:
-    try:
-        return base64.b64decode(credential, validate=True).decode("utf-8").partition(":")[2]
-    except (binascii.Error, ValueError):
-        return ""
 
 
 def _digest(secret: str) -> str:

@@ -5,9 +5,15 @@ CREATE TABLE IF NOT EXISTS tokens (
   token_id TEXT PRIMARY KEY, name TEXT NOT NULL, scopes TEXT NOT NULL, teams TEXT, worker TEXT,
   digest TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION,
   revoked_at DOUBLE PRECISION, rotated_at DOUBLE PRECISION,
-  previous_digest TEXT NOT NULL, previous_until DOUBLE PRECISION NOT NULL
+  previous_digest TEXT NOT NULL, previous_until DOUBLE PRECISION NOT NULL, pools TEXT, most_priority BIGINT
 );
 CREATE TABLE IF NOT EXISTS token_schema (version INTEGER PRIMARY KEY);
+
+-- name: bind_to_pools
+-- Version 2. A team's token that is older has what a new one has.
+ALTER TABLE tokens ADD COLUMN pools TEXT;
+ALTER TABLE tokens ADD COLUMN most_priority BIGINT;
+UPDATE tokens SET pools = teams, most_priority = 0 WHERE teams IS NOT NULL;
 
 -- name: note_version
 INSERT INTO token_schema (version) VALUES (:version) ON CONFLICT (version) DO NOTHING;
@@ -17,24 +23,24 @@ SELECT coalesce(max(version), 0) FROM token_schema;
 
 -- name: tokens
 SELECT token_id, name, scopes, teams, worker, digest, created_at, expires_at, revoked_at, rotated_at,
-  previous_digest, previous_until
+  previous_digest, previous_until, pools, most_priority
 FROM tokens ORDER BY created_at, token_id;
 
 -- name: token
 SELECT token_id, name, scopes, teams, worker, digest, created_at, expires_at, revoked_at, rotated_at,
-  previous_digest, previous_until
+  previous_digest, previous_until, pools, most_priority
 FROM tokens WHERE token_id = :token_id;
 
 -- name: add
 INSERT INTO tokens (token_id, name, scopes, teams, worker, digest, created_at, expires_at, revoked_at, rotated_at,
-  previous_digest, previous_until)
+  previous_digest, previous_until, pools, most_priority)
 VALUES (:token_id, :name, :scopes, :teams, :worker, :digest, :created_at, :expires_at, :revoked_at, :rotated_at,
-  :previous_digest, :previous_until);
+  :previous_digest, :previous_until, :pools, :most_priority);
 
 -- name: change
 UPDATE tokens SET name = :name, scopes = :scopes, teams = :teams, worker = :worker, digest = :digest,
   created_at = :created_at, expires_at = :expires_at, revoked_at = :revoked_at, rotated_at = :rotated_at,
-  previous_digest = :previous_digest, previous_until = :previous_until
+  previous_digest = :previous_digest, previous_until = :previous_until, pools = :pools, most_priority = :most_priority
 WHERE token_id = :token_id;
 
 -- name: forget

@@ -9,7 +9,16 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
-from headgate.jobqueue.names import JobId, JsonObject, Name, NameOrEmpty, Reference, checked_object, object_text
+from headgate.jobqueue.names import (
+    MOST_PRIORITY,
+    JobId,
+    JsonObject,
+    Name,
+    NameOrEmpty,
+    Reference,
+    checked_object,
+    object_text,
+)
 from headgate.jobqueue.outcomes import LeaseRef, ReservationRef
 from headgate.jobqueue.port import Happening, HistoryEntry
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
@@ -43,7 +52,7 @@ class JobIn(Body):
     pool: NameOrEmpty = Field("", description="Policy servers that can serve it; empty: it needs none.")
     resource_type: NameOrEmpty = Field("", description="Its pool's name in the legacy protocol; empty: the pool.")
     payload: JsonObject = Field(default_factory=dict)
-    priority: int = Field(0, ge=-1_000_000, le=1_000_000)
+    priority: int = Field(0, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
     max_attempts: int = Field(DEFAULT_MAX_ATTEMPTS, ge=1, le=1000)
 
     @property
@@ -309,7 +318,13 @@ class ResourceIn(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     pool: Name
-    host: str = Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._:\[\]-]+$", examples=["server1.example.com"])
+    host: str = Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^(wss://)?[A-Za-z0-9._:\[\]-]+$",
+        examples=["server1.example.com"],
+        description="Name or address; with `wss://` before it the server speaks TLS.",
+    )
     port: int = Field(ge=1, le=65_535, examples=[8080])
     compatible_task: TaskNames | None = None
     not_compatible_task: TaskNames | None = None

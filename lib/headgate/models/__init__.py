@@ -2,7 +2,7 @@
 
 from headgate.models.baselines import BASELINES, JUDGE_BASELINE, NOT_A_MODEL, baseline_of
 from headgate.models.client import ChatClient, ClientSettings
-from headgate.models.connections import Connections, Journey
+from headgate.models.connections import Connections, Journey, read_up_to
 from headgate.models.endpoint import Endpoint, serve
 from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
 from headgate.models.faults import Cut, Failure, FaultPlan, Garbage, Hang, RateLimit, Rule, Slow, WrongKey
@@ -46,6 +46,7 @@ __all__ = [
     "is_local_model_installed",
     "kind_of_status",
     "local_model",
+    "read_up_to",
     "retry_after_s",
     "run_baselines",
     "run_local_model",

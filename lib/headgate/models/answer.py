@@ -8,12 +8,18 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import ChatError, ErrorKind, redacted
+from headgate.core import ChatError, ErrorKind, json_value, redacted
 from headgate.models.failures import kind_of_status
 
 _DONE: Final = b"[DONE]"
 _MAX_TOKENS: Final = 2**40
 """A count beyond this is nonsense; it would overflow sums in the store."""
+
+MOST_LINES: Final = 2**19
+"""Of one stream: two for an event, of which the longest answers have one for each of their 128k tokens."""
+
+BYTES_FOR_EACH: Final = 8
+"""A stream may be so many times as long as the longest text: each token comes in some 250 bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class StreamedAnswer:
     """The answer in a stream of server-sent events, fed as the bytes arrive. One instance per attempt.
 
     Attributes:
-        max_chars: a longer text, or a longer line, is refused.
+        max_chars: a longer text, or a longer line, is refused, and a stream of `BYTES_FOR_EACH` times as many bytes.
+        received: bytes so far.
         has_begun: True once a token of the answer has come.
         is_done: True once the endpoint said that nothing follows.
     """
@@ -58,9 +65,11 @@ class StreamedAnswer:
     max_chars: int
     has_begun: bool = False
     is_done: bool = False
+    received: int = 0
     _pieces: list[str] = field(default_factory=list)
     _chars: int = 0
-    _rest: bytes = b""
+    _lines: int = 0
+    _rest: bytearray = field(default_factory=bytearray)
     _usage: object = None
     _is_finished: bool = False
 
@@ -70,11 +79,20 @@ class StreamedAnswer:
         Raises:
             ChatError: PROVIDER_FAILURE for what is no completion chunk, BAD_ANSWER for an answer that is too long.
         """
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        self.received += len(data)
+        if self.received > self.max_chars * BYTES_FOR_EACH:
+            raise too_long(self.max_chars * BYTES_FOR_EACH)
+        end = data.rfind(b"\n") + 1
+        if end:
+            lines, self._rest = (self._rest + data[: end - 1]).split(b"\n"), bytearray()
+            self._lines += len(lines)
+            if self._lines > MOST_LINES:
+                raise too_long(MOST_LINES, "lines")
+            for payload in _payloads(lines):
+                self._take(payload)
+        self._rest += data[end:]  # not looked at again until the line's end has come
         if len(self._rest) > self.max_chars:
             raise too_long(self.max_chars)
-        for payload in _payloads(lines):
-            self._take(payload)
 
     def finish(self) -> Answer:
         """Return the whole answer after the stream's end.
@@ -82,7 +100,7 @@ class StreamedAnswer:
         Raises:
             ChatError: PROVIDER_FAILURE when no chunk gave a finish reason: the stream was cut.
         """
-        rest, self._rest = self._rest, b""
+        rest, self._rest = self._rest, bytearray()
         for payload in _payloads([rest]):
             self._take(payload)
         if not self._is_finished:
@@ -91,7 +109,7 @@ class StreamedAnswer:
             )
         return _answer("".join(self._pieces), self._usage)
 
-    def _take(self, payload: bytes) -> None:
+    def _take(self, payload: bytearray) -> None:
         if payload == _DONE:
             self.is_done = True
             return
@@ -113,12 +131,12 @@ class StreamedAnswer:
         self._pieces.append(text)
 
 
-def too_long(limit: int) -> ChatError:
+def too_long(limit: int, of: str = "bytes") -> ChatError:
     """Return the error of an answer that was not read to its end."""
-    return ChatError(ErrorKind.BAD_ANSWER, f"the answer is larger than {limit} bytes; the rest was not read")
+    return ChatError(ErrorKind.BAD_ANSWER, f"the answer is larger than {limit} {of}; the rest was not read")
 
 
-def _payloads(lines: list[bytes]) -> Iterator[bytes]:
+def _payloads(lines: list[bytearray]) -> Iterator[bytearray]:
     for line in lines:
         if line.startswith(b"data:"):  # others are comments, event names and blank lines
             payload = line[5:].strip()
@@ -128,11 +146,11 @@ def _payloads(lines: list[bytes]) -> Iterator[bytes]:
 
 def _document(body: bytes | bytearray) -> dict[str, Any]:
     try:
-        document = orjson.loads(body)
+        document = json_value(body, most_values=2**20)  # with the 20 likeliest tokens, 200 for each that was chosen
     except orjson.JSONDecodeError:
         document = None  # raised below: the decoder's exception would keep the whole body alive
     if not isinstance(document, dict):
-        raise _garbage("an answer that is no JSON object in UTF-8", body)
+        raise _garbage("an answer that is not a JSON object in UTF-8", body)
     if (error := document.get("error")) is not None:
         raise _stated_failure(error)
     return document

@@ -11,13 +11,19 @@ from typing import Any, Final, Self
 import aiohttp
 import orjson
 
-from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, masked
 from headgate.models.answer import Answer, StreamedAnswer, read_completion, too_long
-from headgate.models.connections import Connections, Journey
+from headgate.models.connections import Connections, Journey, read_up_to
 from headgate.models.failures import failure_of_exception, failure_of_status
 from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION
 
 _MAX_ERROR_BODY_BYTES: Final = 64 * 1024
+
+STREAM_BYTES_PER_S: Final = 2**20
+"""More of one stream is not read, after a first `STREAM_BURST_BYTES`: reading takes time from all other models. The
+fastest models send 3,000 tokens in a second, each in 250 bytes."""
+
+STREAM_BURST_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class _Attempt:
                 raise self._lost_patience() from None
             raise
         return ChatReply(
-            text=answer.text,
+            text=masked(answer.text),  # from here it goes to environments, judges and the store
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,
             latency_s=self._clock.monotonic() - self._began,
@@ -142,13 +148,13 @@ class _Attempt:
 
     async def _read(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
         if not 200 <= response.status < 300:
-            body = await _read_up_to(response, _MAX_ERROR_BODY_BYTES)
+            body = await read_up_to(response, _MAX_ERROR_BODY_BYTES)
             raise failure_of_status(response.status, body, response.headers, self._clock.wall())
         # Some servers answer in one piece although a stream was asked for.
         if self._streams and response.content_type != "application/json":
             return await self._read_stream(response, patience)
         patience.reschedule(None)
-        body = await _read_up_to(response, self._settings.max_reply_bytes + 1)
+        body = await read_up_to(response, self._settings.max_reply_bytes + 1)
         if len(body) > self._settings.max_reply_bytes:
             raise too_long(self._settings.max_reply_bytes)
         return read_completion(body)
@@ -156,10 +162,15 @@ class _Attempt:
     async def _read_stream(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
         loop = asyncio.get_running_loop()
         streamed = StreamedAnswer(self._settings.max_reply_bytes)
+        ahead, read_at = 0.0, self._clock.monotonic()
         async for data in response.content.iter_any():
             streamed.feed(data)
             if streamed.is_done:
                 break
+            now = self._clock.monotonic()
+            ahead, read_at = max(0.0, ahead - (now - read_at) * STREAM_BYTES_PER_S) + len(data), now
+            if ahead > STREAM_BURST_BYTES:
+                await self._clock.sleep((ahead - STREAM_BURST_BYTES) / STREAM_BYTES_PER_S)
             if streamed.has_begun:
                 if self._first_token_s is None:
                     self._first_token_s = self._clock.monotonic() - self._began
@@ -172,18 +183,6 @@ class _Attempt:
         else:
             said = f"the stream stood still for {self._settings.idle_s:g} s"
         return ChatError(ErrorKind.PROVIDER_TIMEOUT, said)
-
-
-async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytearray:
-    """Return the body, or its first `limit` bytes; the connection is closed with the rest unread."""
-    body = bytearray()
-    async for data in response.content.iter_any():
-        body += data
-        if len(body) >= limit:
-            del body[limit:]
-            response.close()
-            break
-    return body
 
 
 def _headers(model: Model, task_header: str | None) -> dict[str, str]:

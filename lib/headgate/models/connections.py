@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
+from headgate.core import is_metadata_address
 
 KEEPALIVE_S: Final = 4.0
 """Below the 5 s after which llama.cpp, uvicorn and Node close an idle connection."""
@@ -66,6 +67,18 @@ class Journey:
         self.was_reused = False
 
 
+async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytearray:
+    """Return the body, or its first `limit` bytes; the connection is closed with the rest unread."""
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) >= limit:
+            del body[limit:]
+            response.close()
+            break
+    return body
+
+
 def _note_reuse() -> aiohttp.TraceConfig:
     async def reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
         if isinstance(context.trace_request_ctx, Journey):
@@ -77,12 +90,12 @@ def _note_reuse() -> aiohttp.TraceConfig:
 
 
 def _guarded_socket(address: Any) -> socket.socket:
-    """Return a socket for a resolved address; refuses link-local ones, where clouds serve their credentials.
+    """Return a socket for a resolved address; refuses those where clouds hand out credentials.
 
     The roster refuses such hosts by name already; this also holds for names that resolve to one.
     """
     family, kind, protocol, _, target = address
     host = ipaddress.ip_address(str(target[0]).split("%")[0])
-    if (getattr(host, "ipv4_mapped", None) or host).is_link_local:
-        raise PermissionError(errno.EACCES, f"link-local address {host} is never a model endpoint")
+    if is_metadata_address(host):
+        raise PermissionError(errno.EACCES, f"link-local or metadata address {host} is never a model endpoint")
     return socket.socket(family=family, type=kind, proto=protocol)

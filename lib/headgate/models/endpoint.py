@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -29,12 +30,18 @@ from headgate.models.fault_schedule import Break, FaultSchedule, Refuse
 from headgate.models.faults import FaultPlan
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
 from headgate.models.wire import Completion, count_tokens, error_body, listing
+from headgate.net.aiohttp_server import read_body, serving
+from headgate.net.hosts import HostNames, check_site
+from headgate.net.listener import bound, url_of
 
 if TYPE_CHECKING:
     from headgate.environments import Environment
 
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+_MOST_CONNECTIONS: Final = 20_000
 _CLIENT_GONE: Final = 499
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ async def serve(
     simulation: SimulationPlan | None = None,
     find_environment: Callable[[str], Environment] = installed_environment,
     clock: Clock | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Endpoint]:
     """Give a running endpoint; it stops when the context ends.
 
@@ -73,30 +81,16 @@ async def serve(
         simulation: serve the simulated model as well.
         find_environment: where baselines get their environments from.
         clock: time of faults and of the simulation.
+        tls: to speak TLS with.
 
     Raises:
-        InvalidInputError: if the address cannot be listened on.
+        InvalidSettingError: if the address cannot be listened on.
     """
     with BaselineAgents(find_environment) as agents:
         api = _Api(plan or FaultPlan(), simulation, agents, clock or SystemClock())
-        # A client that goes away cancels its handler: a request that hangs must not hold its slot for ever.
-        runner = web.AppRunner(api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
-        await runner.setup()
-        try:
-            yield Endpoint(await _listen(runner, host, port))
-        finally:
-            await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
-    try:
-        await web.TCPSite(runner, host, port, backlog=4096).start()
-    except OSError as error:
-        raise errors.InvalidInputError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", next_step="Choose another --port or --host."
-        ) from None
-    bound = runner.addresses[0][1]
-    return f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+        listener = bound(host, port)
+        async with serving(api.application(HostNames(host)), listener, most=_MOST_CONNECTIONS, stop_s=0.2, tls=tls):
+            yield Endpoint(url_of(listener, tls, host))
 
 
 class _Api:
@@ -110,8 +104,17 @@ class _Api:
         self._faults = FaultSchedule(plan)
         self._simulation = Simulation(simulation, clock.monotonic()) if simulation else None
 
-    def application(self) -> web.Application:
-        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+    def application(self, names: HostNames) -> web.Application:
+        @web.middleware
+        async def for_programs(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                names.check(request.headers.get("Host"))
+                check_site(request.headers.get, request.method)
+            except errors.HeadgateError as error:
+                return _failure(error.http_status, str(error))
+            return await handler(request)
+
+        app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[for_programs])
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
@@ -139,7 +142,7 @@ class _Api:
 
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         try:
-            request = read_request(await http.read(), http.headers)
+            request = read_request(await read_body(http), http.headers)
         except BadRequestError as error:
             return _failure(400, str(error))
         verdict = self._faults.begin(request.model, request.key, self._clock.monotonic())

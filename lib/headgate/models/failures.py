@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 import orjson
 
-from headgate.core import ChatError, ErrorKind, redacted
+from headgate.core import ChatError, ErrorKind, json_value, redacted
 
 MAX_RETRY_AFTER_S: Final = 3600.0
 """Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
@@ -108,7 +108,7 @@ def _http_date(text: str) -> float | None:
 def _said(body: bytes | bytearray) -> str:
     """Return the message inside an error body as providers shape it, else the body's beginning."""
     try:
-        parsed = orjson.loads(body)
+        parsed = json_value(body)
     except orjson.JSONDecodeError:
         return body[: _SHOWN_CHARS * 4].decode("utf-8", "replace").strip()
     inner = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed

@@ -151,7 +151,7 @@ def _document(text: str) -> Any:
     try:
         document = yaml.safe_load(text)  # JSON is YAML
     except yaml.YAMLError as error:
-        raise errors.InvalidInputError(f"fault plan is no YAML or JSON: {error}", next_step=_HELP) from None
+        raise errors.InvalidInputError(f"fault plan is neither YAML nor JSON: {error}", next_step=_HELP) from None
     return {"rules": document} if isinstance(document, list) else document
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ def run_baselines(
     *,
     simulation: SimulationPlan | None = None,
     find_environment: Callable[[str], Environment] = installed_environment,
+    tls: ssl.SSLContext | None = None,
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the baselines until SIGINT or SIGTERM; `announce` gets one line with the address once it listens.
@@ -34,7 +36,7 @@ def run_baselines(
     """
 
     async def main() -> None:
-        served = serve(plan, host=host, port=port, simulation=simulation, find_environment=find_environment)
+        served = serve(plan, host=host, port=port, simulation=simulation, find_environment=find_environment, tls=tls)
         async with served as endpoint:
             announce(f"Baselines (not language models) answer at {endpoint.base_url}")
             await stop_signal()

@@ -66,4 +66,4 @@ from .slots import SlotBroker as SlotBroker
 from .stopping import StopRequest as StopRequest, stop_on_signals as stop_on_signals
 from .upkeep import run_compaction as run_compaction, run_report as run_report
 from .work_pool import POOL as POOL, QUEUES as QUEUES, ensure_pool as ensure_pool
-from .workers import worker as worker
+from .work_pool import worker as worker

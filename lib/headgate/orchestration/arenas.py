@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import orjson
 from prefect import task
-from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
 from blocks import PublishedReport
@@ -21,7 +20,7 @@ from headgate.campaign.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run
 from headgate.campaign.judged import JudgedProgress
 from headgate.core import errors
 from headgate.orchestration.artifact_keys import artifact_key
-from headgate.orchestration.artifacts import Outage, publish_link, publish_markdown, publish_table
+from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import (
     SamplingOrder,
     loaded_block,
@@ -34,7 +33,7 @@ from headgate.orchestration.judged_artifacts import progress_sentence
 from headgate.orchestration.judging import judge_for, rubric_block, with_judge
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.run_state import ended, heed_state, require_server_clock, run_logger
 from headgate.orchestration.score_rows import MAX_ROWS
 from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
@@ -78,6 +77,7 @@ async def run_arena_order(order: ArenaOrder) -> Any:
         SamplesKeepFailingError: if it stopped by itself because the judge kept failing.
         HeadgateError: if something that was given cannot be used, or there is nothing to compare.
     """
+    await require_server_clock()
     settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
     judge = await judge_for(order.judge, settings)
     request = ArenaRequest(tuple(order.models), order.instances, order.comparisons, await rubric_block(order.rubric))
@@ -87,7 +87,11 @@ async def run_arena_order(order: ArenaOrder) -> Any:
     kept = await _comparison_store(order.sampling.store)
     stop = StopRequest()
     subject = f"arena-{settings.campaign}"
-    progress = _Progress(subject, stop)
+    progress = ProgressArtifact(artifact_key("progress", subject), Outage())
+
+    async def note(newest: JudgedProgress) -> None:
+        await progress.show(newest.share, progress_sentence(newest))
+        await heed_state(stop)
 
     @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
     async def compared() -> ArenaResult:
@@ -100,7 +104,7 @@ async def run_arena_order(order: ArenaOrder) -> Any:
             store=store,
             comparisons=kept,
             stop=stop.event,
-            on_progress=progress.note,
+            on_progress=note,
             slots=slots,
         )
 
@@ -135,25 +139,6 @@ def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
     first = board.models[0]
     tied = sum(bool(set(one.groups) & set(first.groups)) for one in board.models[1:])
     return f"{head}: {first.model} {first.rating:,.0f}" + (f"; {tied} more not told apart from it" if tied else "")
-
-
-class _Progress:
-    """The progress artifact of one flow run, written as often as the run tells how far it is."""
-
-    def __init__(self, subject: str, stop: StopRequest) -> None:
-        self._key = artifact_key("progress", subject)
-        self._stop = stop
-        self._outage = Outage()
-        self._artifact: Any = None
-
-    async def note(self, progress: JudgedProgress) -> None:
-        percent, said = round(100.0 * min(1.0, progress.share), 1), progress_sentence(progress)
-        if self._artifact is None:
-            created = acreate_progress_artifact(percent, key=self._key, description=said)
-            self._artifact = await self._outage.guarded(created)
-        else:
-            await self._outage.guarded(aupdate_progress_artifact(self._artifact, percent, description=said))
-        await heed_state(self._stop)
 
 
 async def _comparison_store(block: str) -> SampleStore | None:

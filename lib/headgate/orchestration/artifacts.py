@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -31,8 +33,8 @@ _CALL_TIMEOUT_S: Final = 10.0
 _OUTAGE_TIMEOUT_S: Final = 1.0
 """While the API is away each call only looks whether it is back."""
 
-_SCORES_EVERY: Final = 6
-"""Every how many publications the table is written, too: it is longer, and read less often."""
+_TABLE_EVERY: Final = 6
+"""Every how many publications a table is written, too: it is longer, and read less often."""
 
 Share = Callable[[CampaignStatus], float]
 """How much of a run is done, from 0 to 1."""
@@ -52,93 +54,128 @@ class Outage:
         except API_ERRORS as error:
             if not self._is_told:
                 said = str(error) or type(error).__name__
-                run_logger().warning("The Prefect API takes no artifacts (%.200s); the run goes on without them", said)
+                run_logger().warning("The Prefect API accepts no artifacts (%.200s); the run continues", said)
             self._is_told = True
             return None
         if self._is_told:
-            run_logger().info("The Prefect API takes artifacts again")
+            run_logger().info("The Prefect API accepts artifacts again")
         self._is_told = False
         return result
 
 
-class CampaignArtifacts:
-    """The progress and the scores of one flow run that samples. Owned by it; `run` lives as long as the campaign.
+class _OneArtifact:
+    """An artifact that is made the first time, and updated from then on."""
 
-    `note` only remembers the newest status, so a slow or absent API never holds the campaign up.
+    def __init__(self, key: str, outage: Outage) -> None:
+        self._key = key
+        self._outage = outage
+        self._artifact: UUID | None = None
+
+    async def _make(self, call: Coroutine[Any, Any, Any]) -> None:
+        """Make it; who is cancelled meanwhile learns its id first, or it would be made once more."""
+        making = asyncio.ensure_future(self._outage.guarded(call))
+        try:
+            self._artifact = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            self._artifact = await making
+            raise
+
+
+class ProgressArtifact(_OneArtifact):
+    """How much of a run is done."""
+
+    async def show(self, share: float, sentence: str) -> None:
+        """Publish a share, from 0 to 1, under a sentence."""
+        percent = round(100.0 * min(1.0, max(0.0, share)), 1)
+        if self._artifact is None:
+            await self._make(acreate_progress_artifact(percent, key=self._key, description=sentence))
+        else:
+            await self._outage.guarded(aupdate_progress_artifact(self._artifact, percent, description=sentence))
+
+
+class TableArtifact(_OneArtifact):
+    """A table that grows."""
+
+    async def show(self, rows: list[dict[str, Any]], sentence: str) -> None:
+        """Publish rows under a sentence."""
+        if self._artifact is None:
+            await self._make(acreate_table_artifact(rows, key=self._key, description=sentence))
+        else:
+            await self._outage.guarded(_update_table(self._artifact, rows, sentence))
+
+
+T = TypeVar("T")
+
+
+class RunArtifacts(ABC, Generic[T]):
+    """The artifacts of one flow run, which follow its newest status. Owned by it; `run` lives as long as its work.
+
+    `note` only remembers the newest status, so a slow or absent API never holds the work up.
     """
 
-    def __init__(
-        self, subject: str, stop: StopRequest, share: Share | None, *, every_s: float = PUBLISH_EVERY_S
-    ) -> None:
+    def __init__(self, subject: str, stop: StopRequest) -> None:
         """Prepare the artifacts.
 
         Args:
-            subject: what is sampled; part of the keys.
+            subject: what the run is about; part of the keys.
             stop: asked when the API says that the run shall end.
-            share: how much is done; None for a run without an end, which has no progress.
-            every_s: see `PUBLISH_EVERY_S`.
         """
-        self._progress_key = artifact_key("progress", subject)
-        self._scores_key = artifact_key("scores", subject)
         self._stop = stop
-        self._share = share
-        self._every_s = every_s
         self._outage = Outage()
-        self._newest: CampaignStatus | None = None
+        self._progress = ProgressArtifact(artifact_key("progress", subject), self._outage)
+        self._newest: T | None = None
         self._noted = asyncio.Event()
-        self._progress: UUID | None = None
-        self._scores: UUID | None = None
 
-    async def note(self, status: CampaignStatus) -> None:
+    async def note(self, newest: T) -> None:
         """Remember the newest status."""
-        self._newest = status
+        self._newest = newest
         self._noted.set()
 
     async def run(self) -> None:
-        """Publish what was noted, at most every `every_s`, until cancelled."""
+        """Publish what was noted, at most every `PUBLISH_EVERY_S`, until cancelled; heed the run's state."""
         turn = 0
         while True:
-            await self._noted.wait()
-            self._noted.clear()
-            if self._newest is not None:
-                await self._publish(self._newest, with_scores=turn % _SCORES_EVERY == 0)
+            with suppress(TimeoutError):  # a cancelled run must end also while nothing is noted
+                async with asyncio.timeout(PUBLISH_EVERY_S):
+                    await self._noted.wait()
+            if self._newest is not None and self._noted.is_set():
+                self._noted.clear()
+                await self._publish(self._newest, with_table=turn % _TABLE_EVERY == 0)
                 turn += 1
-            await heed_state(self._stop)
-            await asyncio.sleep(self._every_s)
+                await heed_state(self._stop)
+                await asyncio.sleep(PUBLISH_EVERY_S)
+            else:
+                await heed_state(self._stop)
+
+    @abstractmethod
+    async def _publish(self, newest: T, *, with_table: bool) -> None:
+        """Publish a status; a table is longer than the rest, and read less often."""
+
+
+class CampaignArtifacts(RunArtifacts[CampaignStatus]):
+    """The progress and the scores of one flow run that samples."""
+
+    def __init__(self, subject: str, stop: StopRequest, share: Share | None) -> None:
+        """Prepare the artifacts of what is sampled; `share` is None for a run without an end, without progress."""
+        super().__init__(subject, stop)
+        self._share = share
+        self._scores = TableArtifact(artifact_key("scores", subject), self._outage)
 
     async def finish(self, status: CampaignStatus, sentence: str, *, is_whole: bool) -> None:
         """Publish the last status under a sentence on the whole run; `is_whole` when it did all it was to do."""
-        await self._publish_scores(status, sentence)
+        await self._scores.show(score_rows(status), sentence)
         if self._share is not None:
-            await self._publish_progress(100.0 if is_whole else self._percent(status), sentence)
+            await self._progress.show(1.0 if is_whole else self._share(status), sentence)
 
-    async def _publish(self, status: CampaignStatus, *, with_scores: bool) -> None:
+    async def _publish(self, newest: CampaignStatus, *, with_table: bool) -> None:
+        sentence = progress_sentence(newest)
         if self._share is not None:
-            await self._publish_progress(self._percent(status), progress_sentence(status))
-        if with_scores:
-            await self._publish_scores(status, progress_sentence(status))
-
-    def _percent(self, status: CampaignStatus) -> float:
-        share = self._share(status) if self._share is not None else 0.0
-        return round(100.0 * min(1.0, max(0.0, share)), 1)
-
-    async def _publish_progress(self, percent: float, sentence: str) -> None:
-        if self._progress is None:
-            created = acreate_progress_artifact(percent, key=self._progress_key, description=sentence)
-            self._progress = await self._outage.guarded(created)
-        else:
-            await self._outage.guarded(aupdate_progress_artifact(self._progress, percent, description=sentence))
-
-    async def _publish_scores(self, status: CampaignStatus, sentence: str) -> None:
-        rows = score_rows(status)
-        if self._scores is None:
-            created = acreate_table_artifact(rows, key=self._scores_key, description=sentence)
-            self._scores = await self._outage.guarded(created)
-        else:
-            await self._outage.guarded(update_table(self._scores, rows, sentence))
+            await self._progress.show(self._share(newest), sentence)
+        if with_table:
+            await self._scores.show(score_rows(newest), sentence)
 
 
-async def update_table(artifact: UUID, rows: list[dict[str, str]], description: str) -> None:
+async def _update_table(artifact: UUID, rows: list[dict[str, Any]], description: str) -> None:
     """Replace the rows and the description of a table that was published."""
     async with get_client() as client:
         await client.update_artifact(artifact, ArtifactUpdate(data=json.dumps(rows), description=description))

@@ -6,24 +6,21 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
-from uuid import UUID
 
 import orjson
 from prefect import task
-from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Failed
 
 from blocks import PublishedReport, ReportStore
 from headgate.core import errors
-from headgate.orchestration.artifacts import Outage, publish_link, publish_markdown, publish_table
-from headgate.orchestration.bench_outcome import BenchOutcome
+from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
 from headgate.orchestration.children import child_process
 from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.run_state import ended, heed_state, run_logger
@@ -40,6 +37,93 @@ _MET: Final = 0
 _MISSED: Final = 4
 _PAGE: Final = "report.html"
 _WORKPLACE: Final = Path(".headgate/bench")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOutcome:
+    """What became of the scenarios of a run.
+
+    Attributes:
+        artifacts: documents of those that ended, in their order.
+        failed: those that gave no figures, by name, with the end of what they said.
+        left: those that were not run since the run was stopped.
+    """
+
+    artifacts: Sequence[Mapping[str, Any]]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    left: Sequence[str] = ()
+
+    @property
+    def bars(self) -> list[Mapping[str, Any]]:
+        """Every bar of every scenario."""
+        return [bar for artifact in self.artifacts for bar in artifact["bars"]]
+
+    @property
+    def missed(self) -> list[str]:
+        """The ids of the bars that are missed."""
+        return [bar["id"] for bar in self.bars if not bar["met"]]
+
+    def sentence(self) -> str:
+        """Return the run in a line."""
+        met = len(self.bars) - len(self.missed)
+        parts = [f"{met} of {len(self.bars)} bars met in {len(self.artifacts)} scenarios"]
+        for what, names in (("missed", self.missed), ("failed", list(self.failed)), ("not run", self.left)):
+            if names:
+                parts.append(f"{what}: {', '.join(names)}")
+        return "; ".join(parts)
+
+    def data(self) -> dict[str, Any]:
+        """Return the run as the flow returns it."""
+        return {
+            "scenarios": [artifact["scenario"] for artifact in self.artifacts],
+            "bars": len(self.bars),
+            "missed": self.missed,
+            "failed": list(self.failed),
+            "left": list(self.left),
+        }
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return the table of bars, those that are missed first."""
+        rows = [(bar["met"], artifact["scenario"], bar) for artifact in self.artifacts for bar in artifact["bars"]]
+        return [_row(name, bar) for _, name, bar in sorted(rows, key=lambda row: row[0])]
+
+    def markdown(self, page: str) -> str:
+        """Return the summary; `page` says in Markdown where the page with all figures is."""
+        parts = [f"# Benchmarks\n\n{self.sentence()}.", page]
+        for artifact in self.artifacts:
+            notes = [f"- {note}" for note in artifact["notes"]]
+            rows = [_row(artifact["scenario"], bar) for bar in artifact["bars"]]
+            parts.append(f"## {artifact['scenario']}\n\n{artifact['what']}")
+            parts.append(_table(("id", "met", "value", "bar", "what", "beside"), rows))
+            if notes:
+                parts.append("\n".join(notes))
+        for name, said in self.failed.items():
+            parts.append(f"## {name}\n\nIt gave no figures:\n\n```text\n{said.replace('`', ' ')}\n```")
+        return "\n\n".join(parts) + "\n"
+
+
+def _row(scenario: str, bar: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "scenario": scenario,
+        "id": bar["id"],
+        "met": "met" if bar["met"] else "missed",
+        "value": f"{_figure(bar['value'])} {bar['unit']}",
+        "bar": f"{'≥' if bar['side'] == 'at_least' else '≤'} {_figure(bar['bar'])}",
+        "what": bar["what"],
+        "beside": "; ".join(f"{name}: {_figure(value)}" for name, value in bar["beside"].items()),
+    }
+
+
+def _figure(value: object) -> str:
+    if not isinstance(value, int | float):
+        return "–" if value is None else str(value)
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(row[column].replace("|", "\\|") for column in columns) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +201,7 @@ async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:
             )
     if _baseline(order.baseline) is None:
         raise errors.InvalidInputError(
-            f"baseline {order.baseline} is no file on this worker", next_step="Give the summary.json of a run."
+            f"baseline {order.baseline} is not a file on this worker", next_step="Give the summary.json of a run."
         )
     return tuple(dict.fromkeys(order.scenarios)) or tuple(known)
 
@@ -137,15 +221,14 @@ class _Scenarios:
         self._order = order
         self._folder = folder
         self._stop = stop
-        self._outage = Outage()
-        self._progress: UUID | None = None
+        self._progress = ProgressArtifact("benchmark-progress", Outage())
 
     async def run(self, names: Sequence[str]) -> BenchOutcome:
         artifacts: list[dict[str, Any]] = []
         failed: dict[str, str] = {}
         done = 0
         for number, name in enumerate(names):
-            await self._tell(100.0 * number / len(names), f"{name}, {number + 1} of {len(names)}")
+            await self._progress.show(number / len(names), f"{name}, {number + 1} of {len(names)}")
             status, said = await self._shown(name)
             if status is None:
                 break
@@ -157,7 +240,7 @@ class _Scenarios:
                 run_logger().error("benchmark %s ended with status %d:\n%s", name, status, said)
                 failed[name] = said
         outcome = BenchOutcome(artifacts, failed, names[done:])
-        await self._tell(100.0 * done / len(names), outcome.sentence())
+        await self._progress.show(done / len(names), outcome.sentence())
         return outcome
 
     async def _shown(self, name: str) -> tuple[int | None, str]:
@@ -198,13 +281,6 @@ class _Scenarios:
         options = [f"--{order.size}", "--seed", str(order.seed), "--output", str(self._folder)]
         options += [option for change in changes for option in ("--set", change)]
         return [sys.executable, "-m", "headgate.cli", "bench", name, *options]
-
-    async def _tell(self, percent: float, what: str) -> None:
-        if self._progress is None:
-            made = acreate_progress_artifact(percent, key="benchmark-progress", description=what)
-            self._progress = await self._outage.guarded(made)
-        else:
-            await self._outage.guarded(aupdate_progress_artifact(self._progress, percent, description=what))
 
 
 async def _publish(outcome: BenchOutcome, folder: Path, reports: ReportStore) -> PublishedReport:

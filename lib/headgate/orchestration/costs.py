@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -32,9 +34,12 @@ from headgate.core.events import Event, SlotsLeased
 from headgate.orchestration.inputs import SamplingOrder, settings_of
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.own_server import PrivateServer, private_server
-from headgate.orchestration.request_log import RequestLog
 from headgate.orchestration.sampling_run import run_sampling
 from headgate.orchestration.slot_service import open_slot_service
+
+_LINE: Final = re.compile(r'uvicorn\.access - \S+ - "(?P<call>[A-Z]+ /api/[^ ?"]*)')
+_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_NO_CALLS: Final = ("GET /api/health",)
 
 _BLOCK: Final = "bench"
 _ENDPOINT: Final = "bench.invalid"
@@ -205,3 +210,20 @@ async def cost_meter(folder: Path) -> AsyncIterator[CostMeter]:
             # Prefect's threads send what they hold while there is a server; without one they try for minutes.
             await APILogHandler.aflush()
             await asyncio.to_thread(EventsWorker.drain_all, timeout=5)
+
+
+class RequestLog:
+    """Counts the API calls of a `private_server(…, log_requests=True)` since the last reading."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "server.log"
+        self._read = self._log.stat().st_size
+
+    def calls(self) -> Counter[str]:
+        """Return the calls since the last reading, by method and route; every id in a route is `{id}`."""
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+            self._read += len(text)
+        found = (_ID.sub("{id}", match["call"]) for match in _LINE.finditer(text.decode(errors="replace")))
+        return Counter(call for call in found if call not in _NO_CALLS)

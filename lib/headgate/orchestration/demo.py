@@ -40,8 +40,7 @@ from headgate.orchestration.deployment_file import DeploymentFile, read_deployme
 from headgate.orchestration.leftovers import clear_leftovers
 from headgate.orchestration.own_server import PrivateServer, free_port, private_server
 from headgate.orchestration.stopping import SIGNALS
-from headgate.orchestration.work_pool import ensure_pool
-from headgate.orchestration.workers import worker
+from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.reports import ScoreTable, build_leaderboard
 from headgate.sampling import roster_source
 from headgate.storage import open_store

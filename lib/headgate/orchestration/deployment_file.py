@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import re
@@ -13,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from headgate.core import errors
+from headgate.core import did_you_mean, errors
 
 Steps = list[dict[str, Any]]
 """Prefect runs a step by the name that is its only key."""
@@ -166,9 +165,8 @@ def _checked_deployment(deployment: Deployment) -> str:
     for given in (deployment.parameters, *(schedule.parameters for schedule in deployment.schedules)):
         for name in given:
             if name not in known:
-                raise errors.InvalidInputError(
-                    f"deployment {deployment.name!r}: flow {flow.name} has no parameter {name!r}{_nearest(name, known)}"
-                )
+                unknown = f"has no parameter {name!r}{did_you_mean(name, known)}"
+                raise errors.InvalidInputError(f"deployment {deployment.name!r}: flow {flow.name} {unknown}")
     missing = sorted(set(flow.parameters.required) - set(deployment.parameters))
     if missing and deployment.schedules:
         raise errors.InvalidInputError(
@@ -202,7 +200,7 @@ def _holds_template(value: object) -> bool:
 def _sentence(problem: Any) -> str:
     place = ".".join(str(part) for part in problem["loc"]) or "the file"
     if problem["type"] == "extra_forbidden":
-        return f"{place}: unknown key{_nearest(str(problem['loc'][-1]), _known_keys(problem['loc']))}"
+        return f"{place}: unknown key{did_you_mean(str(problem['loc'][-1]), _known_keys(problem['loc']))}"
     if problem["type"] == "missing":
         return f"{place}: is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -224,8 +222,3 @@ def _known_keys(place: Iterable[int | str]) -> set[str]:
     for part in list(place)[:-1]:
         model = _KEYS_BELOW.get(str(part), model)
     return {field.alias or name for name, field in model.model_fields.items()}
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headgate.core import did_you_mean
 from headgate.elastic import InvalidElasticError
 from headgate.orchestration.placement_demand import Demand
 from headgate.placement import checked_request
@@ -144,9 +144,8 @@ def _checked(form: type[F], written: Mapping[str, Any], what: str) -> F:
         name = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             known = [field.alias or name for name, field in form.model_fields.items()]
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
-            raise InvalidElasticError(f"{what} has no setting {name!r}; {hint}") from None
+            hint = did_you_mean(name, known, otherwise=f"; there are {', '.join(known)}")
+            raise InvalidElasticError(f"{what} has no setting {name!r}{hint}") from None
         if problem["type"] == "missing":
             raise InvalidElasticError(f"{what} must have {name!r}") from None
         if problem["type"] == "string_pattern_mismatch":

@@ -126,10 +126,10 @@ def _check_fit(connection: Placement, pool: PlacementPool, demands: Iterable[Dem
         if not asked.fits(pool.pool.quota):
             raise InvalidElasticError(
                 f"a worker takes {asked}, more than the quota of pool {pool.name}: {pool.pool.quota}",
-                next_step="Ask for less, or raise the pool's quota.",
+                next_step="Request less, or raise the pool's quota.",
             )
         if nodes and not any(asked.fits(node.total) for node in nodes):
             raise InvalidElasticError(
-                f"a worker takes {asked}, and no node of the cluster has so much",
+                f"a worker takes {asked}, more than any node of the cluster has",
                 next_step="Ask for less, or add a node: `headgate placement status` shows what each has.",
             )

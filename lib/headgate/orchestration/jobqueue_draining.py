@@ -19,16 +19,18 @@ from headgate.campaign import (
     DrainRules,
     JobCollector,
     JobSampleRules,
+    QueueProgress,
     drain_queue,
 )
 from headgate.core import SystemClock
 from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
+from headgate.orchestration.artifact_keys import artifact_key
+from headgate.orchestration.artifacts import RunArtifacts, TableArtifact
 from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
-from headgate.orchestration.jobqueue_artifacts import QueueArtifacts
 from headgate.orchestration.jobqueue_inputs import checked_command, job_queue_for
-from headgate.orchestration.jobqueue_rows import drain_sentence
+from headgate.orchestration.jobqueue_rows import drain_sentence, progress_rows, progress_sentence
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.sole_error import sole_error
@@ -166,3 +168,23 @@ def drain_data(result: DrainResult) -> dict[str, Any]:
         "stopped_by": result.stopped_by,
         "is_drained": result.is_drained,
     }
+
+
+class QueueArtifacts(RunArtifacts[QueueProgress]):
+    """The progress and the jobs of one flow run that drains a queue."""
+
+    def __init__(self, subject: str, stop: StopRequest) -> None:
+        super().__init__(subject, stop)
+        self._jobs = TableArtifact(artifact_key("jobs", subject), self._outage)
+
+    async def finish(self, result: DrainResult) -> None:
+        """Publish how it ended."""
+        sentence = drain_sentence(result)
+        await self._jobs.show(list(progress_rows(result.progress)), sentence)
+        await self._progress.show(result.progress.share, sentence)
+
+    async def _publish(self, newest: QueueProgress, *, with_table: bool) -> None:
+        sentence = progress_sentence(newest)
+        await self._progress.show(newest.share, sentence)
+        if with_table:
+            await self._jobs.show(list(progress_rows(newest)), sentence)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
-from uuid import UUID
-
-from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
 
 from headgate.campaign.judged import JudgedPair, JudgedProgress, JudgedResult
 from headgate.orchestration.artifact_keys import artifact_key
-from headgate.orchestration.artifacts import PUBLISH_EVERY_S, Outage, publish_markdown, publish_table
-from headgate.orchestration.run_state import heed_state
+from headgate.orchestration.artifacts import RunArtifacts, publish_markdown, publish_table
 from headgate.orchestration.score_rows import MAX_ROWS
 from headgate.orchestration.stopping import StopRequest
 from headgate.statistics import Agreement
@@ -28,44 +23,14 @@ _ALPHA: Final = (
 )
 
 
-class JudgedArtifacts:
-    """The artifacts of one flow run. Owned by it; `run` lives as long as the judging.
+class JudgedArtifacts(RunArtifacts[JudgedProgress]):
+    """The progress and the scores of one flow run with a judge."""
 
-    `note` only remembers the newest progress, so a slow or absent API never holds the run up.
-    """
-
-    def __init__(self, subject: str, judge: str, stop: StopRequest, *, every_s: float = PUBLISH_EVERY_S) -> None:
-        """Prepare the artifacts.
-
-        Args:
-            subject: part of the keys.
-            judge: name of the judge, for the reader.
-            stop: asked when the API says that the run shall end.
-            every_s: see `PUBLISH_EVERY_S`.
-        """
+    def __init__(self, subject: str, judge: str, stop: StopRequest) -> None:
+        """Prepare the artifacts; `judge` is the judge's name, for the reader."""
+        super().__init__(subject, stop)
         self._subject = subject
         self._judge = judge
-        self._stop = stop
-        self._every_s = every_s
-        self._outage = Outage()
-        self._newest: JudgedProgress | None = None
-        self._noted = asyncio.Event()
-        self._progress: UUID | None = None
-
-    async def note(self, progress: JudgedProgress) -> None:
-        """Remember the newest progress."""
-        self._newest = progress
-        self._noted.set()
-
-    async def run(self) -> None:
-        """Publish what was noted, at most every `every_s`, until cancelled."""
-        while True:
-            await self._noted.wait()
-            self._noted.clear()
-            if self._newest is not None:
-                await self._publish(self._newest.share, progress_sentence(self._newest))
-            await heed_state(self._stop)
-            await asyncio.sleep(self._every_s)
 
     async def finish(self, result: JudgedResult, sentence: str) -> None:
         """Publish the scores, and how much is done."""
@@ -73,16 +38,10 @@ class JudgedArtifacts:
         await publish_table(artifact_key("scores", self._subject), rows, sentence)
         page = judged_markdown(self._judge, result, sentence)
         await publish_markdown(artifact_key("judged", result.progress.campaign), page, sentence)
-        await self._publish(result.progress.share, sentence)
+        await self._progress.show(result.progress.share, sentence)
 
-    async def _publish(self, share: float, sentence: str) -> None:
-        percent = round(100.0 * min(1.0, max(0.0, share)), 1)
-        if self._progress is None:
-            key = artifact_key("progress", self._subject)
-            created = acreate_progress_artifact(percent, key=key, description=sentence)
-            self._progress = await self._outage.guarded(created)
-        else:
-            await self._outage.guarded(aupdate_progress_artifact(self._progress, percent, description=sentence))
+    async def _publish(self, newest: JudgedProgress, *, with_table: bool) -> None:  # noqa: ARG002
+        await self._progress.show(newest.share, progress_sentence(newest))
 
 
 def progress_sentence(progress: JudgedProgress) -> str:
@@ -97,7 +56,7 @@ def judged_sentence(result: JudgedResult) -> str:
     """Return what a run did, in one line."""
     parts = [f"{result.scored:,} of {result.samples:,} samples scored", f"{result.stored:,} stored"]
     if result.spooled or result.open_tasks:
-        parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")
+        parts.append(f"whole campaign: {result.spooled:,} awaiting upload, {result.open_tasks:,} tasks unfinished")
     return "; ".join(parts)
 
 

@@ -18,7 +18,7 @@ from headgate.orchestration.inputs import SamplingOrder, loaded_block, roster_fo
 from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.run_state import ended, require_server_clock, run_logger
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
@@ -53,6 +53,7 @@ async def run_judging(order: JudgingOrder) -> Any:
         SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
+    await require_server_clock()
     settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
     judge = await judge_for(order.judge, settings)
     rubric = await rubric_block(order.rubric)

@@ -33,6 +33,7 @@ class LeaderboardOrder:
         hours: how far it reaches back; everything when None.
         against: the reference, by key or name; the best by mean when empty.
         ks: of pass@k.
+        missing: what samples without a score count as.
         store: name of a SampleStore block.
         reports: name of a ReportStore block.
         title: heading of the page.
@@ -42,6 +43,7 @@ class LeaderboardOrder:
     hours: float | None = None
     against: str = ""
     ks: Sequence[int] = ()
+    missing: reports.MissingRule = "bound"
     store: str = ""
     reports: str = ""
     title: str = "Leaderboard"
@@ -66,8 +68,9 @@ async def run_leaderboard(order: LeaderboardOrder) -> Any:
         opened.close()
     for problem in scan.problems:
         run_logger().warning("left out of the store: %s", problem)
+    ks = tuple(dict.fromkeys(order.ks))
     board = await asyncio.to_thread(
-        reports.build_leaderboard, scan.frame, against=order.against, ks=tuple(dict.fromkeys(order.ks))
+        reports.build_leaderboard, scan.frame, against=order.against, ks=ks, missing=order.missing
     )
     moment = datetime.fromtimestamp(now, UTC)
     reach = "all samples" if order.hours is None else f"samples of the last {order.hours:g} hours"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from blocks import AdmissionLimits
-from headgate.core import errors
+from headgate.core import did_you_mean, errors
 from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.slots import SlotBroker
 
@@ -81,9 +80,7 @@ def _from_file(path: Path) -> AdmissionLimits:
     known = ("limits", "block_slots", "lease_s", "outage")
     for key in document:
         if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise errors.InvalidInputError(f"{path} has an unknown key {key!r}{hint}")
+            raise errors.InvalidInputError(f"{path} has an unknown key {key!r}{did_you_mean(str(key), known)}")
     try:
         return AdmissionLimits(**document)
     except ValidationError as error:

@@ -168,14 +168,14 @@ async def start_server(port: int) -> LocalServer:
             start_new_session=True,
         )
     pid_file.write_text(str(process.pid))
+    problem: str | None = None
     try:
         problem = await _start_problem(url, lambda: process.poll() is not None)
-    except BaseException:
-        process.terminate()
-        raise
+    finally:
+        if problem != "":  # or nobody waited for it to come up
+            process.terminate()
+            pid_file.unlink(missing_ok=True)
     if problem:
-        process.terminate()
-        pid_file.unlink(missing_ok=True)
         raise _not_up(problem, log)
     return LocalServer(url, log)
 

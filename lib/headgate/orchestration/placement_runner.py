@@ -20,11 +20,10 @@ from prefect.utilities.engine import collect_task_run_inputs_sync
 from prefect_ray import RayTaskRunner  # type: ignore[import-untyped]
 from prefect_ray.context import RemoteOptionsContext  # type: ignore[import-untyped]
 
-from headgate.orchestration.placement_attempts import PlacedAttempts, TaskOrder
+from headgate.orchestration.placement_attempts import PlacedAttempts, TaskOrder, TaskRunStates
 from headgate.orchestration.placement_demand import Demand, demand_now
 from headgate.orchestration.placement_lease import Leases
 from headgate.orchestration.placement_pool_leases import pool_leases
-from headgate.orchestration.placement_states import TaskRunStates
 from headgate.orchestration.placement_tenures import Tenure
 from headgate.orchestration.run_state import run_logger
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from prefect.exceptions import MissingContextError, Pause, PrefectException, Ter
 from prefect.logging import get_logger, get_run_logger
 from prefect.states import Cancelled, Completed
 
+from headgate.core import require_agreement
+from headgate.orchestration.slot_service import server_time
 from headgate.orchestration.stopping import StopRequest
 
 API_ERRORS: Final = (httpx.HTTPError, PrefectException, OSError, TimeoutError, ValueError)
@@ -30,6 +33,20 @@ def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
         return get_run_logger()
     except MissingContextError:
         return get_logger("headgate_runs")
+
+
+async def require_server_clock() -> None:
+    """Return if the API's clock agrees with this machine's; an API that does not answer is nobody's clock.
+
+    Raises:
+        ClockDisagreesError: if it says another time.
+    """
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S), get_client() as client:
+            answer = await client.hello()
+    except API_ERRORS:
+        return
+    require_agreement(time.time(), server_time(answer).timestamp(), "the Prefect API")
 
 
 async def current_state() -> State | None:

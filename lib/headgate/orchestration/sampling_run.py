@@ -15,7 +15,7 @@ from headgate.orchestration.artifacts import CampaignArtifacts, Share
 from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.run_state import ended, require_server_clock, run_logger
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.score_rows import result_sentence
 from headgate.orchestration.sole_error import sole_error
@@ -66,6 +66,7 @@ async def _run(
     duration_s: float | None = None,
     instances: int | None = None,
 ) -> Any:
+    await require_server_clock()
     settings = settings_of(order)
     sampled_environments(settings)
     slots = await slots_for(order.limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Final
 
 from slugify import slugify
@@ -35,18 +36,21 @@ _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 def window_deployments(specs: Sequence[EnvironmentSpec]) -> str:
     """Return one entry of `deployments` in `prefect.yaml` for each environment; judged ones are left out.
 
-    The entries stand on the anchor `*window` of Headgate's own file. Windows begin evenly spread over their interval.
+    The entries stand on the anchor `*window` of Headgate's own file. Windows whose schedule is on begin evenly spread
+    over their interval, so that one begins soon after they are deployed; the others begin halfway between two of them.
 
     Args:
         specs: of the environments.
     """
     sampled = sorted((spec for spec in specs if not spec.needs_judge), key=lambda spec: spec.name)
-    apart_s = WINDOW_EVERY_S / max(len(sampled), 1)
-    return "\n".join(_entry(spec, timedelta(seconds=round(place * apart_s))) for place, spec in enumerate(sampled))
+    begun = list(accumulate(spec.name in SEED_ENVIRONMENTS for spec in sampled))
+    apart_s = WINDOW_EVERY_S / max(begun[-1:], default=1)
+    return "\n".join(_entry(spec, place, apart_s) for spec, place in zip(sampled, begun, strict=True))
 
 
-def _entry(spec: EnvironmentSpec, offset: timedelta) -> str:
+def _entry(spec: EnvironmentSpec, place: int, apart_s: float) -> str:
     is_on = spec.name in SEED_ENVIRONMENTS
+    offset = timedelta(seconds=round((place - 1 if is_on else place - 0.5) * apart_s))
     anchor = f"{_EPOCH + offset:%Y-%m-%dT%H:%M:%SZ}"
     note = "" if is_on else " Its schedule is off until somebody turns it on."
     description = f"Sample every model in {spec.name}, a window every ten minutes: {spec.summary}.{note}"

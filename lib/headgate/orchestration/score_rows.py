@@ -70,7 +70,7 @@ def result_sentence(result: CampaignResult) -> str:
     parts = [f"{scored:,} of {result.samples:,} samples scored, {errors:,} errors", f"{result.stored:,} stored"]
     # The journal is the campaign's: what other runs of it have in progress is counted with it.
     if result.spooled or result.open_tasks:
-        parts.append(f"journal: {result.spooled:,} samples to store, {result.open_tasks:,} tasks open")
+        parts.append(f"whole campaign: {result.spooled:,} awaiting upload, {result.open_tasks:,} tasks unfinished")
     if result.empty_because:
         parts.append(result.empty_because)
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""What a limit counts as taken beside the leases that are known: leaked and freed slots are told, and mended."""
+"""What a limit counts as taken beside the leases that are known: reports leaked and freed slots, and fixes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.admission import NAME_PREFIX, LimitRule, LimitSeen
+from headgate.core import record_change
 from headgate.orchestration.slot_register import Holder, known_slots
 from headgate.orchestration.slot_service import SlotService
 
@@ -80,8 +81,8 @@ async def limit_reports(service: SlotService, names: Iterable[str] = ()) -> list
     ]
 
 
-async def audit_limits(service: SlotService, names: Iterable[str] = (), *, mend: bool = False) -> list[LimitReport]:
-    """Return the limits whose active slots differ from the known leases at two readings; `mend` sets them right.
+async def audit_limits(service: SlotService, names: Iterable[str] = (), *, fix: bool = False) -> list[LimitReport]:
+    """Return the limits whose active slots differ from the known leases at two readings; `fix` sets them right.
 
     Raises:
         OrchestratorUnreachableError: if the API does not answer.
@@ -91,9 +92,11 @@ async def audit_limits(service: SlotService, names: Iterable[str] = (), *, mend:
         return []
     await asyncio.sleep(SECOND_LOOK_S)
     second = [report for report in await limit_reports(service, list(first)) if report.difference]
-    if mend:
+    if fix:
         for report in second:
             await service.set_active_slots(report.name, report.known)
+            counts = {"before": f"{report.seen.active_slots} taken", "after": f"{report.known} taken"}
+            await asyncio.to_thread(record_change, "limits fix", report.name, **counts)
     return second
 
 

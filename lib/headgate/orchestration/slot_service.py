@@ -1,13 +1,22 @@
-"""The calls of Prefect's API that the slot broker and `headgate limits` make, and what their answers mean."""
+"""The calls of Prefect's API that the slot broker and `headgate limits` make, and what their answers mean.
+
+On SQLite a server takes some of them one at a time only: a lock holds between the processes of one machine.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import hashlib
+import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,8 +28,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectExcep
 from prefect.settings import get_current_settings
 
 from headgate.admission import LimitSeen
-from headgate.core import errors
-from headgate.orchestration.machine_lock import MachineLock
+from headgate.core import errors, record_change
 from headgate.orchestration.slot_register import REGISTER_PREFIX, Holder, holder_of
 
 _CALL_S: Final = 10.0
@@ -28,6 +36,55 @@ _PAGE: Final = 200
 _BUSY: Final = frozenset({408, 429, 503})
 _MEANT: Final = frozenset({404, 409, 410, 422, 423})
 """Statuses that say something about what was asked, and not about the server."""
+
+
+class MachineLock:
+    """Held by one process of this machine at a time, per API address. Ends with its process, however that dies.
+
+    Nobody waits for anything but an answer of the API while holding it, so it is held for milliseconds. One task of a
+    process uses it at a time.
+    """
+
+    def __init__(self, api_url: str) -> None:
+        name = hashlib.blake2b(api_url.encode(), digest_size=8).hexdigest()
+        self._path = Path(tempfile.gettempdir()) / f"headgate-slots-{os.getuid()}" / f"{name}.lock"
+        self._turn = asyncio.Lock()
+        self._handle: int | None = None
+
+    async def __aenter__(self) -> None:
+        await self._turn.acquire()
+        waiting = asyncio.get_running_loop().run_in_executor(None, _locked, self._path)
+        try:
+            self._handle = await asyncio.shield(waiting)
+        except BaseException:
+            # The thread goes on waiting; what it gets then is given back at once.
+            waiting.add_done_callback(_give_back)
+            self._turn.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+        self._turn.release()
+
+
+def _locked(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _give_back(waiting: asyncio.Future[int]) -> None:
+    if not waiting.cancelled() and waiting.exception() is None:
+        os.close(waiting.result())
 
 
 class SlotServiceBusyError(errors.OrchestratorUnreachableError):
@@ -80,11 +137,13 @@ class SlotService:
         seen = await self.limit(name)  # first: a server logs a traceback for a limit that is created twice
         if seen is None:
             if await self._create(name, slots):
+                await asyncio.to_thread(record_change, "limits create", name, after=slots)
                 return True
             seen = await self.limit(name)
         if only_missing or (seen is not None and seen.limit == slots):
             return False
         await self._update(name, GlobalConcurrencyLimitUpdate(limit=slots))
+        await asyncio.to_thread(record_change, "limits set", name, before=seen.limit if seen else "", after=slots)
         return True
 
     async def _create(self, name: str, slots: int) -> bool:
@@ -145,7 +204,7 @@ class SlotService:
         """Return the register: every process that has written to it, those that are gone included."""
         wanted = {"variables": {"name": {"like_": REGISTER_PREFIX}}, "limit": _PAGE}
         answer = await _answer(self._client.request("POST", "/variables/filter", json=wanted))
-        now = _server_time(answer)
+        now = server_time(answer)
         found = (holder_of(variable, now) for variable in answer.json())
         return [holder for holder in found if holder is not None]
 
@@ -225,7 +284,7 @@ def _seconds(text: str | None) -> float | None:
     return None
 
 
-def _server_time(answer: httpx.Response) -> datetime:
+def server_time(answer: httpx.Response) -> datetime:
     """Return the server's clock: ages of the register's entries must not depend on the clock of this machine."""
     with suppress(KeyError, ValueError):
         return parsedate_to_datetime(answer.headers["Date"])

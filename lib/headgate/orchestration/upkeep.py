@@ -15,8 +15,8 @@ from blocks import PublishedReport
 from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.run_state import run_logger
-from headgate.reports import FIGURES, Report, build_report
-from headgate.storage import Problem, SampleStore
+from headgate.reports import FIGURES, MissingRule, Report, build_report
+from headgate.storage import CompactionPolicy, Problem, SampleStore
 
 _HOUR_S: Final = 3_600.0
 _PAGE: Final = "report.html"
@@ -29,7 +29,9 @@ _NOT_REPORTED: Final = ("conversation", "why")
 """Columns that can be large and are not in a report."""
 
 
-async def run_report(*, hours: float, environments: tuple[str, ...], store: str, reports: str, title: str) -> Any:
+async def run_report(
+    *, hours: float, environments: tuple[str, ...], store: str, reports: str, title: str, missing: MissingRule = "bound"
+) -> Any:
     """Report on the samples of the last hours, publish the page and its artifacts, and return the final state.
 
     Raises:
@@ -47,7 +49,7 @@ async def run_report(*, hours: float, environments: tuple[str, ...], store: str,
     rows = scan.frame.drop(_NOT_REPORTED, strict=False)
     period = f"the last {hours:g} hours before {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M} UTC"
     made = await asyncio.to_thread(
-        build_report, rows, title=title, period=period, settings={"store": opened.url}, with_png=False
+        build_report, rows, title=title, period=period, settings={"store": opened.url}, with_png=False, missing=missing
     )
     name = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H-%M-%SZ}"
     published = await published_in.write(name, {_PAGE: made.html, "report.md": made.markdown})
@@ -119,9 +121,10 @@ async def run_compaction(*, store: str, rounds: int) -> Any:
     Raises:
         StoreError: if the store cannot be read or written, or does not honour conditional puts.
     """
-    opened = await store_for(store, settings_of(SamplingOrder()))
+    settings = settings_of(SamplingOrder())
+    opened = await store_for(store, settings)
     try:
-        merged, made = await _compacted(opened, rounds)
+        merged, made = await _compacted(opened, rounds, CompactionPolicy(conversation_days=settings.conversation_days))
         swept = await opened.sweep(time.time())
     finally:
         opened.close()
@@ -139,10 +142,10 @@ async def run_compaction(*, store: str, rounds: int) -> Any:
     return Completed(message=message, data={"store": opened.url, **done})
 
 
-async def _compacted(store: SampleStore, rounds: int) -> tuple[int, int]:
+async def _compacted(store: SampleStore, rounds: int, policy: CompactionPolicy) -> tuple[int, int]:
     merged = made = 0
     for _ in range(rounds):
-        done = await store.compact(time.time())
+        done = await store.compact(time.time(), policy)
         _tell(done.problems)
         if done.batch_id is None and done.was_first:
             break

@@ -14,7 +14,7 @@ from headgate.placement.commands import Command
 from headgate.placement.errors import UnknownPoolError
 from headgate.placement.group import Group, GroupState
 from headgate.placement.group_life import GroupLife
-from headgate.placement.house import keep_house, retire
+from headgate.placement.house import keep_house, restore, retire
 from headgate.placement.invariants import validate
 from headgate.placement.life import Life
 from headgate.placement.line import Line
@@ -26,7 +26,6 @@ from headgate.placement.passing import Passing
 from headgate.placement.pool import Pool
 from headgate.placement.possible import must_fit
 from headgate.placement.request import PlacementRequest
-from headgate.placement.restoring import restore
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.usage import PoolUsage, usage
 

@@ -2,19 +2,91 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from math import prod
 from typing import Final
 
+from headgate.core import did_you_mean
 from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.label_order import LabelOrder, LabelRules, label_order
+
+LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Label key -> value -> the values that it goes before."""
+
+_WITHOUT_CYCLE: Final = "Take one step of the cycle out: what may stop another must never be stopped by it."
 
 _ENV: Final = "env:"
 _FINEST: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOrder:
+    """A strict partial order of label sets, made by `label_order`.
+
+    The first key in the order of the rules at which two sets differ decides, as in a dictionary; values that the rules
+    of a key do not name count as one. Asking any key to decide instead would let two sets outrank each other.
+
+    Attributes:
+        below: label key -> value -> every value that it outranks, directly or through others.
+        longest_chain: how many steps down the longest chain of label sets has; 0 without rules.
+    """
+
+    below: Mapping[str, Mapping[str, frozenset[str]]]
+    longest_chain: int
+
+    def outranks(self, labels: Mapping[str, str], others: Mapping[str, str]) -> bool:
+        """Tell whether work with `labels` goes before work with `others`."""
+        for key, below in self.below.items():
+            mine, theirs = labels.get(key), others.get(key)
+            mine, theirs = (value if value in below else None for value in (mine, theirs))
+            if mine != theirs:
+                return mine is not None and theirs in below[mine]
+        return False
+
+
+def label_order(rules: LabelRules) -> LabelOrder:
+    """Return the order of label rules.
+
+    Raises:
+        InvalidPlacementError: a value outranks itself, directly or through others.
+    """
+    heights: list[int] = []
+    below: dict[str, dict[str, frozenset[str]]] = {}
+    for key, steps in rules.items():
+        closed = _closed(key, steps)
+        below[key] = closed
+        heights.append(_height(closed))
+    return LabelOrder(below, prod(height + 1 for height in heights) - 1)
+
+
+def _closed(key: str, steps: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
+    done: dict[str, frozenset[str]] = {}
+
+    def visit(value: str, path: tuple[str, ...]) -> frozenset[str]:
+        if value in path:
+            cycle = " > ".join((*path[path.index(value) :], value))
+            raise InvalidPlacementError(
+                f"Label rules of {key!r} must have no cycle (got {cycle})", next_step=_WITHOUT_CYCLE
+            )
+        if value not in done:
+            lower = steps.get(value, ())
+            done[value] = frozenset(lower).union(*(visit(each, (*path, value)) for each in lower))
+        return done[value]
+
+    for value in steps:
+        visit(value, ())
+    return done
+
+
+def _height(below: Mapping[str, frozenset[str]]) -> int:
+    # In a closed order each chain is a chain of memberships, so the smaller sets are finished first.
+    heights: dict[str, int] = {}
+    for value in sorted(below, key=lambda each: len(below[each])):
+        heights[value] = max((heights[lower] + 1 for lower in below[value]), default=0)
+    return max(heights.values(), default=0)
 
 
 class Aggressiveness(StrEnum):
@@ -126,7 +198,7 @@ def checked_rules(*, aggressiveness: str | None = None, **settings: object) -> P
     known = {each.name for each in fields(PreemptionRules) if each.init}
     for key in settings:
         if key not in known:
-            raise _unknown(key, [*known, "aggressiveness"])
+            raise unknown_setting(key, [*known, "aggressiveness"])
     if aggressiveness is not None:
         label, same_pool = parse_aggressiveness(_word(aggressiveness)).thresholds
         settings = {"label_threshold": label, "same_pool_threshold": same_pool} | settings
@@ -138,14 +210,16 @@ def checked_rules(*, aggressiveness: str | None = None, **settings: object) -> P
 def rules_from(written: Mapping[str, object]) -> PreemptionRules:
     """Return rules of a mapping, as a file or a call wrote it; see `checked_rules`."""
     if bad := [key for key in written if not isinstance(key, str)]:
-        raise _unknown(str(bad[0]), [each.name for each in fields(PreemptionRules) if each.init])
+        raise unknown_setting(str(bad[0]), [each.name for each in fields(PreemptionRules) if each.init])
     return checked_rules(**written)  # type: ignore[arg-type]  # each is checked there
 
 
-def _unknown(key: str, known: Iterable[str]) -> InvalidPlacementError:
-    nearest = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.4)
-    step = f"Did you mean {nearest[0]!r}?" if nearest else f"Known are {', '.join(sorted(known))}."
-    return InvalidPlacementError(f"There is no preemption setting {key!r}", next_step=step)
+def unknown_setting(key: str, known: Iterable[str]) -> InvalidPlacementError:
+    """Return the error for a preemption setting that is not `known`, with the nearest that is."""
+    hint = did_you_mean(key, known, cutoff=0.4)
+    return InvalidPlacementError(
+        f"There is no preemption setting {key!r}{hint}", next_step=f"Known are {', '.join(sorted(known))}."
+    )
 
 
 def _word(text: object) -> str:

@@ -1,5 +1,5 @@
 from .arena import ArenaBoard as ArenaBoard, ArenaComparison as ArenaComparison, build_arena as build_arena
-from .arena_rows import (
+from .arena_views import (
     arena_document as arena_document,
     judge_rows as judge_rows,
     rating_rows as rating_rows,
@@ -26,6 +26,7 @@ from .leaderboard_views import (
 )
 from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
 from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
+from .missing import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
 from .score_table import ScoreTable as ScoreTable
 from .statistics import (
     Estimate as Estimate,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
 from headgate.reports.leaderboard import MAX_MODELS, Leaderboard
+from headgate.reports.missing import MissingRule
 from headgate.reports.wording import count, score
 from headgate.statistics import MIN_COMMON_TASKS
 
@@ -17,6 +18,13 @@ COULD_MOVE: Final = " †"
 """Marks a rank that missing scores could change."""
 
 _NAMED: Final = 5
+
+_COUNTED_AS: Final[Mapping[MissingRule, str]] = {
+    "bound": "Order, ranks, groups and differences count a missing score as 0: failing gains nothing. Means leave it "
+    "out; intervals reach from all of them 0 to all of them 1.",
+    "zero": "A missing score counts as 0 everywhere.",
+    "exclude": "Missing scores are left out everywhere: a model that fails where it is unsure ranks higher by it.",
+}
 
 
 def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
@@ -46,6 +54,8 @@ def _differences(board: Leaderboard) -> Iterator[str]:
 
 
 def _missing(board: Leaderboard) -> Iterator[str]:
+    if any(one.missing.share for one in board.standings):
+        yield _COUNTED_AS[board.missing]
     marked = [one for one in board.standings if one.could_move]
     if marked:
         told = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.reports.comparing import Comparison, adjusted, comparison, letters_of, ranks_of, versus_reference
-from headgate.reports.missing import Missing, could_move, missing_of
+from headgate.reports.missing import MISSING_RULES, Missing, MissingRule, could_move, missing_of
 from headgate.reports.statistics import Estimate, combined, distinct
 from headgate.reports.task_scores import TaskScores
 from headgate.statistics import (
@@ -52,10 +52,11 @@ class Standing:
             with nobody though there are others, or there are more than `MAX_MODELS`.
         could_move: whether scores that are missing could change its place.
         groups: letters; two models that share one have not been told apart.
-        mean: plain mean over its environments, with its interval.
+        mean: plain mean over its environments, with its interval; under `bound` it reaches from the interval that it
+            had with all missing scores 0 to the one with all of them 1.
         environments: that it has scores in.
         samples: scored ones.
-        tasks: different ones among them.
+        tasks: different ones that it is compared on: among the scored ones under `exclude`, else among all.
         missing: its samples without a score, and what they could have changed.
         versus: comparison with the reference; None for the reference itself.
         passes: k -> mean over environments; None where one of them has too few samples.
@@ -88,6 +89,7 @@ class Leaderboard:
         cells: models in that order, environments by name.
         unscored: models without any score, and how many samples they have.
         pairs: every two models, the one that stands higher first, with p-values corrected for all of them.
+        missing: what missing scores count as.
     """
 
     environments: tuple[str, ...]
@@ -99,6 +101,7 @@ class Leaderboard:
     unscored: Mapping[str, int]
     cells: tuple[Cell, ...]
     pairs: tuple[Comparison, ...]
+    missing: MissingRule
 
     def left_out(self, model: str) -> tuple[str, ...]:
         """Return the environments that its mean leaves out, since it has no score there."""
@@ -124,35 +127,47 @@ class Leaderboard:
         return tuple(dict.fromkeys(found))
 
 
-def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[int] = ()) -> Leaderboard:
-    """Return the leaderboard of `samples`; those without a score count in no mean, and are told beside it.
+def build_leaderboard(
+    samples: pl.DataFrame, *, against: str = "", ks: Sequence[int] = (), missing: MissingRule = "bound"
+) -> Leaderboard:
+    """Return the leaderboard of `samples`.
 
     Args:
         samples: with the columns `LEADERBOARD_COLUMNS`; a task is what has the same environment and index.
         against: key or name of the model that the others are compared with; the first by mean when empty.
         ks: of pass@k.
+        missing: what samples without a score count as. `bound`: nothing in a mean; 0 where models are put in order,
+            compared and ranked, so that no model gains by failing; 0 and 1 at the ends of an interval. `zero`: 0
+            everywhere. `exclude`: nothing anywhere.
 
     Raises:
-        InvalidInputError: if a column is missing, there is no such model, or a k is below 1.
+        InvalidInputError: if a column is missing, there is no such model or rule, or a k is below 1.
     """
+    if missing not in MISSING_RULES:
+        raise errors.InvalidInputError(f"missing must be one of {', '.join(MISSING_RULES)} (got {missing!r})")
     rows = _checked(samples)
-    missing = missing_of(rows)
-    scores = TaskScores.of(rows.filter(pl.col("score").is_not_null()))
-    names = {environment: place for place, environment in enumerate(scores.environments)}
-    cells = sorted(
-        (_cell(model, environment, own, ks) for (model, environment), own in scores.samples.items()),
-        key=lambda cell: names[cell.environment],
-    )
-    by_model: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_model.setdefault(cell.model, []).append(cell)
+    lacking = missing_of(rows)
+    scored = rows.filter(pl.col("score").is_not_null())
+    counted = rows.filter(pl.col("environment").is_in(scored["environment"].unique().to_list()))
+    if missing == "bound":  # a model without any score stays without a place
+        counted = counted.filter(pl.col("model").is_in(scored["model"].unique().to_list()))
+    at_worst = scored if missing == "exclude" else counted.with_columns(pl.col("score").fill_null(0.0))
+    scores = TaskScores.of(at_worst)
+    by_model = _cells(scores if missing == "zero" else TaskScores.of(scored), ks)
     means = {model: _overall([cell.estimate for cell in own]) for model, own in by_model.items()}
-    order = sorted(by_model, key=lambda model: (-len(by_model[model]), -means[model].mean, model))
+    worst = means
+    if missing == "bound" and at_worst.height > scored.height:
+        low, high = _cells(scores, ks), _cells(TaskScores.of(counted.with_columns(pl.col("score").fill_null(1.0))))
+        by_model = {model: _bounded(own, low[model], high[model]) for model, own in by_model.items()}
+        worst, best = ({m: _overall([c.estimate for c in own]) for m, own in side.items()} for side in (low, high))
+        means = {m: replace(made, low=worst[m].low, high=best[m].high) for m, made in means.items()}
+    order = sorted(by_model, key=lambda model: (-len(by_model[model]), -worst[model].mean, model))
     reference = _reference(order, against)
     compared = order if len(order) <= MAX_MODELS else []
     pairs = adjusted([comparison(scores, one, other) for one, other in combinations(compared, 2)])
     versus = versus_reference(scores, compared, reference, pairs, is_chosen=bool(against))
-    ranks, letters, uncertain = ranks_of(compared, pairs), letters_of(compared, pairs), could_move(compared, missing)
+    ranks, letters = ranks_of(compared, pairs), letters_of(compared, pairs)
+    uncertain = frozenset() if missing == "zero" else could_move(compared, lacking)
     standings = tuple(
         Standing(
             rank=ranks.get(model),
@@ -162,8 +177,8 @@ def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[
             mean=means[model],
             environments=len(by_model[model]),
             samples=sum(cell.estimate.samples for cell in by_model[model]),
-            tasks=sum(cell.estimate.tasks for cell in by_model[model]),
-            missing=missing[model],
+            tasks=sum(own["index"].n_unique() for (one, _), own in scores.samples.items() if one == model),
+            missing=lacking[model],
             versus=versus.get(model),
             passes={k: _overall_pass(by_model[model], k) for k in ks},
         )
@@ -176,9 +191,10 @@ def build_leaderboard(samples: pl.DataFrame, *, against: str = "", ks: Sequence[
         against=reference,
         is_chosen=bool(against),
         standings=standings,
-        unscored={model: told.samples for model, told in missing.items() if not told.scored},
+        unscored={model: told.samples for model, told in lacking.items() if model not in by_model},
         cells=tuple(cell for model in order for cell in by_model[model]),
         pairs=tuple(pairs),
+        missing=missing,
     )
 
 
@@ -190,6 +206,24 @@ def _checked(samples: pl.DataFrame) -> pl.DataFrame:
             next_step=f"A leaderboard reads {', '.join(LEADERBOARD_COLUMNS)}.",
         )
     return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
+
+
+def _cells(scores: TaskScores, ks: Sequence[int] = ()) -> dict[str, list[Cell]]:
+    """Return the cells of each model, environments by name."""
+    found: dict[str, list[Cell]] = {}
+    for (model, environment), own in scores.samples.items():  # sorted by both
+        found.setdefault(model, []).append(_cell(model, environment, own, ks))
+    return found
+
+
+def _bounded(cells: Sequence[Cell], low: Sequence[Cell], high: Sequence[Cell]) -> list[Cell]:
+    """Return cells with intervals that hold whatever the missing scores were, and pass@k with each a failure."""
+    found = {cell.environment: cell for cell in cells}
+    return [
+        replace(cell, estimate=replace(cell.estimate, low=bad.estimate.low, high=good.estimate.high), passes=bad.passes)
+        for bad, good in zip(low, high, strict=True)
+        if (cell := found.get(bad.environment)) is not None
+    ]
 
 
 def _cell(model: str, environment: str, rows: pl.DataFrame, ks: Sequence[int]) -> Cell:

@@ -36,6 +36,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
         "environments": list(board.environments),
         "against": board.against or None,
         "is_chosen": board.is_chosen,
+        "missing": board.missing,
         "models": [
             {
                 "rank": one.rank,
@@ -97,6 +98,7 @@ def _standing(board: Leaderboard, one: Standing) -> dict[str, str]:
         "mean": score(one.mean.mean) + fewer,
         "95 % interval": interval(one.mean.low, one.mean.high),
         "missing": percent(one.missing.share),
+        **({} if board.missing != "bound" else {"worst case": score(one.missing.mean_if_zero)}),
         "group": " ".join(one.groups),
         "difference": "reference" if one.model == board.against else _difference(board, one),
         "environments": f"{one.environments} of {len(board.environments)}",
@@ -108,7 +110,8 @@ def _standing(board: Leaderboard, one: Standing) -> dict[str, str]:
 
 
 def _unscored(board: Leaderboard, model: str) -> dict[str, str]:
-    row = {"rank": "–", "model": model, "mean": "–", "95 % interval": "–", "missing": percent(1.0), "group": ""}
+    row = {"rank": "–", "model": model, "mean": "–", "95 % interval": "–", "missing": percent(1.0)}
+    row |= {"group": ""} if board.missing != "bound" else {"worst case": "–", "group": ""}
     row |= {"difference": "–", "environments": f"0 of {len(board.environments)}", "p": "", "tasks": "0", "samples": "0"}
     return row | {f"pass@{k}": "–" for k in board.ks}
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 import polars as pl
+
+MissingRule = Literal["bound", "exclude", "zero"]
+"""What samples without a score count as in a ranking; `build_leaderboard` says how."""
+
+MISSING_RULES: Final[tuple[MissingRule, ...]] = get_args(MissingRule)
 
 
 @dataclass(frozen=True, slots=True)

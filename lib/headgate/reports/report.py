@@ -12,9 +12,10 @@ from markupsafe import Markup
 from headgate.reports.compared import Compared
 from headgate.reports.figures import errors_figure, latency_figure, scores_figure
 from headgate.reports.footnotes import leaderboard_notes
-from headgate.reports.leaderboard import build_leaderboard
+from headgate.reports.leaderboard import Leaderboard, build_leaderboard
+from headgate.reports.leaderboard_rows import standing_rows
+from headgate.reports.missing import MissingRule
 from headgate.reports.page import template
-from headgate.reports.report_rows import NAMES, rows_of
 from headgate.reports.svg import inline_svg, png_of
 from headgate.reports.tables import (
     checked_samples,
@@ -26,11 +27,14 @@ from headgate.reports.tables import (
     summary_table,
 )
 from headgate.reports.timelines import activity_figure, samples_figure
-from headgate.reports.wording import DEFINITIONS, moment
+from headgate.reports.wording import DEFINITIONS, count, interval, moment, percent, score, seconds
 from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+NAMES: Final = frozenset({"model", "environment", "group", "kind", "where", "last message"})
+"""Columns of words and not of numbers."""
 
 MAX_SCORE_ROWS: Final = 1_000
 """Rows of a table artifact at most: a UI renders all of them at once."""
@@ -46,6 +50,58 @@ FIGURES: Final[Mapping[str, str]] = {
 
 _MAX_ROWS: Final = 2_000
 """Rows of one table of the page at most; the tables themselves are in the report's data."""
+
+
+def rows_of(tables: dict[str, pl.DataFrame], board: Leaderboard) -> dict[str, list[dict[str, str]]]:
+    """Return the tables by their headings, numbers formatted."""
+    made = {"Scores": ("summary", _scores), "Missing scores": ("missing", _missing), "Errors": ("errors", _error)}
+    ranked = [{name: row[name] for name in row if name not in {"p", "tasks"}} for row in standing_rows(board)]
+    ranked = [{name.replace("samples", "scored samples"): cell for name, cell in row.items()} for row in ranked]
+    return {"Leaderboard": ranked} | {
+        heading: [row_of(row) for row in tables[name].iter_rows(named=True)] for heading, (name, row_of) in made.items()
+    }
+
+
+def _scores(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "model": row["model"],
+        "environment": row["environment"],
+        "samples": count(row["samples"]),
+        "mean": score(row["mean"]),
+        "95 % interval": interval(row["low"], row["high"]),
+        "success": percent(row["success_rate"]),
+        "errors": count(row["errors"]),
+        "p50": seconds(row["latency_p50_s"]),
+        "p95": seconds(row["latency_p95_s"]),
+        "prompt tokens": count(row["prompt_tokens"]),
+        "completion tokens": count(row["completion_tokens"]),
+    }
+
+
+def _missing(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "model": row["model"],
+        "samples": count(row["samples"]),
+        "missing": count(row["samples"] - row["scored"]),
+        "provider errors": count(row["provider_errors"]),
+        "share": percent(row["provider_share"]),
+        "environment errors": count(row["environment_errors"]),
+        "cancelled": count(row["cancelled"]),
+        "mean": score(row["mean"]),
+        "if missing were 0": score(row["mean_if_zero"]),
+        "if missing were 1": score(row["mean_if_one"]),
+    }
+
+
+def _error(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "model": row["model"],
+        "kind": row["error_kind"],
+        "errors": count(row["errors"]),
+        "where": row["environments"],
+        "last message": row["last_message"],
+        "last at": moment(row["last_at"]),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +135,7 @@ def build_report(
     settings: Mapping[str, object] | None = None,
     activity: pl.DataFrame | None = None,
     with_png: bool = True,
+    missing: MissingRule = "bound",
 ) -> Report:
     """Return the report on `samples`; the same input gives the same report.
 
@@ -90,13 +147,14 @@ def build_report(
         settings: shown in the page, secrets redacted.
         activity: readings of the workers and the queue, see `activity_figure`.
         with_png: whether to draw the figures as PNG too; it takes about as long as all the rest.
+        missing: what samples without a score count as in the ranking, see `build_leaderboard`.
 
     Raises:
         InvalidInputError: if a column is missing.
     """
     rows = checked_samples(samples)
     summary = summary_table(rows)
-    board = build_leaderboard(rows)
+    board = build_leaderboard(rows, missing=missing)
     leaderboard = leaderboard_table(board)
     models = leaderboard["model"].to_list()
     tables = {

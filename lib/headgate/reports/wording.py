@@ -12,6 +12,7 @@ RANKING: Final[Mapping[str, str]] = {
     "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
     "the same. * where the model has no score in one of them: models scored in more environments come first.",
     "missing": "The share of the model's samples without a score.",
+    "worst case": "The mean with every missing score 0, by which models are listed: failing gains a model nothing.",
     "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most. Models "
     "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "
     "missing scores of one model been 0 and those of another 1.",

@@ -58,7 +58,3 @@ class FairBatches:
     def items(self) -> Iterator[Task]:
         """Return every task that waits in a buffer, by sampler."""
         return (task for buffer in self._buffers.values() for task in buffer)
-
-    def take_all(self) -> list[Task]:
-        """Take out everything."""
-        return [task for sampler in list(self._buffers) for task in self.take(sampler)]

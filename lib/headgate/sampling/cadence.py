@@ -25,7 +25,7 @@ def phase_s(ordinal: int, place: int, places: int, shortest_s: float, own_s: flo
     """Return how far into its interval a model's due times in one environment lie: in [0, `own_s`).
 
     The models are spread over the shortest interval by multiples of the golden ratio from a seeded start: 95 models at
-    three times the seed's rates stay more than a second apart, which independent random offsets cannot promise. A
+    three times Affine's rates stay more than a second apart, which independent random offsets cannot promise. A
     model's environments then follow each other evenly over one interval.
 
     Args:

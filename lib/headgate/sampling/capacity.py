@@ -24,7 +24,7 @@ class CapacityLimit:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCheck:
-    """Demanded samples against throughput (seed 000: daily_rate × models × environments / 86 400 <= throughput).
+    """Demanded samples against throughput: daily_rate × models × environments / 86 400 <= throughput.
 
     Attributes:
         demanded_per_day: all models and environments at their rates, without boost.

@@ -12,7 +12,7 @@ Health = Literal["answered", "service_error", "neutral"]
 class ErrorPause:
     """Counts consecutive service errors of one model and decides its pauses. Pure; owned by the model's sampler.
 
-    Source: seed 000, "Chutes Error Detection". `threshold` consecutive service errors pause for `base_s`, doubling per
+    Source: Affine's runner. `threshold` consecutive service errors pause for `base_s`, doubling per
     further pause up to `max_s`; an answer resets both. Episodes that began before the pause say nothing about the
     service after it, so their outcomes are ignored: eight failing in parallel are one pause, not two.
     """
@@ -39,7 +39,7 @@ class ErrorPause:
         self.consecutive += 1
         if self.consecutive < self.threshold or self.is_paused(now):
             return None
-        duration = min(self.base_s * 2.0**self.level, self.max_s)
+        duration = self._length_s(self.level)
         self.level = min(self.level + 1, 40)
         self.paused_at = now
         self.paused_until = now + duration
@@ -61,4 +61,7 @@ class ErrorPause:
         self.level = level
         if paused_until > now:
             self.paused_at = now
-            self.paused_until = min(paused_until, now + self.max_s)
+            self.paused_until = min(paused_until, now + self._length_s(max(level - 1, 0)))
+
+    def _length_s(self, level: int) -> float:
+        return min(self.base_s * 2.0**level, self.max_s)

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationErro
 from headgate.core import Model
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
+from headgate.sampling.roster_documents import read_up_to_limit
 from headgate.sampling.sampler import Demand, ModelSampler
 from headgate.sampling.timers import TimerHeap
 
@@ -37,7 +38,7 @@ _TASKS: Final = TypeAdapter(list[_ServedTask])
 
 
 class TaskProvider(Protocol):
-    """A source of demand (seed 000, "Task Provider Abstraction")."""
+    """A source of demand."""
 
     def next_at(self, now: float) -> float | None:
         """Return when `take` has something to do next; None when only a change of the roster can give it some."""
@@ -131,9 +132,10 @@ class HttpTaskProvider:
         self._models = tuple(models)
 
     async def _tasks_of(self, model: Model, now: float) -> list[Demand]:
-        response = await self._client.get(f"{self._url}/tasks/{model.uid}")
-        response.raise_for_status()
+        async with self._client.stream("GET", f"{self._url}/tasks/{model.uid}") as response:
+            response.raise_for_status()
+            listed = await read_up_to_limit(response)  # a list that was cut is none
         return [
             Demand(model.key, task.environment, due_at=now, interval_s=0.0, sequence=task.sequence)
-            for task in _TASKS.validate_json(response.content)
+            for task in _TASKS.validate_json(listed)
         ]

@@ -188,11 +188,6 @@ class OpenAIRoster:
         return names
 
 
-async def roster_from_openai_env(environ: Mapping[str, str] | None = None) -> Roster:
-    """Return the roster of `OPENAI_BASE_URL`, `OPENAI_API_KEY` and `OPENAI_MODEL`; see `OpenAIRoster`."""
-    return await OpenAIRoster(environ=environ).load()
-
-
 def roster_source(text: str, *, environ: Mapping[str, str] | None = None) -> RosterSource:
     """Return the source that the setting `roster` names.
 

@@ -32,7 +32,7 @@ def parsed_document(data: bytes, source: str, *, is_json: bool | None = None) ->
             return json.loads(text, object_pairs_hook=_unique)
         return yaml.load(text, _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
     except UnicodeDecodeError:
-        raise errors.InvalidRosterError(f"{source}: is no text in UTF-8") from None
+        raise errors.InvalidRosterError(f"{source}: is not UTF-8 text") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = redacted(" ".join(str(error).split()), limit_chars=300)
         raise errors.InvalidRosterError(f"{source}: cannot be parsed: {said}") from None
@@ -72,7 +72,7 @@ async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> 
                 raise errors.InvalidRosterError(
                     f"{source}: answered HTTP {response.status_code}, not 200", next_step=_UNREADABLE
                 )
-            return Fetched(await _read_up_to_limit(response), response.headers.get("ETag", ""))
+            return Fetched(await read_up_to_limit(response), response.headers.get("ETag", ""))
     except TimeoutError:
         said = f"did not answer within {timeout_s:g} s"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -80,7 +80,8 @@ async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> 
     raise errors.InvalidRosterError(f"{source}: {said}", next_step=_UNREADABLE)
 
 
-async def _read_up_to_limit(response: httpx.Response) -> bytes:
+async def read_up_to_limit(response: httpx.Response) -> bytes:
+    """Return the body of an answer, or its beginning, of which no more than `MAX_ROSTER_BYTES` are of use."""
     data = bytearray()
     async for piece in response.aiter_bytes():
         data += piece

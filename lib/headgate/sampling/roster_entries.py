@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-import ipaddress
 import json
-import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,10 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import Model, ModelBudget, Secret, errors, redacted
+from headgate.core import Model, ModelBudget, Secret, did_you_mean, errors, is_metadata_host, redacted
 
-_METADATA_HOSTS: Final = frozenset({"metadata", "metadata.google.internal", "instance-data"})
-_METADATA_ADDRESSES: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254"})  # Alibaba, Oracle, AWS
 _RESERVED_OPTIONS: Final = frozenset({"model", "messages"})
 _OWN_OPTIONS: Final = ("headgate_task_header",)
 _MAX_KEY_BYTES: Final = 64 * 1024
@@ -174,7 +169,7 @@ def base_url_problem(url: str) -> str | None:
         return f"must end with the path, without ? or # {shown}"
     if parts.path.rstrip("/").endswith(("/chat/completions", "/completions")):
         return f"ends where the API begins, usually at /v1 {shown}"
-    if _is_metadata_host(host):
+    if is_metadata_host(host):
         return f"is a link-local or metadata address, where machines keep credentials, and never a model {shown}"
     return None
 
@@ -301,17 +296,14 @@ def _check_together(models: tuple[Model, ...], problems: _Problems) -> None:
             )
 
 
-def _refuse_unknown(place: str, given: dict[Any, Any], known: Iterable[str], problems: _Problems) -> None:
-    known = tuple(known)
+def _refuse_unknown(place: str, given: dict[Any, Any], known: Collection[str], problems: _Problems) -> None:
     for name in given:
         if name not in known:
             problems.add(place, f"unknown field {name!r:.60}{_nearest(str(name), known)}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = tuple(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+def _nearest(name: str, known: Collection[str]) -> str:
+    return did_you_mean(name, known, otherwise=f"; known are {', '.join(known)}", cutoff=0.5)
 
 
 def _usable_key(key: str, what: str) -> Secret:
@@ -320,21 +312,6 @@ def _usable_key(key: str, what: str) -> Secret:
     if not all("!" <= character <= "~" for character in key):
         raise ValueError(f"{what} holds no key: a key is printable ASCII without blanks")
     return Secret(key)
-
-
-def _is_metadata_host(host: str) -> bool:
-    host = host.rstrip(".").lower()
-    if host in _METADATA_HOSTS:
-        return True
-    try:
-        address = ipaddress.ip_address(host.split("%")[0])
-    except ValueError:
-        try:
-            address = ipaddress.ip_address(socket.inet_aton(host))  # forms such as 0xA9FEA9FE and 169.16689662
-        except OSError:
-            return False
-    plain = getattr(address, "ipv4_mapped", None) or address
-    return bool(plain.is_link_local) or str(plain) in _METADATA_ADDRESSES
 
 
 def _is_json(value: object) -> bool:

@@ -19,7 +19,6 @@ from headgate.scheduling.policies import (
     evaluate,
 )
 from headgate.scheduling.pressure import PressureRules
-from headgate.scheduling.ready_queue import FairReadyQueue
 from headgate.scheduling.retries import RetryRules
 from headgate.scheduling.row_groups import RowGroup
 from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
@@ -50,7 +49,6 @@ __all__ = [
     "EarlyStop",
     "Explanation",
     "Failure",
-    "FairReadyQueue",
     "FrontierRules",
     "FrontierStep",
     "FrontierView",

@@ -13,7 +13,7 @@ WARN_AT_MOST_EVERY_S = 60.0
 class Backpressure:
     """Decides whether samplers may add to the queue. Pure; owned by the campaign.
 
-    Source: seed 000. Warns above `warn_above`, pauses at `pause_at` or more, resumes at `resume_at` or less; never lets
+    Warns above `warn_above`, pauses at `pause_at` or more, resumes at `resume_at` or less; never lets
     the queue grow beyond `max_size`. A pause holds nothing but new demand: workers go on, nothing is dropped or
     reordered.
     """

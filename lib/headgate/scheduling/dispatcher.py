@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
-from headgate.fairness import StaleSelection
+from headgate.fairness import Group, StaleSelection
 from headgate.scheduling.dispatch_events import DispatchEvents
 from headgate.scheduling.explaining import Explanation, explained
 from headgate.scheduling.policies import DenyReason, Refused, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
-from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf
+from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves
 from headgate.scheduling.task_admission import Choice, TaskAdmission
 from headgate.scheduling.tracing import Trace
 
 
-class Dispatch(NamedTuple):
-    """Run this task now; give the lease back with `finished`."""
+@dataclass(slots=True, eq=False)
+class Dispatch:
+    """Run this task now; give the lease back with `finished`.
+
+    Attributes:
+        task: to be run.
+        lease: its own, on what it needs.
+        group: in whose turn it runs.
+        since: when it began, or went on after it was parked.
+        held_s: for how long it was held before that.
+    """
 
     task: Task
     lease: Lease
+    group: Group[Task]
+    since: float
+    held_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +49,12 @@ class Lane:
     """One model's way to the workers: open while it has a free parallel slot, is not held, and would not only wait."""
 
     max_parallel: int | None = None
+    queued: int = 0
     in_flight: int = 0
     held_until: float | None = None
+
+
+_RELEASED = ReleaseOutcome.RELEASED
 
 
 class Dispatcher:
@@ -161,17 +177,17 @@ class Dispatcher:
         for task in tasks:
             if task.task_id in self._running:
                 continue
-            if task.model not in self.lanes:
-                self._lane(task.model)
+            lane = self.lanes.get(task.model)
+            if lane is None:
+                lane = self._lane(task.model)
                 self._update_lane(task.model)
             shelf = self.queue.shelf_for(task)
-            if counts:
-                self.admission.will_queue(task, shelf)
             if not self.queue.add(shelf, task):
                 continue
             added += 1
+            lane.queued += 1
             if counts:
-                self.admission.queued(task, shelf, now)
+                self.admission.holdings.queued(task.group, task.weight, shelf.governed, now)
             if self._events is not None:
                 self._events.enqueued(task, shelf.units, len(self.queue))
         self.enqueued += added
@@ -206,9 +222,22 @@ class Dispatcher:
         committed = shelf.commit(selection)
         if isinstance(committed, StaleSelection):
             return self._put_back(task, lease, committed.reason)
-        self.queue.virtual_time = max(self.queue.virtual_time, tag)
-        dispatch = Dispatch(task, lease)
-        self._started(dispatch, shelf)
+        if tag > self.queue.virtual_time:  # noqa: PLR1730 - as in the fair queue
+            self.queue.virtual_time = tag
+        dispatch = Dispatch(task, lease, selection.group, now)
+        self.dequeued += 1
+        self._running[task.task_id] = dispatch
+        if self.admission.counts:
+            self.admission.holdings.started(task.group, shelf.governed)
+        if self.pressure.lanes:
+            self.pressure.started(task.model)
+        lane = self.lanes[task.model]
+        lane.queued -= 1
+        lane.in_flight += 1
+        if lane.in_flight == lane.max_parallel:
+            self.queue.full.add(task.model)
+        if self._events is not None:
+            self._events.acquired(task, lease, shelf.units)
         return dispatch
 
     def _put_back(self, task: Task, lease: Lease, reason: str) -> Held:
@@ -218,27 +247,32 @@ class Dispatcher:
         return Held("stale_selection", reason)
 
     def finished(self, task: Task, lease: Lease, now: float | None = None) -> ReleaseOutcome:
-        """Take a lease back, whatever became of the task; `now` is for the event alone."""
+        """Take a lease back, whatever became of the task; its group is charged for the time until `now`, if given."""
         was_parked = lease.lease_id in self.book.parked
         outcome = self.book.release(lease)
-        if outcome is ReleaseOutcome.RELEASED:
-            del self._running[task.task_id]
+        if outcome is _RELEASED:
+            running = self._running.pop(task.task_id)
+            if now is not None:
+                running.group.held(running.held_s if was_parked else running.held_s + now - running.since)
             lane = self.lanes[task.model]
             lane.in_flight -= 1
             if self.admission.counts and not was_parked:
                 self.admission.gave_back(task)
             if lane.max_parallel is None and not self.is_roster_open:
-                if not lane.in_flight and not self.queue.queued(task.model):
+                if not lane.in_flight and lane.held_until is None and not lane.queued:
                     del self.lanes[task.model]
             elif lane.in_flight + 1 == lane.max_parallel:
-                self._update_lane(task.model)
+                if task.model in self.queue.full:
+                    self.queue.full.remove(task.model)
+                else:
+                    self._update_lane(task.model)
             self.on_change()
         if self._events is not None:
             units = self.queue.shelf_for(task).units
             self._events.released(task, lease, units, outcome, lease.acquired_at if now is None else now)
         return outcome
 
-    def park(self, lease: Lease) -> bool:
+    def park(self, lease: Lease, now: float) -> bool:
         """Lend the units of a lease to others while its task's request waits; return False when it stays as it is.
 
         At most `max_parked` leases are parked at once, so that no more tasks than that come back above the limits.
@@ -248,6 +282,7 @@ class Dispatcher:
             return False
         if not self.book.park(lease):
             return False
+        running.held_s += now - running.since
         if self.admission.counts:
             self.admission.gave_back(running.task)
         if self._events is not None:
@@ -255,7 +290,7 @@ class Dispatcher:
         self.on_change()
         return True
 
-    def unpark(self, lease: Lease, now: float = 0.0) -> bool:
+    def unpark(self, lease: Lease, now: float) -> bool:
         """Give a parked lease its units back at once; return whether it was parked.
 
         The task goes on without waiting: it holds a request's slot by now, which is scarcer than a worker. What was
@@ -263,7 +298,9 @@ class Dispatcher:
         """
         if not self.book.unpark(lease):
             return False
-        task = self._running[TaskId(lease.subject)].task
+        running = self._running[TaskId(lease.subject)]
+        running.since = now
+        task = running.task
         shelf = self.queue.shelf_for(task)
         if self.admission.counts:
             self.admission.took_again(task, now)
@@ -274,8 +311,10 @@ class Dispatcher:
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
         """Withdraw all queued tasks that fulfil the condition; return them. O(tasks)."""
         gone = self.queue.discard_where(condition)
-        for task in gone if self.admission.counts else ():
-            self.admission.withdrawn(task)
+        for task in gone:
+            self.lanes[task.model].queued -= 1
+            if self.admission.counts:
+                self.admission.withdrawn(task)
         return gone
 
     # What is going on.
@@ -289,7 +328,8 @@ class Dispatcher:
 
     def queued(self, model: str) -> int:
         """Return the ready tasks of a model."""
-        return self.queue.queued(model)
+        lane = self.lanes.get(model)
+        return lane.queued if lane is not None else 0
 
     def lease_of(self, task_id: TaskId) -> Lease | None:
         """Return the lease of a running task."""
@@ -314,7 +354,7 @@ class Dispatcher:
 
     def debts(self) -> dict[tuple[str, str], int]:
         """Return what each group holds of each resource above its share, where that is something."""
-        return self.admission.debts()
+        return self.admission.holdings.debts()
 
     def why(self, task_id: TaskId, now: float) -> Explanation:
         """Return which gate holds a task, why, and until when."""
@@ -330,8 +370,7 @@ class Dispatcher:
         shelves = self.queue.stocked(self.book)
         if not shelves:
             return None
-        has_shares = self.admission.counts
-        best = self.admission.first(shelves, OPEN, now) if has_shares else self.queue.first(shelves, OPEN)
+        best = self.admission.first(shelves, OPEN, now)
         if not self.pressure.lanes:
             return best
         pressed = self.admission.first(shelves, PRESSURED, now)
@@ -352,6 +391,7 @@ class Dispatcher:
     def _held(self) -> Held:
         if not len(self.queue):
             return Held("queue_empty", "no task is ready")
+        self.queue.close_full()
         shelves = self.queue.stocked(self.book)
         if shelves and any(s.first(rank) is not None for s in shelves for rank in range(RANKS)):
             return Held(DenyReason.BORROW_DEBT, "every group that could run has its share, and the reserve is not lent")
@@ -363,21 +403,6 @@ class Dispatcher:
     def _has_open_lane(self) -> bool:
         return any(shelf.first(rank) is not None for shelf in self.queue.shelves() for rank in range(RANKS))
 
-    def _started(self, dispatch: Dispatch, shelf: Shelf) -> None:
-        task = dispatch.task
-        self.dequeued += 1
-        self._running[task.task_id] = dispatch
-        if self.admission.counts:
-            self.admission.started(task, shelf)
-        if self.pressure.lanes:
-            self.pressure.started(task.model)
-        lane = self.lanes[task.model]
-        lane.in_flight += 1
-        if lane.in_flight == lane.max_parallel:
-            self._update_lane(task.model)
-        if self._events is not None:
-            self._events.acquired(task, dispatch.lease, shelf.units)
-
     def _lane(self, model: str) -> Lane:
         lane = self.lanes.get(model)
         if lane is None:
@@ -386,7 +411,7 @@ class Dispatcher:
 
     def _update_lane(self, model: str) -> None:
         lane = self._lane(model)
-        pressed = self.pressure.get(model)
+        pressed = self.pressure.lanes.get(model)
         is_full = lane.in_flight >= lane.max_parallel if lane.max_parallel is not None else not self.is_roster_open
         if is_full or lane.held_until is not None or (pressed is not None and pressed.is_useless):
             self.queue.set_state(model, CLOSED)
@@ -398,4 +423,10 @@ class Dispatcher:
         self.queue.validate()
         self.book.validate()
         self.admission.holdings.validate()
+        for model in self.queue.full:
+            lane = self.lanes[model]
+            assert lane.max_parallel is not None, f"{model} has no parallel slots to fill"
+            assert lane.in_flight >= lane.max_parallel, f"{model} counts as full and is not"
+        queued = {model: lane.queued for model, lane in self.lanes.items() if lane.queued}
+        assert queued == Counter(task.model for task in self.queue.items()), "queued tasks are miscounted"
         assert sum(lane.in_flight for lane in self.lanes.values()) == len(self._running) == len(self.book.live)

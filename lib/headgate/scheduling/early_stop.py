@@ -49,7 +49,7 @@ class EarlyStop:
     """Watches the last `window` outcomes; trips when at least `rate` of a full window failed for good. Pure.
 
     Failures that are tried again do not count, nor does a window that is not full yet. Once tripped it stays so.
-    Source: seed 004 (window 10, rate 0.5, off switch).
+    Source: DataDesigner (window 10, rate 0.5, off switch).
     """
 
     def __init__(self, window: int = 10, rate: float = 0.5, *, enabled: bool = True) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headgate.scheduling.policies import Claim, TaskPolicy
 
@@ -19,15 +19,22 @@ class _Stake:
     weight: float
     held: int = 0
     queued: int = 0
+    version: int = -1
+    share: float = field(init=False)
+    ceiling: float = field(init=False)
 
 
 @dataclass(slots=True)
-class _Total:
+class _Resource:
     """All groups' parts of one resource."""
 
-    weight: float = 0.0
+    stakes: dict[str, _Stake] = field(default_factory=dict)
+    kept: int = 0
     groups: int = 0
+    weight: float = 0.0
     arrived_at: float = -math.inf
+    limit: int = 0
+    reserve: int = 0
 
 
 class Holdings:
@@ -37,140 +44,159 @@ class Holdings:
     a task queued that wants it.
     """
 
-    def __init__(self) -> None:
-        self._stakes: dict[tuple[str, str], _Stake] = {}
-        self._totals: dict[str, _Total] = {}
-        self._shares: dict[tuple[str, float], tuple[float, float]] = {}
-        self._reserves: dict[str, tuple[int, float]] = {}
+    def __init__(self, policy: TaskPolicy, limits: Mapping[str, int]) -> None:
+        self._policy = policy
+        self._limits = limits
+        self._resources: dict[str, _Resource] = {}
+        self._version = 0
+        self.has_ceilings = False
+        """Whether any group's borrowing ever had a bound."""
         self.left = 0
         """Groups that stopped to compete, ever: when it grows, the shares of the others may have grown."""
-        self.version = 0
-        """Grows with everything that changes shares."""
 
     def queued(self, group: str, weight: float, units: Units, now: float) -> None:
         """Note a task that waits."""
-        for resource, _ in units:
-            stake = self._stake(group, resource, weight, now)
+        for name, _ in units:
+            stake = self._stake(group, name, weight, now)
             if stake.weight != weight:
-                self._totals[resource].weight += weight - stake.weight
+                self._resources[name].weight += weight - stake.weight
                 stake.weight = weight
                 self.shares_changed()
             stake.queued += 1
 
     def started(self, group: str, units: Units) -> None:
         """Note that a task that waited was given its units."""
-        for resource, amount in units:
-            stake = self._stakes[group, resource]
+        for name, amount in units:
+            stake = self._resources[name].stakes[group]
             stake.queued -= 1
             stake.held += amount
 
     def shares_changed(self) -> None:
         """Note that shares may have changed: a limit, or who competes."""
-        self.version += 1
-        self._shares.clear()
-        self._reserves.clear()
+        self._version += 1
 
     def dequeued(self, group: str, units: Units) -> None:
         """Note a task that no longer waits."""
-        for resource, _ in units:
-            stake = self._stakes[group, resource]
+        for name, _ in units:
+            stake = self._resources[name].stakes[group]
             stake.queued -= 1
             if not stake.queued and not stake.held:
-                self._drop(group, resource)
+                self._leave(stake, name)
 
     def took(self, group: str, weight: float, units: Units, now: float) -> None:
         """Note units that a group's task was given."""
-        for resource, amount in units:
-            self._stake(group, resource, weight, now).held += amount
+        for name, amount in units:
+            self._stake(group, name, weight, now).held += amount
 
-    def gave_back(self, group: str, units: Units) -> None:
-        """Note units that came back."""
-        for resource, amount in units:
-            stake = self._stakes[group, resource]
+    def gave_back(self, group: str, units: Units) -> bool:
+        """Note units that came back; return whether the group may be within its share now."""
+        is_below = False
+        for name, amount in units:
+            stake = self._resources[name].stakes[group]
             stake.held -= amount
-            if not stake.queued and not stake.held:
-                self._drop(group, resource)
+            if stake.version != self._version or stake.held < stake.share:
+                is_below = True
+            if not stake.held and not stake.queued:
+                self._leave(stake, name)
+        return is_below
 
     def held(self, group: str, resource: str) -> int:
         """Return the units that a group holds."""
-        stake = self._stakes.get((group, resource))
+        stake = self._of(resource).stakes.get(group)
         return stake.held if stake is not None else 0
 
-    def standing(self, policy: TaskPolicy, group: str, units: Units, limits: dict[str, int]) -> int:
+    def standing(self, group: str, units: Units) -> int:
         """Return how a group stands with one more task: 0 within its share, 1 if it would borrow, 2 at its ceiling."""
         worst = 0
-        for resource, amount in units:
-            stake = self._stakes.get((group, resource))
+        for name, amount in units:
+            stake = self._resources[name].stakes.get(group)
             if stake is None or not stake.held:
                 continue
-            bounds = self._shares.get((resource, stake.weight))
-            if bounds is None:
-                bounds = self._bounds(policy, resource, stake.weight, limits.get(resource, 0))
+            if stake.version != self._version:
+                self._bound(stake, name)
             after = stake.held + amount
-            if after > bounds[0]:
-                worst = 2 if after > bounds[1] else max(worst, 1)
+            if after > stake.share:
+                worst = 2 if after > stake.ceiling else max(worst, 1)
         return worst
 
-    def _bounds(self, policy: TaskPolicy, resource: str, weight: float, limit: int) -> tuple[float, float]:
-        """Return share and ceiling; groups of one weight have the same, until `shares_changed`."""
-        total = self._totals[resource]
-        share = policy.share(resource, limit, weight, total.weight, total.groups)
-        bounds = self._shares[resource, weight] = (share, policy.ceiling(resource, limit, share))
-        return bounds
+    def _bound(self, stake: _Stake, name: str) -> None:
+        """Find a group's share and ceiling, which hold until `shares_changed`."""
+        stake.share = self._share(stake, name)
+        stake.ceiling = self._policy.ceiling(name, self._limits.get(name, 0), stake.share)
+        stake.version = self._version
+        self.has_ceilings = self.has_ceilings or stake.ceiling < math.inf
 
-    def reserve(self, policy: TaskPolicy, resource: str, limit: int, now: float) -> int:
+    def _share(self, stake: _Stake, name: str) -> float:
+        whole, limit = self._resources[name], self._limits.get(name, 0)
+        return self._policy.share(name, limit, stake.weight, whole.weight, whole.groups)
+
+    def reserve(self, resource: str, now: float) -> int:
         """Return the units of a resource that are not lent now."""
-        kept, until = self._reserves.get(resource) or self._reserve(policy, resource, limit)
-        return kept if now < until else 0
+        whole, limit = self._resources[resource], self._limits.get(resource, 0)
+        if whole.limit != limit:
+            whole.limit, whole.reserve = limit, self._policy.reserve(limit)
+        return whole.reserve if now < whole.arrived_at + self._policy.reserve_for_s else 0
 
-    def _reserve(self, policy: TaskPolicy, resource: str, limit: int) -> tuple[int, float]:
-        found = self._reserves[resource] = (policy.reserve(limit), self.reserve_until(policy, resource))
-        return found
-
-    def reserve_until(self, policy: TaskPolicy, resource: str) -> float:
+    def reserve_until(self, resource: str) -> float:
         """Return until when the reserve of a resource is kept for peers that may arrive."""
-        total = self._totals.get(resource)
-        return -math.inf if total is None else total.arrived_at + policy.reserve_for_s
+        return self._of(resource).arrived_at + self._policy.reserve_for_s
 
-    def claim(self, group: str, resource: str, wanted: int, *, free: int, limit: int, **known: bool) -> Claim:
+    def claim(self, group: str, resource: str, wanted: int, *, free: int, **known: bool) -> Claim:
         """Return what a group claims of a resource; `known` are the facts of `Claim` that only its caller knows."""
-        stake = self._stakes.get((group, resource)) or _Stake(1.0)
-        total = self._totals.get(resource) or _Total(stake.weight, 1)
-        return Claim(resource, wanted, stake.held, free, limit, stake.weight, total.weight, total.groups, **known)
+        whole, limit = self._of(resource), self._limits.get(resource, 0)
+        stake = whole.stakes.get(group)
+        if stake is None or not (stake.held or stake.queued):
+            stake = _Stake(1.0)
+        total, groups = (whole.weight, whole.groups) if whole.groups else (stake.weight, 1)
+        return Claim(resource, wanted, stake.held, free, limit, stake.weight, total, groups, **known)
 
-    def groups(self) -> Iterable[tuple[str, str]]:
-        """Return the pairs of group and resource that compete."""
-        return list(self._stakes)
+    def debts(self) -> dict[tuple[str, str], int]:
+        """Return what each group holds of each resource above its share, where that is something."""
+        return {
+            (group, name): int(stake.held - share)
+            for name, resource in self._resources.items()
+            for group, stake in resource.stakes.items()
+            if stake.held > (share := self._share(stake, name))
+        }
 
-    def _stake(self, group: str, resource: str, weight: float, now: float) -> _Stake:
-        stake = self._stakes.get((group, resource))
+    def _of(self, name: str) -> _Resource:
+        return self._resources.get(name) or _Resource()
+
+    def _stake(self, group: str, name: str, weight: float, now: float) -> _Stake:
+        """Return the part of a group that competes for a resource from now on."""
+        resource = self._resources.get(name)
+        if resource is None:
+            resource = self._resources[name] = _Resource()
+        stake = resource.stakes.get(group)
         if stake is None:
-            stake = self._stakes[group, resource] = _Stake(weight)
-            total = self._totals.get(resource)
-            if total is None:
-                total = self._totals[resource] = _Total()
-            total.weight += weight
-            total.groups += 1
-            total.arrived_at = now
-            self.shares_changed()
+            if len(resource.stakes) > 2 * resource.kept + 64:
+                resource.stakes = {g: s for g, s in resource.stakes.items() if s.held or s.queued}
+                resource.kept = len(resource.stakes)
+            stake = resource.stakes[group] = _Stake(weight)
+        elif stake.queued or stake.held:
+            return stake
+        stake.weight = weight
+        resource.groups += 1
+        resource.weight += weight
+        resource.arrived_at = now
+        self._version += 1
         return stake
 
-    def _drop(self, group: str, resource: str) -> None:
-        stake = self._stakes.pop((group, resource))
-        total = self._totals[resource]
-        total.groups -= 1
+    def _leave(self, stake: _Stake, name: str) -> None:
+        """Note that a group competes no longer; its stake is kept for a while, since most come back."""
+        resource = self._resources[name]
+        resource.groups -= 1
         # The sum of the weights is made anew when it is empty, so that rounding does not pile up.
-        total.weight = total.weight - stake.weight if total.groups else 0.0
+        resource.weight = resource.weight - stake.weight if resource.groups else 0.0
         self.left += 1
-        self.shares_changed()
+        self._version += 1
 
     def validate(self) -> None:
         """Assert the invariants of the class."""
-        for (group, resource), stake in self._stakes.items():
-            assert stake.held >= 0, f"{group} holds {stake.held} of {resource}"
-            assert stake.queued >= 0, f"{group} has {stake.queued} queued for {resource}"
-            assert stake.held or stake.queued, f"{group} competes for {resource} without holding or wanting it"
-        for resource, total in self._totals.items():
-            stakes = [s for (_, name), s in self._stakes.items() if name == resource]
-            assert total.groups == len(stakes)
-            assert math.isclose(total.weight, sum(s.weight for s in stakes), abs_tol=1e-6)
+        for name, resource in self._resources.items():
+            for group, stake in resource.stakes.items():
+                assert stake.held >= 0, f"{group} holds {stake.held} of {name}"
+                assert stake.queued >= 0, f"{group} has {stake.queued} queued for {name}"
+            weights = [stake.weight for stake in resource.stakes.values() if stake.held or stake.queued]
+            assert resource.groups == len(weights), f"{resource.groups} groups compete for {name}, not {len(weights)}"
+            assert math.isclose(resource.weight, sum(weights), abs_tol=1e-6)

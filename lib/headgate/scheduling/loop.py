@@ -160,7 +160,7 @@ class DispatchLoop:
     def park(self, task_id: TaskId) -> bool:
         """Let a running task's worker serve others while the task's request waits; False when it cannot."""
         lease = self.dispatcher.lease_of(task_id)
-        return lease is not None and self.dispatcher.park(lease)
+        return lease is not None and self.dispatcher.park(lease, self._clock.monotonic())
 
     def unpark(self, task_id: TaskId) -> bool:
         """Let a parked task go on."""

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from headgate.core import Denied, LeaseBook, Task
-from headgate.fairness import Selection
+from headgate.fairness import FairQueue, Lane, Selection
 from headgate.scheduling.holdings import Units
-from headgate.scheduling.ready_queue import FairReadyQueue
 
 OPEN, PRESSURED, CLOSED = 0, 2, -1
 """States of a lane; the first two are ranks for groups within their share, each with the next rank for borrowers."""
 
 RANKS = 4
-_REMEMBERED_GROUPS = 16_384
-"""Groups whose standing is known to be right; when they are more, some are gone, and all are looked at again."""
-CAPPED = 2
+WITHIN, BORROWING, CAPPED = 0, 1, 2
+"""How a group stands to its share: within it, above it, or at its ceiling."""
+
+_LANE_NAMES = ("{}", "{} (borrows)", "{} (at its ceiling)")
 
 
-class Shelf(FairReadyQueue):
+class Shelf(FairQueue[Task]):
     """The tasks with the same needs. A group waits in its model's lane, or in that of the groups that borrow.
 
     While a resource that the shelf needs is short, its virtual time stands, so that its groups keep their shares of
     that resource among each other, however long the others go on.
     """
 
-    def __init__(self, units: Units, governed: frozenset[str] | None) -> None:
-        super().__init__(lane_of=self._lane_of_task)
+    def __init__(self, units: Units, governed: frozenset[str] | None, states: Mapping[str, int]) -> None:
+        super().__init__(id_of=attrgetter("task_id"), lane_of=attrgetter("model"))
         self.units = units
         self.needs: Mapping[str, int] = dict(units)
         named = [u for u in units if (u[0] != "submission" if governed is None else u[0] in governed)]
@@ -36,64 +37,48 @@ class Shelf(FairReadyQueue):
         """The tasks by id; to be read."""
         self.offset = 0.0
         self.is_short = False
-        self.verified: dict[str, int] = {}
-        """Group -> the version of the holdings by which its standing was found."""
-        self._standing: dict[str, int] = {}
-        self._has_borrowers = False
-        """Whether any group ever stood above its share: until then nobody waits in the lanes of those who borrow."""
-        self._lanes_of: dict[str, tuple[str, str, str]] = {}
-        self.states: dict[str, int] = {}
+        self._states = states
+        self.standings: dict[str, int] = {}
+        """Group -> how it stands to its share, where it is not within it; to be read."""
+        self._model_lanes: tuple[dict[str, Lane], ...] = ({}, {}, {})
 
     def set_state(self, model: str, state: int) -> None:
         """Open, close or rank the lanes of a model."""
-        self.states[model] = state
-        within, over, _ = self._names(model)
-        self._set_lane(within, state, state)
-        if self._has_borrowers:
-            self._set_lane(over, state, state + 1)
+        for standing in (WITHIN, BORROWING):
+            lane = self._model_lanes[standing].get(model)
+            if lane is None:
+                continue
+            if state == CLOSED:
+                self._close(lane)
+            else:
+                self._open(lane, state + standing)
 
-    def standing(self, group: str) -> int:
-        """Return how a group stands to its share, as it was last told."""
-        return self._standing.get(group, 0)
+    def waiting(self, model: str) -> int:
+        """Return how many tasks wait in the lanes of a model, behind tasks of that model. O(groups there)."""
+        lanes = [lanes[model] for lanes in self._model_lanes if model in lanes]
+        return sum(len(entry[2].items) for lane in lanes for entry in lane.heap if entry[2].entry is entry)
 
-    def stand(self, group: str, standing: int, version: int) -> None:
-        """Note how a group stands to its share, by which version of the holdings; `relist` or a commit moves it."""
+    def stand(self, group: str, standing: int) -> None:
+        """Put a group where it stands to its share."""
         if standing:
-            self._standing[group] = standing
-            if not self._has_borrowers:
-                self._has_borrowers = True
-                for model, state in self.states.items():
-                    self._set_lane(self._names(model)[1], state, state + 1)
-        elif self._standing:
-            self._standing.pop(group, None)
-        if len(self.verified) > _REMEMBERED_GROUPS:
-            self.verified.clear()
-        self.verified[group] = version
-
-    def standing_above(self, standing: int) -> list[str]:
-        """Return the groups that stand worse."""
-        return [group for group, level in self._standing.items() if level > standing]
-
-    def _set_lane(self, lane: str, state: int, rank: int) -> None:
-        if state == CLOSED:
-            self.close_lane(lane)
+            self.standings[group] = standing
         else:
-            self.set_rank(lane, rank)
-            self.open_lane(lane)
+            self.standings.pop(group, None)
+        self.relist(group)
 
-    def _names(self, model: str) -> tuple[str, str, str]:
-        names = self._lanes_of.get(model)
-        if names is None:
-            names = self._lanes_of[model] = (model, f"{model} (borrows)", f"{model} (at its ceiling)")
-            self.close_lane(names[CAPPED])
-            state = self.states.get(model)
-            if state is not None:
-                self.set_state(model, state)
-        return names
+    def _lane_for(self, item: Task) -> Lane:
+        standing = self.standings.get(item.group, WITHIN) if self.standings else WITHIN
+        return self._model_lanes[standing].get(item.model) or self._new_lane(item.model, standing)
 
-    def _lane_of_task(self, task: Task) -> str:
-        names = self._lanes_of.get(task.model) or self._names(task.model)
-        return names[self._standing.get(task.group, 0)] if self._standing else names[0]
+    def _new_lane(self, model: str, standing: int) -> Lane:
+        """Return the lane for the groups of a model that stand so, made when the first of them comes."""
+        lane = self._model_lanes[standing][model] = self._lane(_LANE_NAMES[standing].format(model))
+        state = CLOSED if standing == CAPPED else self._states.get(model, OPEN)
+        if state == CLOSED:
+            self._close(lane)
+        else:
+            self._open(lane, state + standing)
+        return lane
 
 
 class ReadyShelves:
@@ -108,6 +93,9 @@ class ReadyShelves:
         self._by_needs: dict[int, tuple[Mapping[str, int], Shelf]] = {}
         self._states: dict[str, int] = {}
         self._closed: set[str] = set()
+        self.full: set[str] = set()
+        """Models with open lanes that have no parallel slot: a lane is closed when it comes up, and often is free again
+        by then. For the dispatcher to fill and to clear."""
         self.short: Denied | None = None
         """What the last call of `stocked` found short first."""
         self.virtual_time = 0.0
@@ -123,33 +111,18 @@ class ReadyShelves:
         return any(task_id in shelf.stock for shelf in self._shelves.values())
 
     @property
-    def by_model(self) -> Counter[str]:
-        """Ready tasks by model."""
-        return self._summed(lambda shelf: shelf.by_model)
-
-    @property
-    def by_environment(self) -> Counter[str]:
-        """Ready tasks by environment."""
-        return self._summed(lambda shelf: shelf.by_environment)
-
-    def _summed(self, counts: Callable[[Shelf], Counter[str]]) -> Counter[str]:
-        shelves = list(self._shelves.values())
-        if len(shelves) == 1:
-            return counts(shelves[0])
-        return sum((counts(shelf) for shelf in shelves), Counter())
-
-    def queued(self, model: str) -> int:
-        """Return the ready tasks of a model."""
-        return sum(shelf.by_model[model] for shelf in self._shelves.values())
+    def by_environment(self) -> Mapping[str, int]:
+        """Ready tasks by environment. O(tasks)."""
+        return Counter(task.environment for task in self.items())
 
     def demand(self, resource: str) -> int:
         """Return the units of a resource that ready tasks want."""
         return sum(len(s) * s.needs[resource] for s in self._shelves.values() if resource in s.needs)
 
     def stuck(self, resource: str) -> int:
-        """Return the units of a resource that ready tasks want whose lane is closed. O(closed lanes)."""
+        """Return the units of a resource that ready tasks want whose lane is closed. O(groups in closed lanes)."""
         return sum(
-            s.needs[resource] * sum(s.by_model[model] for model in self._closed)
+            s.needs[resource] * sum(s.waiting(model) for model in self._closed | self.full)
             for s in self._shelves.values()
             if resource in s.needs
         )
@@ -167,10 +140,8 @@ class ReadyShelves:
         units = tuple(sorted(task.resources.items()))
         shelf = self._shelves.get(units)
         if shelf is None:
-            shelf = self._shelves[units] = Shelf(units, self._governed)
+            shelf = self._shelves[units] = Shelf(units, self._governed, self._states)
             shelf.offset = self.virtual_time
-            for model, state in self._states.items():
-                shelf.set_state(model, state)
         if len(self._by_needs) >= 1_024:
             self._by_needs.clear()
         self._by_needs[id(task.resources)] = (task.resources, shelf)
@@ -186,6 +157,7 @@ class ReadyShelves:
 
     def set_state(self, model: str, state: int) -> None:
         """Open, close or rank the lane of a model."""
+        self.full.discard(model)
         if self._states.get(model) == state:
             return
         self._states[model] = state
@@ -196,41 +168,46 @@ class ReadyShelves:
         for shelf in self._shelves.values():
             shelf.set_state(model, state)
 
-    def state(self, model: str) -> int | None:
-        """Return the state of a model's lane; None for one that was never set."""
-        return self._states.get(model)
+    def state(self, model: str) -> int:
+        """Return the state of a model's lanes, but for those that are full."""
+        return self._states.get(model, OPEN)
 
     def stocked(self, book: LeaseBook) -> list[Shelf]:
         """Return the shelves with tasks whose needs can be met now."""
-        found = []
+        found: list[Shelf] = []
         self.short = None
         for shelf in self._shelves.values():
             if not shelf.stock:
                 continue
             denied = book.shortage(shelf.needs)
-            is_short = denied is not None
-            self.short = self.short or denied
-            if is_short != shelf.is_short:
-                self._stand(shelf, is_short=is_short)
-            if not is_short:
-                if self.virtual_time - shelf.offset > shelf.virtual_time:
-                    self._sync(shelf)
-                found.append(shelf)
+            if shelf.is_short is (denied is None):
+                self._stand(shelf, is_short=denied is not None)
+            if denied is not None:
+                self.short = self.short or denied
+                continue
+            if self.virtual_time - shelf.offset > shelf.virtual_time:
+                self._sync(shelf)
+            found.append(shelf)
         return found
 
     def first(self, shelves: list[Shelf], rank: int) -> tuple[Shelf, Selection[Task], float] | None:
         """Return the first task of one rank on `shelves`, with its tag."""
-        best = None
-        if len(shelves) == 1:
-            only = shelves[0].first(rank)
-            return None if only is None else (shelves[0], only, only.tag + shelves[0].offset)
-        for shelf in shelves:
-            selection = shelf.first(rank)
-            if selection is not None:
-                tag = selection.tag + shelf.offset
-                if best is None or tag < best[2]:
-                    best = (shelf, selection, tag)
-        return best
+        while True:
+            best = None
+            for shelf in shelves:
+                selection = shelf.first(rank)
+                if selection is not None:
+                    tag = selection.tag + shelf.offset
+                    if best is None or tag < best[2]:
+                        best = (shelf, selection, tag)
+            if best is None or not self.full or best[1].item.model not in self.full:
+                return best
+            self.set_state(best[1].item.model, CLOSED)
+
+    def close_full(self) -> None:
+        """Close the lanes of models without a parallel slot that have not come up."""
+        for model in list(self.full):
+            self.set_state(model, CLOSED)
 
     def item(self, task_id: str) -> Task | None:
         """Return a queued task."""
@@ -260,6 +237,7 @@ class ReadyShelves:
         now = self.virtual_time - shelf.offset
         if now <= shelf.virtual_time:
             return  # nothing was served elsewhere meanwhile
+        self.close_full()
         firsts = [s.tag for rank in range(RANKS) if (s := shelf.first(rank)) is not None]
         stood_at = min(now, max(shelf.virtual_time, min(firsts, default=now)))
         shelf.offset += now - stood_at

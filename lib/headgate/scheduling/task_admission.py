@@ -9,7 +9,7 @@ from headgate.core import Denied, LeaseBook, Task
 from headgate.fairness import Selection
 from headgate.scheduling.holdings import Holdings
 from headgate.scheduling.policies import Claim, Refused, TaskPolicy, evaluate
-from headgate.scheduling.shelves import CAPPED, OPEN, PRESSURED, ReadyShelves, Shelf
+from headgate.scheduling.shelves import CAPPED, OPEN, PRESSURED, WITHIN, ReadyShelves, Shelf
 
 Choice = tuple[Shelf, Selection[Task], float]
 """A task that may be served, with its shelf and its tag."""
@@ -26,7 +26,7 @@ class TaskAdmission:
 
     def __init__(self, policy: TaskPolicy, book: LeaseBook, queue: ReadyShelves) -> None:
         self.policy = policy
-        self.holdings = Holdings()
+        self.holdings = Holdings(policy, book.limits)
         self.counts = policy.has_shares
         self.reserve_ends: float | None = None
         self.capped: Callable[[str, int, Shelf], None] = lambda _group, _standing, _shelf: None
@@ -37,36 +37,21 @@ class TaskAdmission:
 
     # What happens to a group's tasks.
 
-    def will_queue(self, task: Task, shelf: Shelf) -> None:
-        """Find where a group stands that comes to a shelf."""
-        if not shelf.has_group(task.group):
-            self._stand(shelf, task.group)
-
-    def queued(self, task: Task, shelf: Shelf, now: float) -> None:
-        """Note a task that waits."""
-        self.holdings.queued(task.group, task.weight, shelf.governed, now)
-
     def withdrawn(self, task: Task) -> None:
         """Note a task that no longer waits and did not start."""
         self.holdings.dequeued(task.group, self._queue.shelf_for(task).governed)
 
-    def started(self, task: Task, shelf: Shelf) -> None:
-        """Note a task that was given its units."""
-        self.holdings.started(task.group, shelf.governed)
-        self._must_verify(task.group)
-
     def gave_back(self, task: Task) -> None:
         """Note units that came back, or are lent out while their task is parked."""
-        self.holdings.gave_back(task.group, self._queue.shelf_for(task).governed)
+        group = task.group
+        is_within = self.holdings.gave_back(group, self._queue.shelf_for(task).governed)
         for shelf in self._queue.shelves():
-            before = shelf.standing(task.group)
-            if before and self._stand(shelf, task.group) != before:
-                shelf.relist(task.group)
+            if group in shelf.standings and (is_within or shelf.standings[group] == CAPPED):
+                shelf.stand(group, self.holdings.standing(group, shelf.governed))
 
     def took_again(self, task: Task, now: float) -> None:
         """Note that a parked task has its units again."""
         self.holdings.took(task.group, task.weight, self._queue.shelf_for(task).governed, now)
-        self._must_verify(task.group)
 
     def limits_changed(self) -> None:
         """Look at every group that has its share: it may be another one."""
@@ -78,6 +63,8 @@ class TaskAdmission:
 
     def first(self, shelves: list[Shelf], state: int, now: float) -> Choice | None:
         """Return the first task of lanes in a state: of groups within their share, else of those that may borrow."""
+        if not self.counts:
+            return self._queue.first(shelves, state)
         choice = self._verified(shelves, state)
         if choice is not None:
             return choice
@@ -86,7 +73,12 @@ class TaskAdmission:
             self._left_seen = self.holdings.left
             for shelf in shelves:
                 self._look_again(shelf, above=CAPPED - 1)
-        lending = [shelf for shelf in shelves if self._lends(shelf, now)]
+        lending = shelves
+        for shelf in shelves:
+            if not self._lends(shelf, now):
+                lending = [other for other in lending if other is not shelf]
+        if not self.holdings.has_ceilings:
+            return self._queue.first(lending, state + 1)
         choice = self._verified(lending, state + 1)
         # A group that was about to borrow may turn out to be within its share by now.
         return choice or self._verified(shelves, state)
@@ -95,43 +87,29 @@ class TaskAdmission:
         """Return the first task of a rank; groups that turn out to stand otherwise are listed where they belong."""
         while (choice := self._queue.first(shelves, rank)) is not None:
             shelf, group = choice[0], choice[1].item.group
-            if shelf.verified.get(group) == self.holdings.version:
-                return choice
-            before = shelf.standing(group)
-            standing = self._stand(shelf, group)
+            before, standing = shelf.standings.get(group, WITHIN), self.holdings.standing(group, shelf.governed)
             if standing == before:
                 return choice
-            shelf.relist(group)
+            shelf.stand(group, standing)
             if standing > before:
                 self.capped(group, standing, shelf)
         return None
 
     def _lends(self, shelf: Shelf, now: float) -> bool:
         """Return whether a group may borrow what the shelf needs: not the reserve, while it is kept."""
+        limits, in_use = self._book.limits, self._book.in_use
         for resource, amount in shelf.governed:
-            limit = self._book.limits.get(resource, 0)
-            kept = self.holdings.reserve(self.policy, resource, limit, now)
-            if limit - self._book.in_use.get(resource, 0) - amount < kept:
-                self.reserve_ends = self.holdings.reserve_until(self.policy, resource)
+            left = limits.get(resource, 0) - in_use.get(resource, 0) - amount
+            if left < self.holdings.reserve(resource, now):
+                self.reserve_ends = self.holdings.reserve_until(resource)
                 return False
         return True
 
     # Standings.
 
-    def _stand(self, shelf: Shelf, group: str) -> int:
-        standing = self.holdings.standing(self.policy, group, shelf.governed, self._book.limits)
-        shelf.stand(group, standing, self.holdings.version)
-        return standing
-
     def _look_again(self, shelf: Shelf, above: int) -> None:
-        for group in shelf.standing_above(above):
-            self._stand(shelf, group)
-            shelf.relist(group)
-
-    def _must_verify(self, group: str) -> None:
-        """Have a group's standing looked at again before it is served: it holds more than it did."""
-        for shelf in self._queue.shelves():
-            shelf.verified.pop(group, None)
+        for group in [group for group, standing in shelf.standings.items() if standing > above]:
+            shelf.stand(group, self.holdings.standing(group, shelf.governed))
 
     # What is asked.
 
@@ -144,8 +122,7 @@ class TaskAdmission:
                 resource,
                 amount,
                 free=self._book.available(resource),
-                limit=self._book.limits.get(resource, 0),
-                is_reserve_kept=now < self.holdings.reserve_until(self.policy, resource),
+                is_reserve_kept=now < self.holdings.reserve_until(resource),
                 does_peer_wait=resource in wanted_by_peers,
             )
             for resource, amount in self._queue.shelf_for(task).governed
@@ -164,6 +141,7 @@ class TaskAdmission:
 
         Whoever is under pressure is passed over, so it is a peer of those alone that are under pressure, too.
         """
+        self._queue.close_full()
         state = PRESSURED if self._queue.state(task.model) == PRESSURED else OPEN
         wanted: set[str] = set()
         for shelf in self._queue.stocked(self._book):
@@ -173,16 +151,5 @@ class TaskAdmission:
         return wanted
 
     def _is_peer(self, task: Task, state: int, shelf: Shelf, head: Task) -> bool:
-        is_open = head.group != task.group and self._queue.state(head.model) in {None, state}
-        return is_open and not self.holdings.standing(self.policy, head.group, shelf.governed, self._book.limits)
-
-    def debts(self) -> dict[tuple[str, str], int]:
-        """Return what each group holds of each resource above its share, where that is something."""
-        found = {}
-        for group, resource in self.holdings.groups() if self.counts else ():
-            limit = self._book.limits.get(resource, 0)
-            claim = self.holdings.claim(group, resource, 0, free=0, limit=limit, is_reserve_kept=False)
-            share = self.policy.share(resource, limit, claim.weight, claim.total_weight, claim.groups)
-            if claim.held > share:
-                found[group, resource] = int(claim.held - share)
-        return found
+        is_open = head.group != task.group and self._queue.state(head.model) == state
+        return is_open and not self.holdings.standing(head.group, shelf.governed)

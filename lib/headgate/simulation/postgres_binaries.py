@@ -38,7 +38,7 @@ class PostgresFailedError(HeadgateError):
 
     code = "postgres_failed"
     exit_code = 3
-    next_step = "The words are the server's own: mend what they name."
+    next_step = "The message is the server's own: fix what it names."
 
 
 @dataclass(frozen=True, slots=True)

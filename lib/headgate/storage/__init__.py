@@ -9,12 +9,11 @@ from headgate.storage.exchange import (
     Imported,
     ImportFormat,
     Miner,
-    SeedCount,
-    counts_of_seed_summary,
     export_samples,
     import_samples,
+    require_named,
 )
-from headgate.storage.interval import Interval
+from headgate.storage.forgetting import Forgetting, Forgotten
 from headgate.storage.journal import Journal
 from headgate.storage.journal_records import (
     AlreadyTaken,
@@ -26,18 +25,19 @@ from headgate.storage.journal_records import (
     TaskState,
 )
 from headgate.storage.journal_thread import JournalThread
+from headgate.storage.leases import LEASE_S
 from headgate.storage.location import StoreLocation
 from headgate.storage.measure import StoreFigures, example_samples
 from headgate.storage.measure import measured as measure_store
-from headgate.storage.named import require_named
 from headgate.storage.probe import Probe
 from headgate.storage.query import QUERY_COLUMNS, QueryResult
-from headgate.storage.reading import Scan, Verification
+from headgate.storage.reading import Scan, Selection, Verification
+from headgate.storage.repair import Repaired, repair
 from headgate.storage.schema import COLUMNS, Validated, frame_of, sample_schema, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules
 from headgate.storage.spending import SpendingAnswer, SpendingNeed, SpendingReport
 from headgate.storage.store import SampleStore, open_store, sample_store
-from headgate.storage.summary import History, PairHistory, PairSummary, Summary
+from headgate.storage.summary import History, Interval, PairHistory, PairSummary, Summary
 from headgate.storage.sweeping import Swept
 from headgate.storage.visibility import Problem, Visible
 from headgate.storage.writing import StoredBatch
@@ -46,6 +46,7 @@ __all__ = [
     "COLUMNS",
     "EXPORT_FORMATS",
     "IMPORT_FORMATS",
+    "LEASE_S",
     "QUERY_COLUMNS",
     "AlreadyTaken",
     "BatchStore",
@@ -53,6 +54,8 @@ __all__ = [
     "Compacted",
     "CompactionPolicy",
     "ExportFormat",
+    "Forgetting",
+    "Forgotten",
     "History",
     "ImportFormat",
     "Imported",
@@ -68,9 +71,10 @@ __all__ = [
     "Probe",
     "Problem",
     "QueryResult",
+    "Repaired",
     "SampleStore",
     "Scan",
-    "SeedCount",
+    "Selection",
     "Sink",
     "SinkRules",
     "SpendingAnswer",
@@ -87,13 +91,13 @@ __all__ = [
     "Validated",
     "Verification",
     "Visible",
-    "counts_of_seed_summary",
     "example_samples",
     "export_samples",
     "frame_of",
     "import_samples",
     "measure_store",
     "open_store",
+    "repair",
     "require_named",
     "sample_schema",
     "sample_store",

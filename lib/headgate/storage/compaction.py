@@ -34,12 +34,14 @@ class CompactionPolicy:
         min_parts: fewer small parts than this in one environment and day are left alone, so that the day that is still
             being written is not merged anew with every batch.
         merges_per_round: groups merged by one compaction; what is left waits for the next one.
+        conversation_days: conversations of samples that ended so long ago are dropped first; None keeps them.
     """
 
     target_rows: int = 100_000
     target_bytes: int = 16 * 2**20
     min_parts: int = 8
     merges_per_round: int = 256
+    conversation_days: float | None = None
 
     def is_small(self, part: Part) -> bool:
         """True for a part of less than half the target, which is worth merging."""
@@ -67,6 +69,7 @@ class Compacted:
         was_first: False when another compaction took the number; what it left is planned anew by the next call.
         swept_parts: invisible parts that were deleted after their grace period.
         problems: parts that cannot be read; they stay as they are.
+        conversations: that were dropped for their age.
     """
 
     batch_id: str | None = None
@@ -77,6 +80,7 @@ class Compacted:
     was_first: bool = True
     swept_parts: int = 0
     problems: tuple[Problem, ...] = ()
+    conversations: int = 0
 
     def followed_by(self, other: Compacted) -> Compacted:
         """Return both as one; of one that was not first nothing counts."""
@@ -143,7 +147,7 @@ def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, no
             made.append(new.part)
     if not made:
         return Compacted(problems=tuple(problems))
-    manifest = _manifest(batch_id, visible, merged, made, now)
+    manifest = merged_manifest(batch_id, visible, merged, made, now)
     was_first = objects.create(manifest_key(batch_id), manifest_bytes(manifest))
     rows = sum(part.rows for part in made)
     before = sum(part.rows for part in visible.parts if part.path in merged)
@@ -171,7 +175,7 @@ def _read_group(
     return parts, rows.unique("task_id", keep="first", maintain_order=True).select(COLUMNS)
 
 
-def _manifest(batch_id: str, visible: Visible, merged: set[str], made: Sequence[Part], now: float) -> Manifest:
+def merged_manifest(batch_id: str, visible: Visible, merged: set[str], made: Sequence[Part], now: float) -> Manifest:
     """Return the manifest that shows the new parts and hides the merged ones.
 
     It inherits what the compactions that it replaces hid, as far as that is still there.

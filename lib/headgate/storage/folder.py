@@ -67,7 +67,7 @@ class FolderObjects:
             try:
                 return (self._root / key).read_bytes()
             except FileNotFoundError as error:
-                raise MissingObjectError(f"{self._root / key} is not there") from error
+                raise MissingObjectError(f"{self._root / key} does not exist") from error
 
     def get_many(self, keys: Sequence[str]) -> Iterator[bytes | errors.StoreError]:
         """Yield the objects in the order of their keys, an error in place of each that is missing or unreadable."""

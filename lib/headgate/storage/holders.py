@@ -45,6 +45,10 @@ class Holders:
         finally:
             os.close(handle)
 
+    def others(self) -> bool:
+        """Return whether another holder is alive."""
+        return any(not self.is_dead(path.name) for path in self._folder.iterdir() if path.name != self._me)
+
     def leave(self) -> None:
         """Give the lock back, once."""
         (self._folder / self._me).unlink(missing_ok=True)

@@ -10,10 +10,14 @@ locked file, and the operating system frees that lock when the process dies, how
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import re
+import socket
 import sqlite3
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,12 +27,16 @@ from typing import Final
 from headgate.core import (
     DAY_S,
     BatchId,
+    DamagedRowError,
     HolderId,
     Sample,
     Spending,
     Task,
+    credible,
+    damage_told,
     errors,
     new_holder_id,
+    next_step_after,
     sample_task,
     task_id_of,
 )
@@ -41,6 +49,8 @@ from headgate.storage.journal_records import (
     SpoolState,
     TaskState,
 )
+from headgate.storage.journal_times import JournalTimes
+from headgate.storage.layout import LEASES
 from headgate.storage.pairs import PairBook
 from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
 from headgate.storage.spool import Spool
@@ -74,28 +84,53 @@ class Journal:
         self._sql = statements()
         self._positions: dict[str, int] = {}
         self._next_position = 1
-        self._folder = folder / _file_name(campaign)
+        self.file = Journal.file_of(folder, campaign)
+        self._folder = self.file.parent
         try:
             with contextlib.ExitStack() as undo:
                 self._holders = Holders(self._folder / "holders", self.holder)
                 undo.callback(self._holders.leave)
-                self._db = sqlite3.connect(
-                    self._folder / "journal.db", timeout=30.0, isolation_level=None, check_same_thread=False
-                )
+                self._db = sqlite3.connect(self.file, timeout=30.0, isolation_level=None, check_same_thread=False)
                 undo.callback(self._db.close)
-                self._prepare()
+                with _alone(self._folder):
+                    self._prepare()
                 self._pairs = PairBook(self._db)
                 self._spool = Spool(self._db, self.holder)
-                self._spending = SpendingBook(self._db, self.holder, self._holders)
+                self._times = JournalTimes(self._db, self._holders)
+                self._spending = SpendingBook(self._db, self.holder, self._holders, self._times)
                 undo.pop_all()
         except (OSError, sqlite3.Error) as error:
-            raise errors.JournalError(f"journal {self._folder} cannot be opened: {error}") from error
+            said = f"journal {self._folder} cannot be opened: {error}"
+            raise errors.JournalError(said, next_step=next_step_after(error, self.file)) from error
         self._is_open = True
+
+    @staticmethod
+    def is_there(folder: Path, campaign: str) -> bool:
+        """Return whether the campaign has a journal in `folder`; opening it would make one."""
+        return (folder / _file_name(campaign)).is_dir()
 
     @property
     def path(self) -> Path:
         """The folder that holds this campaign's journal."""
         return self._folder
+
+    @staticmethod
+    def file_of(folder: Path, campaign: str) -> Path:
+        """Return where the journal of a campaign is, or would be."""
+        return folder / _file_name(campaign) / "journal.db"
+
+    def lease(self) -> tuple[str, str]:
+        """Return the key of this process's lease of the campaign in the store, and where the journal is, for people."""
+        key = f"{LEASES}{_file_name(self.campaign)}/{self._run('meta', key='journal_id').fetchone()[0]}.{self.holder}"
+        return key, f"{self._folder.resolve()} on {socket.gethostname()}"
+
+    def check(self) -> None:
+        """Read all of the file; raises `JournalError` if it is damaged."""
+        with damage_told(self.file):
+            (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise DamagedRowError(found)
+            self._spool.samples()
 
     # Tasks.
 
@@ -204,6 +239,21 @@ class Journal:
         """Return whether nothing was ever restored into or sampled from this journal."""
         return self._run("meta", key="restored_at").fetchone() is None
 
+    def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
+        """Make what lies ahead of wall time `now`, and cannot be true, be now; return how far it lay, and of how many.
+
+        `due_s` says by environment how far ahead the due time last taken may lie: a pair's first may be to come.
+
+        Raises:
+            ClockDisagreesError: if another process of the journal is running, and goes by a clock ahead of this one.
+        """
+        with self._transaction():
+            return self._times.reconcile(now, due_s)
+
+    def latest_time(self) -> float | None:
+        """Return the latest time at which something happened; None when nothing has."""
+        return self._times.latest()
+
     def restore(
         self,
         pairs: Iterable[tuple[str, str, int, float | None]],
@@ -221,17 +271,20 @@ class Journal:
             if not self.is_new():
                 return  # another process that started at the same time was first
             self._refresh()
-            for pair in pairs:
-                self._pairs.raise_to(*pair)
+            for model, environment, next_sequence, ended_at in pairs:
+                last_due = None if ended_at is None else credible(ended_at, now)
+                self._pairs.raise_to(model, environment, next_sequence, last_due)
             self._pairs.save()
-            self._count((int(at // 60), model, environment, n) for model, environment, at, n in counts)
+            lived = [count for count in counts if credible(count[2], now) == count[2]]
+            self._count((int(at // 60), model, environment, n) for model, environment, at, n in lived)
             self._run("set_meta", key="restored_at", value=repr(now))
 
     def history(self, now: float) -> JournalHistory:
         """Return sequence numbers, due times, the counts of the last 24 h, and pauses."""
         since = int((now - DAY_S) // 60)
         with self._transaction():
-            self._run("forget_counts", minute=since)
+            if (oldest := self._times.oldest_kept(now)) is not None:
+                self._run("forget_counts", minute=oldest)
         counts: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for model, environment, minute, samples in self._run("counts_since", minute=since):
             counts.setdefault((model, environment), []).append((minute * 60.0, samples))
@@ -268,6 +321,11 @@ class Journal:
     def spool_count(self) -> int:
         """Return how many samples are spooled, of all holders."""
         return self._spool.count()
+
+    def scrub(self) -> None:
+        """Have the file hold nothing of what was removed from it; SQLite keeps the bytes until it needs their room."""
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Leave open tasks and spooled samples to the next holder, and close. Legal more than once."""
@@ -378,6 +436,7 @@ class Journal:
         self._db.executescript(self._sql["schema"])
         self._run("set_meta_once", key="schema_version", value=SCHEMA_VERSION)
         self._run("set_meta_once", key="campaign", value=self.campaign)
+        self._run("set_meta_once", key="journal_id", value=uuid.uuid4().hex)
         owner = self._run("meta", key="campaign").fetchone()[0]
         if owner != self.campaign:
             raise errors.JournalError(f"journal {self._folder} belongs to campaign {owner!r}, not {self.campaign!r}")
@@ -416,6 +475,17 @@ class Journal:
                 self._run("count_deaths", holder=holder)
                 self._run("abandon_tasks", holder=holder)
                 self._run("abandon_samples", holder=holder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from preparing the same file: SQLite lets nobody wait who makes a new one a WAL database."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _file_name(campaign: str) -> str:

@@ -192,6 +192,65 @@ ON CONFLICT (model, minute) DO UPDATE SET
 -- name: forget_spent
 DELETE FROM spent WHERE minute < :minute;
 
+-- name: spent_moved
+SELECT model, min(minute + :by, :now), tokens, requests, cost_micro, version FROM spent WHERE minute >= :since;
+
+-- name: forget_spent_since
+DELETE FROM spent WHERE minute >= :minute;
+
+-- name: counts_moved
+SELECT min(minute + :by, :now), pair, samples FROM counts WHERE minute >= :since;
+
+-- name: forget_counts_since
+DELETE FROM counts WHERE minute >= :minute;
+
+-- name: latest_time
+SELECT max(at) FROM (
+  SELECT max(minute) * 60.0 AS at FROM counts UNION ALL SELECT max(minute) * 60.0 FROM spent
+  UNION ALL SELECT max(accepted_at) FROM spool UNION ALL SELECT max(due_at) FROM open_tasks
+  UNION ALL SELECT CAST(value AS REAL) FROM meta WHERE key = 'clock_seen'
+);
+
+-- name: bring_back_spool
+UPDATE spool SET accepted_at = :now WHERE accepted_at > :limit;
+
+-- name: bring_back_tasks
+UPDATE open_tasks SET due_at = :now WHERE due_at > :limit;
+
+-- name: bring_back_pauses
+UPDATE pauses SET until = :now WHERE until > :limit;
+
+-- name: bring_back_dues
+UPDATE pairs SET last_due = :now WHERE environment = :environment AND last_due > :limit;
+
+-- name: move_dues
+UPDATE pairs SET last_due = min(last_due + :by, :now) WHERE last_due >= :since;
+
+-- name: unreadable_samples
+SELECT coalesce(sum(rows), 0) FROM spool LEFT JOIN spooled_samples USING (position)
+WHERE samples IS NULL OR NOT readable(samples);
+
+-- name: agree
+DELETE FROM spooled_samples WHERE NOT readable(samples);
+DELETE FROM spool WHERE position NOT IN (SELECT position FROM spooled_samples);
+INSERT INTO spool (position, holder, rows, accepted_at)
+SELECT position, '', json_array_length(CAST(samples AS TEXT)), wall() FROM spooled_samples
+WHERE position NOT IN (SELECT position FROM spool);
+DELETE FROM open_tasks WHERE pair NOT IN (SELECT pair FROM pairs);
+-- No number is given out twice.
+INSERT INTO pairs (model, environment, next_sequence)
+SELECT json_extract(value, '$.model') AS model, json_extract(value, '$.environment') AS environment,
+  max(json_extract(value, '$.sequence')) + 1
+FROM spooled_samples, json_each(CAST(samples AS TEXT)) WHERE true GROUP BY 1, 2
+ON CONFLICT (model, environment) DO UPDATE SET next_sequence = max(next_sequence, excluded.next_sequence);
+UPDATE pairs SET next_sequence = max(
+  next_sequence, (SELECT coalesce(max(sequence) + 1, 0) FROM open_tasks WHERE open_tasks.pair = pairs.pair)
+);
+
+-- name: forget_restored
+DELETE FROM meta WHERE key = 'restored_at';
+DELETE FROM counts;
+
 -- name: grants_of_others
 SELECT model, holder, tokens, requests, cost_micro FROM grants WHERE holder != :holder;
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
-from headgate.core import Clock, SystemClock
-from headgate.core.events import Emit, Event, JournalBlocked, JournalRecovered
+from headgate.core import Clock, SystemClock, damage_told
+from headgate.core.events import ClockStepped, Emit, Event, JournalBlocked, JournalRecovered
 from headgate.storage.journal import Journal
 
 P = ParamSpec("P")
@@ -54,15 +54,21 @@ class JournalThread:
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a method of the journal returns; cancelling the caller does not stop a call under way."""
+
+        def run() -> T:
+            with damage_told(self.journal.file):
+                return function(*args, **kwargs)
+
         if self._pool is None:
-            return function(*args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*args, **kwargs))
+            return run()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a method of the journal returns, as soon as the journal can be written.
 
         Raises:
-            sqlite3.Error: if trying again cannot help: the file is damaged, or the call is wrong.
+            JournalError: if the file is damaged.
+            sqlite3.Error: if trying again cannot help: the call is wrong.
         """
         while True:
             try:
@@ -73,6 +79,12 @@ class JournalThread:
                 continue
             self._unblock()
             return result
+
+    async def reconcile(self, now: float, due_s: Mapping[str, float]) -> None:
+        """Have no time of the journal be ahead of `now`, and tell if one was; as `Journal.reconcile`."""
+        ahead_s, times = await self.write(self.journal.reconcile, now, due_s)
+        if times:
+            self._emit(ClockStepped(self.journal.campaign, ahead_s, times))
 
     def close(self) -> None:
         """Close the journal after the calls so far; blocks for them. Legal more than once."""

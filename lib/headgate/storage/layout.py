@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from headgate.core import errors
 
@@ -14,6 +14,7 @@ MANIFESTS: Final = "manifests/"
 QUARANTINE: Final = "quarantine/"
 SUMMARY_KEY: Final = "summary/latest.json"
 PROBE: Final = "probe/"
+LEASES: Final = "leases/"
 COMPACT_PREFIX: Final = "compact-"
 
 _BATCH_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}\Z")
@@ -42,11 +43,6 @@ def part_key(environment: str, day: date, batch_id: str, number: int, sha256: st
     """
     folder = f"{SAMPLES}environment={quote(environment, safe='')}/date={day.isoformat()}/"
     return f"{folder}{batch_id}-{number}-{sha256[:12]}.parquet"
-
-
-def environment_of(key: str) -> str:
-    """Return the environment that a part's key names; the inverse of what `part_key` encodes."""
-    return unquote(key.removeprefix(SAMPLES).split("/", 1)[0].removeprefix("environment="))
 
 
 def manifest_key(batch_id: str) -> str:

@@ -49,7 +49,7 @@ def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.enviro
     found = _ADDRESS.match(location.url)
     if found is None:
         raise errors.InvalidSettingError(
-            f"store {location.url!r} is no address of a sample store",
+            f"store {location.url!r} is not the address of a sample store",
             next_step="Give a folder, s3://bucket/prefix, or r2://bucket/prefix.",
         )
     # A folder needs nothing of the S3 client, which takes more time to import than everything else together.

@@ -28,6 +28,7 @@ class Part:
     min_finished_at: float
     max_finished_at: float
     models: tuple[str, ...]
+    has_conversations: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ def _part_fields(part: Part) -> dict[str, Any]:
         "min_finished_at": part.min_finished_at,
         "max_finished_at": part.max_finished_at,
         "models": list(part.models),
+        **({} if part.has_conversations else {"conversations": False}),
     }
 
 
@@ -157,4 +159,5 @@ def _part(fields: Mapping[str, Any]) -> Part:
         min_finished_at=fields["min_finished_at"],
         max_finished_at=fields["max_finished_at"],
         models=tuple(fields["models"]),
+        has_conversations=fields.get("conversations", True),
     )

@@ -63,7 +63,9 @@ def _encoded(
     data = buffer.getvalue()
     sha256 = hashlib.sha256(data).hexdigest()
     path = part_key(environment, day, batch_id, number, sha256)
-    return EncodedPart(Part(path, environment, day, rows.height, len(data), sha256, first, last, tuple(models)), data)
+    spoken = bool((rows["conversation"] != "").any())
+    part = Part(path, environment, day, rows.height, len(data), sha256, first, last, tuple(models), spoken)
+    return EncodedPart(part, data)
 
 
 def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:

@@ -103,12 +103,15 @@ def _answer(objects: ObjectStore, parts: Sequence[Part], sql: str, problems: tup
 def _view(root: str, parts: Sequence[Part]) -> str:
     if not parts:
         columns = ", ".join(f"NULL::{kind} AS {_name(name)}" for name, kind in _column_types())
-        return f"CREATE VIEW samples AS SELECT {columns} WHERE false"
+        return f"CREATE VIEW stored AS SELECT {columns} WHERE false; CREATE VIEW samples AS FROM stored"  # noqa: S608
     paths = ", ".join(_quoted(root + part.path) for part in parts)
     # Environment and day come from the folders, so that DuckDB does not open the parts that a condition rules out.
     source = f"read_parquet([{paths}], hive_partitioning = true, hive_types = {{environment: VARCHAR, date: DATE}})"
     chosen = ", ".join(_name(name) for name, _ in _column_types())
-    return f"CREATE VIEW samples AS SELECT {chosen} FROM {source}"  # noqa: S608 - our own names and paths
+    stored = f"CREATE VIEW stored AS SELECT {chosen} FROM {source}"  # noqa: S608 - our own names and paths
+    # Two journals, or an import, can bring a task twice. By environment: conditions on it still leave out parts.
+    first = "row_number() OVER (PARTITION BY environment, task_id ORDER BY finished_at) = 1"
+    return f"{stored}; CREATE VIEW samples AS SELECT * FROM stored QUALIFY {first}"  # noqa: S608 - as above
 
 
 def _column_types() -> list[tuple[str, str]]:

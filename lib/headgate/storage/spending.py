@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
 from headgate.storage.holders import Holders
+from headgate.storage.journal_times import JournalTimes
 from headgate.storage.statements import statements
 
 _MINUTE_S: Final = 60.0
@@ -93,11 +94,12 @@ class SpendingBook:
     the room that the processes state. Invariant: `_known` is what this process was told of a minute, or told itself.
     """
 
-    def __init__(self, db: sqlite3.Connection, me: str, holders: Holders) -> None:
+    def __init__(self, db: sqlite3.Connection, me: str, holders: Holders, times: JournalTimes) -> None:
         self._db = db
         self._sql = statements()
         self._me = me
         self._holders = holders
+        self._times = times
         self._known: dict[tuple[str, int], Spending] = {}
         self._grants: dict[str, Spending] = {}
         self._seen = 0
@@ -118,12 +120,13 @@ class SpendingBook:
     def exchange(self, reports: Mapping[str, SpendingReport], now: float) -> Exchange:
         """Take reports and return what to answer; inside of a write transaction. Call `done` once it is committed."""
         exchange = Exchange(int(now // _MINUTE_S), self._version())
-        self._sweep(exchange.minute)
+        if exchange.minute != self._swept and (oldest := self._times.oldest_kept(now)) is not None:
+            self._db.execute(self._sql["forget_spent"], {"minute": oldest})
         for model, minute, *amounts in self._db.execute(self._sql["spent_since"], (self._seen,)):
             total = Spending(*amounts)
             news = total.less(self._known.get((model, minute), NO_SPENDING))
             exchange.known[model, minute] = total
-            if news != NO_SPENDING:
+            if news != NO_SPENDING and minute > exchange.minute - _KEPT_MINUTES:
                 exchange.news.setdefault(model, []).append((minute * _MINUTE_S, news))
         others = self._others()
         for model, report in reports.items():
@@ -171,10 +174,6 @@ class SpendingBook:
     def _save_version(self, exchange: Exchange) -> None:
         if exchange.version != exchange.began_at:
             self._db.execute(self._sql["set_meta"], {"key": _VERSION, "value": str(exchange.version)})
-
-    def _sweep(self, minute: int) -> None:
-        if minute != self._swept:
-            self._db.execute(self._sql["forget_spent"], {"minute": minute - _KEPT_MINUTES})
 
     def _count(self, model: str, spent: Spending, exchange: Exchange) -> None:
         if spent == NO_SPENDING:

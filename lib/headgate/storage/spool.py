@@ -4,21 +4,56 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import orjson
 
-from headgate.core import BatchId, HolderId, Sample
+from headgate.core import BatchId, DamagedRowError, HolderId, Sample, masked
 from headgate.storage.journal_records import SpooledBatch, SpoolState
-from headgate.storage.recent_chunks import RecentChunks
 from headgate.storage.statements import statements
 
 _LARGEST_CHUNK: Final = 256
 """Samples in one row at most: a batch is made of whole chunks, so they are small beside it."""
 
 _SAMPLE_FIELDS: Final = frozenset(field.name for field in fields(Sample))
+
+
+_MOST_BYTES: Final = 32_000_000
+"""As written. The usual batch is smaller and need not be read back and parsed; a spool of days does not fill memory."""
+
+
+class RecentChunks:
+    """Keeps the latest chunks of samples up to a size; the oldest go first. Owned by a spool."""
+
+    def __init__(self) -> None:
+        self._chunks: OrderedDict[int, tuple[Sequence[Sample], int]] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, position: int, samples: Sequence[Sample], size: int) -> None:
+        """Keep a chunk that takes `size` bytes on disk, in place of one that was at its position before."""
+        self.take(position)
+        self._chunks[position] = samples, size
+        self._bytes += size
+        while self._bytes > _MOST_BYTES:
+            _, (_, gone) = self._chunks.popitem(last=False)
+            self._bytes -= gone
+
+    def take(self, position: int) -> Sequence[Sample] | None:
+        """Return a chunk, and keep it no longer; None when it is not here."""
+        samples, size = self._chunks.pop(position, (None, 0))
+        self._bytes -= size
+        return samples
+
+
+def without_secrets(sample: Sample) -> Sample:
+    """Return a sample without the secrets of this process; the very same one when it holds none, as nearly all do."""
+    conversation, why, error = masked(sample.conversation), masked(sample.why), sample.error and masked(sample.error)
+    if conversation is sample.conversation and why is sample.why and error is sample.error:
+        return sample
+    return replace(sample, conversation=conversation, why=why, error=error)
 
 
 class Spool:
@@ -37,7 +72,7 @@ class Spool:
     def add(self, samples: Sequence[Sample], now: float) -> None:
         """Keep samples, accepted at `now` (wall seconds)."""
         for start in range(0, len(samples), _LARGEST_CHUNK):
-            chunk = samples[start : start + _LARGEST_CHUNK]
+            chunk = [without_secrets(sample) for sample in samples[start : start + _LARGEST_CHUNK]]
             written = orjson.dumps(chunk)
             self._recent.add(self._add_chunk(written, len(chunk), now), chunk, len(written))
 
@@ -94,8 +129,13 @@ class Spool:
         known = self._recent.take(position)
         if known is not None:
             return known
-        (chunk,) = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()
-        return _samples(chunk)
+        return _samples(self._written(position))
+
+    def _written(self, position: int) -> bytes:
+        found: tuple[bytes] | None = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()
+        if found is None:
+            raise DamagedRowError(f"the samples of row {position} of the spool are gone")
+        return found[0]
 
     def _add_chunk(self, chunk: bytes, rows: int, accepted_at: float) -> int:
         position = self._db.execute(self._sql["add_chunk"], (self._holder, rows, accepted_at)).lastrowid
@@ -105,17 +145,36 @@ class Spool:
 
     def _split(self, position: int, rows: int, accepted_at: float) -> int:
         """Move the first `rows` samples of a chunk into one of their own, and return where that is."""
-        (chunk,) = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()
-        samples = orjson.loads(chunk)
+        samples = _loaded(self._written(position))
         self._recent.take(position)
         self._db.execute(self._sql["shorten_chunk"], (len(samples) - rows, position))
         self._db.execute(self._sql["replace_chunk_samples"], (orjson.dumps(samples[rows:]), position))
         return self._add_chunk(orjson.dumps(samples[:rows]), rows, accepted_at)
 
 
+def _loaded(chunk: bytes) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = orjson.loads(chunk)
+    except ValueError as error:
+        raise DamagedRowError(f"samples of the spool cannot be read: {error}") from error
+    return rows
+
+
+def is_readable(chunk: bytes) -> bool:
+    """Return whether the samples of a chunk can be read."""
+    try:
+        _samples(chunk)
+    except DamagedRowError:
+        return False
+    return True
+
+
 def _samples(chunk: bytes) -> list[Sample]:
-    rows: list[dict[str, Any]] = orjson.loads(chunk)
-    if rows and rows[0].keys() <= _SAMPLE_FIELDS:
-        return [Sample(**row) for row in rows]
-    # A later version wrote fields that this one does not know.
-    return [Sample(**{name: value for name, value in row.items() if name in _SAMPLE_FIELDS}) for row in rows]
+    rows = _loaded(chunk)
+    try:
+        if rows and rows[0].keys() <= _SAMPLE_FIELDS:
+            return [Sample(**row) for row in rows]
+        # A later version wrote fields that this one does not know.
+        return [Sample(**{name: value for name, value in row.items() if name in _SAMPLE_FIELDS}) for row in rows]
+    except (TypeError, AttributeError) as error:
+        raise DamagedRowError(f"samples of the spool cannot be read: {error}") from error

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import polars as pl
 
 from headgate.config import Settings
-from headgate.core import Sample, Secret, errors
-from headgate.storage import compaction, query, reading, sweeping
+from headgate.core import DAY_S, Sample, Secret, errors, record_change
+from headgate.storage import compaction, forgetting, leases, query, reading, sweeping
 from headgate.storage.layout import checked_batch_id
 from headgate.storage.ledger import SummaryLedger
 from headgate.storage.location import StoreLocation, open_objects
@@ -55,6 +55,7 @@ class SampleStore:
 
         Raises:
             errors.StoreNotWritableError: if nothing can be written.
+            errors.ClockDisagreesError: if the place's clock says another time than this machine's.
         """
         await asyncio.to_thread(row_checks)  # imported before the first batch, and not during it
         return await asyncio.to_thread(probe, self._objects)
@@ -129,13 +130,30 @@ class SampleStore:
         """
         return await asyncio.to_thread(self._compact, now, policy or compaction.CompactionPolicy())
 
+    async def forget(self, what: forgetting.Forgetting, now: float, *, dry_run: bool = False) -> forgetting.Forgotten:
+        """Delete samples, or their conversations alone, and return how much that was, or would be."""
+        return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
+
     async def sweep(
         self, now: float, *, grace_s: float = sweeping.GRACE_S, forget_s: float = sweeping.FORGET_S
     ) -> sweeping.Swept:
-        """Delete what has been out of sight for `grace_s`, and return how much that was."""
+        """Delete what has been out of sight for `grace_s`, and return how much that was.
+
+        Raises:
+            errors.ClockDisagreesError: if the place's clock says another time: by ours, its newest parts could be old.
+        """
+        await self.probe()
         return await self._read(
             lambda visible: sweeping.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
         )
+
+    async def renew(self, key: str, place: str, environments: Collection[str], *, is_new: bool = False) -> None:
+        """Keep a process's lease of a campaign; raises `CampaignInUseError` as `leases.renew` does."""
+        await asyncio.to_thread(leases.renew, self._objects, key, place, environments, is_new=is_new)
+
+    async def give_back(self, key: str) -> None:
+        """End a lease."""
+        await asyncio.to_thread(self._objects.delete_many, [key])
 
     def close(self) -> None:
         """Let go of connections; legal more than once, and calls in flight fail."""
@@ -162,21 +180,38 @@ class SampleStore:
             counted = self._ledger.refreshed(self._log.visible(), now)
         return history_of(counted.tally, now, counted.problems)
 
-    def _compact(self, now: float, policy: compaction.CompactionPolicy) -> compaction.Compacted:
+    def _forget(self, what: forgetting.Forgetting, now: float, *, dry_run: bool) -> forgetting.Forgotten:
+        self._require_conditional_puts()
+        while True:
+            done = forgetting.forget(self._objects, self._visible(), what, now, dry_run=dry_run)
+            if done is not None:
+                return done
+
+    def _require_conditional_puts(self) -> None:
         found = probe(self._objects)
         if not found.conditional_puts:
             raise errors.StoreError(
                 f"{self.url} ignores If-None-Match, so two compactions could merge the same parts",
                 next_step="Leave the samples as they are, or move them to a store that honours conditional puts.",
             )
-        total = compaction.Compacted()
+
+    def _compact(self, now: float, policy: compaction.CompactionPolicy) -> compaction.Compacted:
+        self._require_conditional_puts()
+        total, conversations = compaction.Compacted(), 0
+        if policy.conversation_days is not None:
+            until = now - policy.conversation_days * DAY_S
+            old = forgetting.Forgetting(reading.Selection(until=until), conversations_only=True)
+            conversations = self._forget(old, now, dry_run=False).samples
         while True:
             done = compaction.compact(self._objects, self._visible(), policy, now)
             total = total.followed_by(done)
             if done.batch_id is None:
                 break
         swept = sweeping.sweep(self._objects, self._visible(), now)
-        return replace(total, swept_parts=swept.parts)
+        if total.parts_before or swept.parts:
+            after = f"{total.parts_after} parts, {total.duplicates} duplicates dropped, {swept.parts} parts deleted"
+            record_change("samples compact", self.url, before=f"{total.parts_before} parts", after=after)
+        return replace(total, swept_parts=swept.parts, conversations=conversations)
 
 
 def open_store(location: StoreLocation | str, environ: Mapping[str, str] = os.environ) -> SampleStore:

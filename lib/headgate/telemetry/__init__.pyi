@@ -11,7 +11,6 @@ from .jsonl import JsonlSink as JsonlSink
 from .log import LogSink as LogSink, key_values as key_values
 from .log_setup import setup_logging as setup_logging
 from .losses import register_losses as register_losses
-from .memory import MemorySink as MemorySink
 from .metrics import METRICS as METRICS, SPECS as SPECS, Metric as Metric
 from .monitor import (
     DEFAULT_PORT as DEFAULT_PORT,

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import uvicorn
 from fastapi import FastAPI, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.types import ASGIApp
 
-from headgate.core import CapacityPlan, Secret, errors, events
+from headgate.core import CapacityPlan, Secret, events
 from headgate.core import status as campaign_status
+from headgate.net.asgi import serving
+from headgate.net.hosts import HostNames
+from headgate.net.listener import bound, url_of
+from headgate.net.refusals import check_binding
 from headgate.telemetry import views
 from headgate.telemetry.document import json_safe, status_document
-from headgate.telemetry.guard import Guard, checked_binding
-from headgate.telemetry.problems import answer_with_problems
+from headgate.telemetry.guard import Guard, Identify, answer_with_problems
 
 DEFAULT_PORT: Final = 8765
+
+_MOST_CONNECTIONS: Final = 256
+"""Of people and collectors; the campaign needs the process's files itself."""
 
 _STOP_S: Final = 2
 """How long a stop waits for answers that are being written."""
@@ -106,8 +109,14 @@ def monitor_app(
     registry: CollectorRegistry,
     token: Secret | None = None,
     questions: Questions | None = None,
+    *,
+    identify: Identify | None = None,
+    host: str = "",
 ) -> ASGIApp:
-    """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request."""
+    """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request.
+
+    Without `token` and `identify`, which says whether another token may ask, it answers to loopback names and `host`.
+    """
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
     answer_with_problems(app)
@@ -119,7 +128,7 @@ def monitor_app(
         _add_status_routes(app, status)
     if questions is not None:
         _add_question_routes(app, questions)
-    return Guard(app, token, open_paths=frozenset({"/health"}))
+    return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=HostNames(host))
 
 
 @contextlib.asynccontextmanager
@@ -130,6 +139,9 @@ async def serve_monitor(
     port: int = DEFAULT_PORT,
     token: Secret | None = None,
     questions: Questions | None = None,
+    *,
+    identify: Identify | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[MonitorServer]:
     """Serve the monitoring API in the running event loop for as long as the context is open.
 
@@ -139,51 +151,17 @@ async def serve_monitor(
     Raises:
         InvalidSettingError: if `host` is not a loopback address and no token is set, or if the address cannot be bound.
     """
-    checked_binding(host, token)
-    listener = _bound(host, port)
-    bound_host, bound_port = listener.getsockname()[:2]
-    config = uvicorn.Config(
-        monitor_app(status, registry, token, questions),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=_STOP_S,
+    check_binding(
+        host,
+        "the monitoring API",
+        is_guarded=bool(token) or identify is not None,
+        next_step="Listen on 127.0.0.1, or set a token that every request has to carry.",
     )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="monitoring-api")
-    try:
-        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-        yield MonitorServer(f"http://{shown}:{bound_port}", bound_host, bound_port)
-    finally:
-        server.should_exit = True
-        try:
-            await serving
-        finally:
-            listener.close()
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the process that runs it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= 65_535:
-        raise errors.InvalidSettingError(f"a port must be 0 to 65535 (got {port})")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=128)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            message, step = f"port {port} of {host} is in use", "Choose another port, or 0 for any free one."
-        else:
-            message, step = f"cannot listen on {host} port {port} ({error})", "Choose an address of this machine."
-        raise errors.InvalidSettingError(message, next_step=step) from error
+    app = monitor_app(status, registry, token, questions, identify=identify, host=host)
+    listener = bound(host, port)
+    bound_host, bound_port = listener.getsockname()[:2]
+    async with serving(app, listener, name="monitoring-api", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
+        yield MonitorServer(url_of(listener, tls), bound_host, bound_port)
 
 
 def _add_service_routes(app: FastAPI, registry: CollectorRegistry, routes: Mapping[str, str]) -> None:

@@ -12,9 +12,8 @@ from prometheus_client.registry import Collector
 
 from headgate.core import events
 from headgate.core import status as campaign_status
-from headgate.telemetry.budget_gauges import budget_values
 from headgate.telemetry.metrics import EVENT_NAMES, SPECS, STATUS_NAMES
-from headgate.telemetry.request_gauges import request_values
+from headgate.telemetry.request_gauges import budget_values, request_values
 from headgate.telemetry.stream import Handler, Recorded
 
 OTHER_MODELS: Final = "(other)"

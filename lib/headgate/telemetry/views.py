@@ -18,7 +18,7 @@ from headgate.telemetry.document import json_safe
 StatusFilter = Literal["active", "paused"]
 _SATURATED: Final = 0.9
 _HAS_CAPACITY: Final = 0.7
-"""The seed's thresholds of worker utilisation for its recommendation."""
+"""Its thresholds of worker utilisation for its recommendation."""
 
 
 def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:

@@ -86,7 +86,7 @@ async def test_processes_side_by_side_spend_one_days_budget_between_them(places,
         roster = tmp_path / "roster.yaml"
         model = {"name": "baseline-solver", "base_url": meter.base_url, "daily_tokens": 20_000, "max_parallel": 8}
         roster.write_text(yaml.safe_dump({"models": [model | {"options": {"headgate_task_header": True}}]}))
-        command = [sys.executable, "-m", "headgate.cli", "run", "--roster", str(roster), "--duration", "6"]
+        command = [sys.executable, "-m", "headgate.cli", "run", "--roster", str(roster), "--duration", "12"]
         command += ["--instances", "60"]
         command += ["--store", places["store"], "--journal", str(places["journal"]), "--set", "drain_timeout_s=5"]
         command += ["--environment"]
@@ -97,8 +97,9 @@ async def test_processes_side_by_side_spend_one_days_budget_between_them(places,
         for process in running:
             _, said = await process.communicate()
             assert process.returncode == 0, said.decode()
-        assert 18_000 < meter.tokens("baseline-solver") <= 20_000
-    assert len(await scores(places)) == len(meter.passed)
+        assert 17_000 < meter.tokens("baseline-solver") <= 20_000
+    # A game of several rounds takes a request for each.
+    assert len(await scores(places)) == len({one.task for one in meter.passed})
 
 
 async def test_no_sample_takes_more_than_its_budget_by_the_endpoints_count(places) -> None:

@@ -155,7 +155,7 @@ async def test_a_store_that_is_away_for_a_while_costs_nothing(
     failing.fail_before = 6
     result = await _drain(queue, failing, clock, batch_size=1)
     assert (result.stored, (await store.scan()).frame.height) == (4, 4)
-    assert caplog.text.count("The sample store takes nothing") == 1
+    assert caplog.text.count("The sample store accepts nothing") == 1
 
 
 async def test_a_store_that_stays_away_is_told_in_the_end(store: SampleStore) -> None:

@@ -27,7 +27,7 @@ EXPLAIN = "headgate:explain"
 
 def model(kind: BaselineKind, **fields: Any) -> Model:
     """A model that answers as a baseline does."""
-    return Model(kind, base_url=f"http://{kind}/v1", max_parallel=8, **fields)
+    return Model(**{"name": kind, "base_url": f"http://{kind}/v1", "max_parallel": 8} | fields)
 
 
 def storm(begins: float, ends: float) -> Script:

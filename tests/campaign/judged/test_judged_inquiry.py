@@ -13,11 +13,11 @@ import pytest
 
 from headgate.campaign.judged import JudgedProgress, JudgedRun, run_judged
 from headgate.config import Settings
-from headgate.core import errors, task_id_of
+from headgate.core import SystemClock, errors, task_id_of
 from headgate.core.events import MonitorStarted
 from headgate.models import FaultPlan, serve
-from headgate.telemetry import MemorySink
 from tests.campaign.judged.judged_world import EXPLAIN, JudgedWorld, Providers, model, storm
+from tests.telemetry.memory import MemorySink
 
 PROGRAM = (sys.executable, "-m", "headgate.cli")
 
@@ -83,10 +83,23 @@ def places(tmp_path: Path, roster_file: Path) -> dict[str, Any]:
     return {"roster": str(roster_file), "store": str(tmp_path / "samples"), "journal": tmp_path / "journal"}
 
 
+class Held(SystemClock):
+    """The time of a slow endpoint that gives one answer at once, and the others when it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self._answers = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self._answers += 1
+        if self._answers > 1:
+            await self.let_go.wait()
+
+
 async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places) -> None:
-    memory = MemorySink()
+    memory, held = MemorySink(), Held()
     told: dict[str, Any] = {}
-    async with serve(FaultPlan.parse("slow:mean_s=0.5")) as judge, httpx.AsyncClient() as client:
+    async with serve(FaultPlan.parse("slow:mean_s=0.5"), clock=held) as judge, httpx.AsyncClient() as client:
 
         async def look(progress: JudgedProgress) -> None:
             started = [one.event for one in memory.recorded if isinstance(one.event, MonitorStarted)]
@@ -101,6 +114,7 @@ async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places
             words = ("why", "solver", EXPLAIN, "7", "--url", address, "--json")
             process = await asyncio.create_subprocess_exec(*PROGRAM, *words, stdout=asyncio.subprocess.PIPE)
             told["why"] = json.loads((await process.communicate())[0])
+            held.let_go.set()
 
         settings = Settings(
             **places,

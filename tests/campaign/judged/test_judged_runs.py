@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
 from headgate.campaign.judged import JudgedRun
-from headgate.core import ErrorKind, errors
+from headgate.core import ChatReply, ErrorKind, Message, Model, errors
 from headgate.core.events import (
     AnswerJudged,
     JournalBlocked,
@@ -23,6 +25,7 @@ from headgate.core.events import (
     SchedulerJobStarted,
 )
 from headgate.environments import REMINDER, coverage_judge, environment
+from headgate.environments.shares import MODEL
 from tests.campaign.judged.judged_world import EXPLAIN, JUDGE, JudgedWorld, Providers, always, model, storm
 
 STORM = (10.0, 310.0)
@@ -32,6 +35,33 @@ STORM = (10.0, 310.0)
 @pytest.fixture
 def world(tmp_path: Path) -> JudgedWorld:
     return JudgedWorld(tmp_path)
+
+
+def test_what_an_environment_has_few_of_is_taken_in_the_name_of_the_model(world: JudgedWorld) -> None:
+    seen = []
+    scripts = {host: lambda _at, host=host: seen.append((host, MODEL.get())) for host in ("solver", "greedy", "judge")}
+    world.go([model("solver"), model("greedy")], Providers(**scripts), instances=2)
+    assert set(seen) == {("solver", "solver@main"), ("greedy", "greedy@main"), ("judge", "")}
+
+
+@pytest.mark.parametrize("max_unjudged", [2_000, 20])
+def test_answers_that_take_long_to_judge_hold_up_no_other_models_samples(world: JudgedWorld, max_unjudged: int) -> None:
+    """The judge has four slots; what it says of three models takes a minute, of the fourth a second."""
+
+    class SlowToJudge(Providers):
+        async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
+            reply = await super().chat(model, messages, task_header=task_header)
+            if any("verbose" in message.content for message in messages):
+                await asyncio.sleep(59.0)
+            return replace(reply, text=f"{reply.text} verbose") if model.name.startswith("verbose") else reply
+
+    verbose = [model("solver", name=f"verbose{n}") for n in range(3)]
+    result = world.go([*verbose, model("solver")], SlowToJudge(service_s=1.0), instances=20, max_unjudged=max_unjudged)
+    assert result.scored == 80
+    began = min(s.started_at for s in world.store.samples)
+    judged_s = max(s.finished_at for s in world.samples("solver")) - began
+    assert judged_s < 4 * 60.0 + 20.0  # fifteen minutes in turns by number
+    assert max(s.finished_at for s in world.store.samples) - began > 900.0
 
 
 def test_every_sample_is_the_aggregate_of_its_judgements(world: JudgedWorld) -> None:

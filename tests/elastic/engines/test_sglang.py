@@ -217,11 +217,11 @@ async def test_a_busy_engine_is_not_even_asked_to_flush(opened: Open) -> None:
         assert changes(fake) == []
 
 
-async def test_what_is_no_sglang_is_refused_by_name(opened: Open) -> None:
+async def test_what_is_not_sglang_is_refused_by_name(opened: Open) -> None:
     async with serve_engine(EnginePlan(api="vllm")) as fake:
         engine = await opened(url=fake.url, kind="sglang")
 
-        with pytest.raises(NotAnEngineError, match=f"what answers at {fake.url} is no SGLang engine"):
+        with pytest.raises(NotAnEngineError, match=f"what answers at {fake.url} does not speak SGLang's API"):
             await engine.check()
 
 

@@ -142,7 +142,7 @@ async def test_what_is_no_gateway_is_refused_by_name(opened: Open) -> None:
     async with serve_engine() as fake:
         engine = await opened(url=fake.url, router=fake.url)
 
-        with pytest.raises(NotAnEngineError, match=f"what answers at {fake.url} is no SGLang gateway"):
+        with pytest.raises(NotAnEngineError, match=f"{fake.url} does not answer as an SGLang gateway"):
             await engine.check()
 
 

@@ -130,7 +130,7 @@ async def test_what_is_no_vllm_is_refused_by_name(opened: Open) -> None:
     async with serve_engine(EnginePlan(api="sglang")) as fake:
         engine = await opened(url=fake.url, kind="vllm")
 
-        with pytest.raises(NotAnEngineError, match=f"what answers at {fake.url} is no vLLM engine"):
+        with pytest.raises(NotAnEngineError, match=f"what answers at {fake.url} does not speak vLLM's API"):
             await engine.check()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import aiohttp
 import orjson
 import pytest
 
 from headgate.core import events
+from headgate.elastic.gateway import answering
 from headgate.elastic.gateway.answering import _passed_on
 from headgate.simulation.engines import EnginePlan, FakeEngine
 from tests.elastic.gateway.door import CHAT, Door, chat, opened
@@ -103,6 +105,33 @@ async def test_a_body_that_is_too_large_is_refused_with_the_bound() -> None:
     ):
         assert answer.status == 413
         assert "at most 1024 bytes" in (await answer.json())["error"]["message"]
+
+
+async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed() -> None:
+    body = io.BytesIO(b'{"prompt": [' + b"0," * 2**20 + b"0]}")
+    async with opened() as door, door.http.post(CHAT, data=body) as answer:
+        assert answer.status == 400
+        assert f"at most {2**20:,} values" in (await answer.json())["error"]["message"]
+
+
+async def test_an_answer_that_is_no_stream_is_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "_MOST_ANSWER_BYTES", 100)
+    async with opened(EnginePlan(model="m")) as door:
+        status, said = await door.ask()
+        assert (status, orjson.loads(said)["error"]["code"]) == (502, "engine_failed")
+        assert b"more than 100 bytes" in said
+        async with door.http.post(CHAT, json=chat(stream=True)) as streamed:
+            assert b"data: [DONE]" in await streamed.read()
+        assert door.service.status().running == 0
+
+
+async def test_a_body_that_steers_is_small_and_ten_flaws_of_it_are_told() -> None:
+    async with opened() as door:
+        flawed = {f"key{number}": 0 for number in range(2000)}
+        async with door.http.post("/elastic/v1/scale", json=flawed) as answer:
+            assert (answer.status, len((await answer.json())["errors"])) == (422, 10)
+        async with door.http.post("/elastic/v1/scale", json={"workers": "1" * 70_000}) as answer:
+            assert answer.status == 413
 
 
 async def test_a_path_that_there_is_not_is_told_in_the_shape_of_its_api() -> None:

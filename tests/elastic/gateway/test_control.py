@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import aiohttp
 import pytest
 
 from headgate.core import Secret
+from headgate.core.audit import audit_entries
 from headgate.core.errors import InvalidInputError, UnauthorizedError
 from headgate.elastic.errors import GatewayUnreachableError, InvalidElasticError, UnknownWorkerError
 from headgate.elastic.gateway import ForbiddenError, GatewayClient, GatewayStatus
@@ -41,6 +43,30 @@ async def test_a_status_is_the_same_on_both_sides_of_the_wire() -> None:
         assert [worker.worker_id for worker in status.pool.workers] == [engine.url for engine in door.engines]
         assert status.pool.workers[0].state is WorkerState.ACTIVE
         assert GatewayStatus.from_json(status.as_json()) == status
+
+
+async def test_whatever_an_operator_does_is_in_the_audit_trail(audit_file: Path) -> None:
+    environ = {"STEERS": "steers-token"}
+    async with opened(*TWO, environ=environ, tokens_env={"root": "STEERS"}) as door:
+        url, pool = door.engine.url, door.service.name
+        await steer(door, lambda client: client.drain(url), "steers-token")
+        await steer(door, lambda client: client.unpin(url), "steers-token")
+        await steer(door, lambda client: client.scale(2), "steers-token")
+        with pytest.raises(UnknownWorkerError):
+            await steer(door, lambda client: client.drain("nobody"), "steers-token")
+        entries = list(audit_entries())
+    assert [(entry.what, entry.thing) for entry in entries] == [
+        ("elastic drain", f"{pool} {url}"),
+        ("elastic unpin", f"{pool} {url}"),
+        ("elastic scale", pool),
+    ]
+    assert [(entry.before, entry.after) for entry in entries[:2]] == [
+        ("by load", "kept asleep"),
+        ("kept asleep", "by load"),
+    ]
+    assert entries[2].after == '{"workers":2}'
+    assert {entry.who for entry in entries} == {"token root"}
+    assert "steers-token" not in str(entries)
 
 
 async def test_a_worker_is_put_to_sleep_woken_and_given_back_by_a_part_of_its_name() -> None:
@@ -156,7 +182,10 @@ async def test_an_address_where_nobody_listens_is_told_as_such() -> None:
 
 async def test_an_address_of_something_else_is_told_as_such() -> None:
     async with serve_engine() as engine:
-        with GatewayClient(engine.url) as client, pytest.raises(GatewayUnreachableError, match="is no elastic gateway"):
+        with (
+            GatewayClient(engine.url) as client,
+            pytest.raises(GatewayUnreachableError, match="is not an elastic gateway"),
+        ):
             await asyncio.to_thread(client.status)
 
 
@@ -164,7 +193,7 @@ async def test_a_page_of_another_site_may_not_steer() -> None:
     async with opened() as door:
         headers = {"Sec-Fetch-Site": "cross-site"}
         async with door.http.post("/elastic/v1/scale", json={"workers": 1}, headers=headers) as answer:
-            assert (answer.status, (await answer.json())["code"]) == (403, "forbidden")
+            assert (answer.status, (await answer.json())["code"]) == (403, "cross_site")
 
 
 async def test_a_gateway_closes_although_somebody_watches_it() -> None:

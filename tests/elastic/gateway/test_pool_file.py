@@ -82,8 +82,8 @@ def test_a_key_whose_variable_is_not_set_is_told_with_its_engine(tmp_path: Path)
         (POOL + "elastic_config: {drain_timeout: -1}", "elastic_config: drain_timeout must be"),
         (POOL + "gateway: {port: 99999}", "gateway.port must be less than or equal to 65535 (got 99999)"),
         (POOL + "gateway: {weights: {a: 0}}", "gateway.weights.a must be greater than 0 (got 0)"),
-        (POOL + "pool: {}", "it is no YAML: line 2: 'pool' is given twice"),
-        ("pool: [", "it is no YAML: line "),
+        (POOL + "pool: {}", "it is not YAML: line 2: 'pool' is given twice"),
+        ("pool: [", "it is not YAML: line "),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_file_its_place_and_its_value(tmp_path: Path, text: str, sentence: str) -> None:
@@ -108,5 +108,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pool.yaml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidElasticError, match="no text in UTF-8"):
+    with pytest.raises(InvalidElasticError, match="is not UTF-8 text"):
         load_pool_file(path)

@@ -8,13 +8,15 @@ import orjson
 import pytest
 
 from headgate.elastic.gateway.errors import InvalidRequestError
-from headgate.elastic.gateway.prefixes import BLOCK_BYTES, MOST_BLOCKS, prefixes_of
 from headgate.elastic.gateway.reading import (
     ANSWER_TOKENS,
+    BLOCK_BYTES,
     CHAT,
     COMPLETIONS,
     MOST_ANSWER_TOKENS,
+    MOST_BLOCKS,
     MOST_CHOICES,
+    prefixes_of,
     read_request,
 )
 

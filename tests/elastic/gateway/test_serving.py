@@ -176,7 +176,7 @@ async def test_an_engine_belongs_to_one_pool() -> None:
 async def test_a_port_that_is_taken_is_told() -> None:
     async with serve_engine(PLAN) as engine, serve_engine(PLAN) as other:
         port = int(other.url.rpartition(":")[2])
-        with pytest.raises(InvalidInputError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(InvalidInputError, match=f"port {port} of 127.0.0.1 is in use"):
             async with running_pool(file_of(engine, gateway={"port": port}), environ={}):
                 pass
         assert engine.calls == (), "it is told before an engine is asked or woken"

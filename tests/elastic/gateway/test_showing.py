@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 
 from headgate.elastic.gateway import GatewayStatus
-from headgate.elastic.gateway.page import page_html
+from headgate.elastic.gateway.server import page_html
 from tests.elastic.gateway.door import opened
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.elastic.gateway.whole_events import MOST_HELD_BYTES, WholeEvents
+from headgate.elastic.gateway.answering import MOST_HELD_BYTES, WholeEvents
 
 ENDS = (b"\n\n", b"\r\n\r\n")
 
@@ -56,3 +56,18 @@ def test_what_is_left_at_the_end_is_given(end: bytes) -> None:
 
     assert events.rest() == b"data: [DONE]"
     assert events.rest() == b""
+
+
+def test_an_event_in_single_bytes_is_not_scanned_again_with_each_of_them() -> None:
+    class Counted(bytearray):
+        scanned = 0
+
+        def rfind(self, mark: bytes, start: int = 0) -> int:  # type: ignore[override]
+            Counted.scanned += len(self) - start
+            return super().rfind(mark, start)
+
+    events = WholeEvents()
+    events._held = Counted()
+    for _ in range(20_000):
+        events.cut(b"x")
+    assert 0 < Counted.scanned <= 200_000

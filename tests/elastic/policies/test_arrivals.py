@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.elastic.policies.arrivals import Arrivals, Stream
+from headgate.elastic.policies.predictive import Arrivals, Stream
 
 
 def poisson(rate: Callable[[float], float], until_s: float, *, seed: int, every_s: float = 5.0) -> Arrivals:

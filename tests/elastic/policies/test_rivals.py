@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.elastic.replay.rivals import Fixed, Knative, Seed, Serve
+from headgate.elastic.replay.rivals import Fixed, Knative, Serve, Verl
 from tests.elastic.policies.conftest import Flow, demand, wanted
 
 
@@ -12,17 +12,17 @@ def test_fixed_is_fixed() -> None:
     assert wanted(Fixed(7), demand(waiting=100), 0.0) == 7
 
 
-# Seed
+# verl
 
 
-def test_the_seed_scales_down_while_480_requests_wait() -> None:
-    rule = Seed()
+def test_verl_scales_down_while_480_requests_wait() -> None:
+    rule = Verl()
     found = [wanted(rule, demand(running=8, waiting=480, active=4), now) for now in (0.0, 5.0, 10.0)]
     assert found == [4, 4, 3]
 
 
-def test_the_seed_goes_back_and_forth_under_a_constant_load() -> None:
-    rule, awake, changes = Seed(), 2, 0
+def test_verl_goes_back_and_forth_under_a_constant_load() -> None:
+    rule, awake, changes = Verl(), 2, 0
     for number in range(120):
         after = wanted(rule, demand(running=7, active=awake), number * 5.0)
         changes += after != awake
@@ -30,13 +30,13 @@ def test_the_seed_goes_back_and_forth_under_a_constant_load() -> None:
     assert changes > 10
 
 
-def test_the_seed_never_scales_when_it_looks_seldom() -> None:
-    rule = Seed(monitoring_interval_s=10.01)
+def test_verl_never_scales_when_it_looks_seldom() -> None:
+    rule = Verl(monitoring_interval_s=10.01)
     assert {wanted(rule, demand(active=4), number * 10.01) for number in range(60)} == {4}
 
 
-def test_the_seed_wakes_one_worker_per_cooldown_and_waits_for_it() -> None:
-    rule, awake, starting, found = Seed(), 1, 0, []
+def test_verl_wakes_one_worker_per_cooldown_and_waits_for_it() -> None:
+    rule, awake, starting, found = Verl(), 1, 0, []
     for number in range(22):
         told = demand(running=8 * awake, active=awake, starting=starting)
         after = wanted(rule, told, number * 5.0)
@@ -45,8 +45,8 @@ def test_the_seed_wakes_one_worker_per_cooldown_and_waits_for_it() -> None:
     assert [number * 5 for number in range(1, 22) if found[number] > found[number - 1]] == [10, 55, 100]
 
 
-def test_the_seed_ignores_draining_workers_and_what_happens_between_its_ticks() -> None:
-    rule = Seed()
+def test_verl_ignores_draining_workers_and_what_happens_between_its_ticks() -> None:
+    rule = Verl()
     for now in (0.0, 5.0):
         wanted(rule, demand(running=8, running_draining=8, active=2), now)
     assert wanted(rule, demand(running=8, running_draining=8, active=2), 9.9) == 2

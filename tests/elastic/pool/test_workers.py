@@ -415,10 +415,10 @@ def test_the_number_stays_within_its_bounds_whatever_the_policy_says() -> None:
 def test_it_is_said_where_a_bound_and_not_the_policy_has_the_last_word() -> None:
     there = hands(1, 3, wanted=7, max_workers=3)
     assert there.pool.desired.workers == 3
-    assert there.pool.desired.because.endswith("that takes 7, and no more can be awake")
+    assert there.pool.desired.because.endswith("7 wanted, only 3 can be awake")
     wants(there, 0)
     there.run(5)
-    assert there.pool.desired.because.endswith("so many are always awake")
+    assert there.pool.desired.because.endswith("at least 1 stay awake")
 
 
 def test_a_pool_with_fewer_workers_than_its_minimum_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.elastic.replay import Call, Site, load_of, measured, played, ramp
 from headgate.elastic.replay.bound import Stretch, certain, least_worker_s, least_worker_s_but, needed
-from headgate.elastic.replay.clairvoyant import Clairvoyant
+from headgate.elastic.replay.contenders import Clairvoyant
 from tests.elastic.replay.conftest import Plan, config
 
 

@@ -25,7 +25,7 @@ from headgate.elastic.replay import (
     terms_of,
     wait_course,
 )
-from headgate.elastic.replay.fewest import fewest_fixed
+from headgate.elastic.replay.bound import fewest_fixed
 from headgate.elastic.settings import ElasticConfig
 from headgate.reports import replay_page
 
@@ -105,9 +105,9 @@ def test_short_loads_show_who_neither_flaps_nor_shrinks(policy: str) -> None:
     assert replay.drained_with_a_backlog(policy, count=200) == 0
 
 
-def test_the_rule_of_the_seed_flaps_and_is_slow() -> None:
-    assert replay.operations_when_steady("seed", lasts_s=600.0) == 19
-    assert replay.starts_until_served("seed", start_s=30.0) > 2
+def test_the_rule_of_verl_flaps_and_is_slow() -> None:
+    assert replay.operations_when_steady("verl", lasts_s=600.0) == 19
+    assert replay.starts_until_served("verl", start_s=30.0) > 2
 
 
 def test_ours_has_workers_in_time_for_a_sudden_load() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.elastic.replay import ReplayFailedError
-from headgate.elastic.replay.engine import SimulatedEngine
+from headgate.elastic.replay.driver import SimulatedEngine
 
 
 def engine(*step_s: float, is_asleep: bool = False) -> SimulatedEngine:

@@ -9,11 +9,10 @@ import sys
 import pytest
 
 from headgate.environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS
-from headgate.environments.alfworld.goals import TASK_TYPES
 from headgate.environments.alfworld.kinds import KINDS, kind_of
 from headgate.environments.alfworld.plan import planned_actions
 from headgate.environments.alfworld.rooms import ROOMS
-from headgate.environments.alfworld.tasks import MIN_CANDIDATES, household_task
+from headgate.environments.alfworld.tasks import MIN_CANDIDATES, TASK_TYPES, household_task
 from headgate.environments.alfworld.world import TREATMENTS, World
 
 INDICES = [*range(190), *range(1_000, 1_005), *range(DATA_LENGTH - 5, DATA_LENGTH)]

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.environments.alfworld.goals import Goal
 from headgate.environments.alfworld.kinds import KINDS, OPENABLE, kind_of
 from headgate.environments.alfworld.rooms import ROOMS
-from headgate.environments.alfworld.tasks import household_task
+from headgate.environments.alfworld.tasks import Goal, household_task
 from headgate.environments.alfworld.telling import room_told, told
 from headgate.environments.alfworld.world import House, World
 

@@ -135,6 +135,21 @@ class PlayedEpisode:
         OPEN.discard(self)
 
 
+class Remembering(PlayedEpisode):
+    """Says all that it has been told; told to block, it does."""
+
+    def __init__(self, *task):
+        super().__init__(*task)
+        self.opening = (Message("user", "begin"),)
+        self.heard = []
+
+    async def answer(self, reply):
+        if reply == "block":
+            blocks(reply)
+        self.heard.append(reply)
+        return Continue((Message("user", " ".join(self.heard)),))
+
+
 class Played:
     def __init__(self, name, behaviour, *, runs_apart=False):
         self.spec = EnvironmentSpec(name, f"it {name}", 10.0, 100, max_rounds=2, runs_apart=runs_apart)
@@ -147,6 +162,11 @@ class Played:
 
     async def baseline(self, kind, index, seed, conversation, rng):
         return f"{kind} {index} {seed} {len(conversation)} {rng.random()}"
+
+
+class Remembers(Played):
+    async def open(self, index, seed):
+        return Remembering(right, index, seed)
 
 
 class Stubborn(Played):
@@ -180,6 +200,8 @@ class Behaviours:
         member = name.partition(":")[2]
         if member == "stubborn":
             return Stubborn(name, right)
+        if member == "remembers":
+            return Remembers(name, right)
         if member == "counts":
             return Played(name, lambda _: Score(1.0, success=True, why=str(len(OPEN))))
         if member == "judged":

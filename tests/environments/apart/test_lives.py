@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from headgate.environments import converse, end_idle_processes
+from headgate.environments.apart import frames
 
 
 def test_several_event_loops_one_after_another_use_the_same_process(registry, chat):
@@ -182,3 +183,8 @@ def text_of(path):
         return path.read_text()
     except OSError:
         return ""
+
+
+def test_a_process_that_says_more_values_than_a_conversation_has_is_not_believed():
+    with pytest.raises(ValueError, match="values are read from one message"):
+        frames.unpacked(b"\x81\xa8messages\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000)

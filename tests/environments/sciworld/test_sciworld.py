@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -11,8 +12,11 @@ import pytest
 from headgate.core import Message, errors
 from headgate.environments import Continue, Score, baseline_episode
 from headgate.environments.java import java_runtime
+from headgate.environments.java_pool import Pool
 from headgate.environments.sciworld import sciworld
+from headgate.environments.sciworld.environment import SciWorldEnvironment
 from headgate.environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, VARIATIONS, experiment_at
+from headgate.environments.shares import MODEL
 
 pytest.importorskip("scienceworld", reason="the extra sciworld is not installed")
 try:
@@ -164,3 +168,24 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(errors.MissingExtraError, match=r"pip install 'headgate\[sciworld\]'"):
         sciworld()
+
+
+async def test_episodes_that_take_turns_at_one_game_go_as_they_go_alone():
+    alone = await baseline_episode(sciworld(), "solver", FIND_PLANT)
+    replies = [message.content for message in alone.messages if message.role == "assistant"][:4]
+    few = SciWorldEnvironment()
+    few._games = Pool(few._games._start, 1, idle_s=0.0)
+
+    async def opened(model):
+        MODEL.set(model)
+        return await few.open(FIND_PLANT, 0)
+
+    episodes = [await asyncio.ensure_future(opened(model)) for model in ("a", "b")]
+    told = [list(episode.opening) for episode in episodes]
+    for reply in replies:
+        for episode, heard in zip(episodes, told, strict=True):
+            heard += [Message("assistant", reply), *(await episode.answer(reply)).messages]
+    for episode in episodes:
+        await episode.close()
+    few._games.idle_or_new().kill()
+    assert told == [list(alone.messages[: len(told[0])])] * 2

@@ -12,7 +12,7 @@ from headgate.core import seed_of
 from headgate.environments import Continue, Score, baseline_episode
 from headgate.environments.tables import tables
 from headgate.environments.tables.environment import SPEC, table_task
-from headgate.environments.tables.orders import as_csv
+from headgate.environments.tables.questions import as_csv
 from headgate.environments.tools import tool_call
 
 ENVIRONMENT = tables()

@@ -11,7 +11,7 @@ from headgate.jobqueue.errors import JobConflictError, StoreFailedError, StoreIn
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Completion, Instant, Renewed, Submitted
-from headgate.jobqueue.port import Changes, Reply
+from headgate.jobqueue.port import Changes, Happening, Reply
 from tests.jobqueue.desk.rig import SOON_S, HandClock, Rig
 from tests.jobqueue.ledger.queue import ref, spec
 
@@ -206,7 +206,7 @@ def test_after_standing_still_every_lease_has_a_full_new_period(rig: Rig, caplog
     rig.submit(spec("1"), spec("2"))
     rig.claim(count=2)
     rig.passes(90.0 + 300.0)
-    assert "Woke 300.0 s after the deadline of a lease" in caplog.text
+    assert "stood still while a lease ended" in caplog.text
     assert rig.desk.figures.expired == 0
     rig.passes(90.0)
     assert rig.desk.figures.expired == 0
@@ -221,6 +221,21 @@ def test_old_replies_are_forgotten_after_a_day(rig: Rig) -> None:
     assert rig.do(lambda ledger, at: ledger.reply("key")) == reply
     rig.passes(601.0)
     assert rig.do(lambda ledger, at: ledger.reply("key")) is None
+
+
+def test_late_results_are_emptied_after_a_week(rig: Rig) -> None:
+    rig.submit(spec("1"))
+    (job,) = rig.claim()
+    rig.passes(91.0)
+    rig.do(lambda ledger, at: ledger.claims.complete(ref(job), Completion('{"late": 1}'), at))
+
+    def kept() -> list[str]:
+        return [entry.note for entry in rig.store.entries("1", Happening.LATE_RESULT, 9)]
+
+    rig.passes(7 * 86_400.0)
+    assert kept() == ['{"late": 1}']
+    rig.passes(601.0)
+    assert kept() == [""]
 
 
 # Opening and closing.

@@ -78,7 +78,7 @@ def test_every_option_counts(jobqueue: Command, site: Site) -> None:
         (("import", "--database", "sqlite:///q.db"), "file of jobs jobs.json cannot be read"),
         (("export", "--database", "sqlite:///q.db", "--url", "http://h"), "--url and --database name two queues"),
         (("export", "--database", "memory:"), "memory: would be empty after this command"),
-        (("results", "--results-dir", "nowhere"), "folder of results nowhere is not there"),
+        (("results", "--results-dir", "nowhere"), "folder of results nowhere does not exist"),
         (("results", "--results-dir", ".", "--team", "x"), "--team names 'x', and no submission is of that team"),
     ],
 )

@@ -108,7 +108,7 @@ def test_results_may_hold_infinity(site: Site) -> None:
 
 
 def test_a_missing_folder_of_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidJobError, match=r"folder of results .*nowhere is not there"):
+    with pytest.raises(InvalidJobError, match=r"folder of results .*nowhere does not exist"):
         ResultFolder(tmp_path / "nowhere")
 
 

@@ -72,6 +72,8 @@ class Model:
     line: list[Wait] = field(default_factory=list)
     first_asked: dict[str, float] = field(default_factory=dict)
     claims: dict[int, ClaimRequest] = field(default_factory=dict)
+    leases: set[LeaseRef] = field(default_factory=set)
+    late: list[LeaseRef] = field(default_factory=list)
     told: dict[int, tuple[object, ...]] = field(default_factory=dict)
     stored: Model | None = None
 
@@ -115,6 +117,14 @@ class Model:
             and (not spec.pool or any(one.is_for(spec.pool, spec.task) for one in self.servers.values()))
         )
 
+    def keeps_late(self, ref: LeaseRef) -> bool:
+        """Note a late result, where it is one to be kept."""
+        of_job = [other for other in self.late if other.job_id == ref.job_id]
+        is_kept = ref in self.leases and ref not in of_job and len(of_job) < 3
+        if is_kept:
+            self.late.append(ref)
+        return is_kept
+
     def counts(self) -> dict[Lane, dict[JobState, int]]:
         counts: dict[Lane, dict[JobState, int]] = {}
         for job in self.jobs.values():
@@ -141,6 +151,7 @@ class Model:
             assert own.place == min(one.place for one in eligible if one.spec.lane == own.spec.lane)
             assert job.epoch == own.epoch + 1
             own.state, own.epoch, own.lease, own.worker = JobState.IN_PROGRESS, job.epoch, job.lease_id, request.worker
+            self.leases.add(LeaseRef(job.job_id, job.lease_id, job.epoch))
             own.lease_s, own.deadline = request.lease_s, now + request.lease_s
         assert len(jobs) == request.count or not self.eligible(request)
 

@@ -236,6 +236,34 @@ def test_a_late_result_is_recorded_and_does_not_count(queue: Queue) -> None:
     assert isinstance(queue.ledger.claims.complete(ref(second), Completion(), queue.at), Ended)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_the_result_of_a_made_up_lease_is_not_kept(queue: Queue, committed: bool) -> None:
+    queue.submit(spec("1"))
+    job = queue.one()
+    queue.passes(91)
+    if committed:
+        queue.commit()
+        queue.restart()
+    true = ref(job)
+    for wrong in (true._replace(epoch=2), true._replace(lease_id="made-up"), LeaseRef("1", "made-up", 9)):
+        for _ in range(2):
+            assert isinstance(queue.ledger.claims.complete(wrong, Completion("x" * 9_000), queue.at), Stale)
+    assert queue.entries(Happening.LATE_RESULT) == []
+
+
+def test_of_late_results_each_lease_keeps_one_cut_and_a_job_three(queue: Queue) -> None:
+    queue.submit(spec("1", max_attempts=9))
+    former = []
+    for _ in range(5):
+        former.append(ref(queue.one()))
+        queue.passes(91)
+    for one in former:
+        for text in ("x" * 9_000, "again"):
+            assert isinstance(queue.ledger.claims.complete(one, Completion(text), queue.at), Stale)
+    kept = queue.entries(Happening.LATE_RESULT)
+    assert [(entry.lease_id, len(entry.note)) for entry in kept] == [(one.lease_id, 4_000) for one in former[:3]]
+
+
 def test_jobs_that_nobody_submitted_are_unknown(queue: Queue) -> None:
     nobody = LeaseRef("nobody", "lease", 1)
     claims, at = queue.ledger.claims, queue.at

@@ -298,7 +298,7 @@ def test_a_reply_is_given_again_until_it_is_forgotten(queue: Queue) -> None:
     queue.restart()
     assert queue.ledger.reply("key") == reply
     assert queue.ledger.reply("other") is None
-    queue.ledger.forget_replies(queue.at.wall + 1)
+    queue.ledger.forget(replies_before=queue.at.wall + 1, late_results_before=0.0)
     queue.commit()
     assert queue.ledger.reply("key") is None
 

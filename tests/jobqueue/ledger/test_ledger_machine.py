@@ -19,7 +19,8 @@ from headgate.jobqueue.port import Store
 from headgate.jobqueue.stores.memory import MemoryStore
 from headgate.jobqueue.stores.opening import open_store
 from headgate.simulation import PrivatePostgres
-from tests.jobqueue.ledger.machine import FRESH, LedgerMachine
+from tests.jobqueue.ledger.legacy_machine import MixedLedgerMachine
+from tests.jobqueue.ledger.machine import FRESH
 
 RUNS = int(os.environ.get("HEADGATE_LEDGER_RUNS", "100"))
 STEPS = int(os.environ.get("HEADGATE_LEDGER_STEPS", "50"))
@@ -28,7 +29,7 @@ LONG = pytest.mark.timeout(120 + RUNS * STEPS / 10)
 
 def _run(fresh: FRESH, runs: int) -> None:
     run_state_machine_as_test(
-        lambda: LedgerMachine(fresh), settings=settings(max_examples=max(runs, 1), stateful_step_count=STEPS)
+        lambda: MixedLedgerMachine(fresh), settings=settings(max_examples=max(runs, 1), stateful_step_count=STEPS)
     )
 
 

@@ -132,7 +132,7 @@ async def test_text_is_the_traceback_of_the_server(client_of: Any) -> None:
         (pack({"actions": np.zeros(2)}), PolicyFailedError, "no key 'action'"),
         (pack({"action": "left"}), PolicyFailedError, "must be numbers"),
         (pack({"action": None}), PolicyFailedError, "must be numbers"),
-        (pack({"action": [[1], [2, 3]]}), PolicyFailedError, "no array"),
+        (pack({"action": [[1], [2, 3]]}), PolicyFailedError, "is not an array"),
     ],
     ids=["bytes", "list", "other key", "text", "nothing", "ragged"],
 )

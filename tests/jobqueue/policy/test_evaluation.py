@@ -27,8 +27,7 @@ from headgate.jobqueue.policy import (
     load_simulation,
     run_episode,
 )
-from headgate.jobqueue.policy.grid import distances, draw_grid
-from headgate.jobqueue.policy.simulator import AGENT, FORWARD, LEFT, RIGHT, SUBGOAL, WALL
+from headgate.jobqueue.policy.simulator import AGENT, FORWARD, LEFT, RIGHT, SUBGOAL, WALL, distances, draw_grid
 
 NAMES = st.text(min_size=1, max_size=20)
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headgate.jobqueue.policy import MalformedMessageError, PolicyLease
 from headgate.jobqueue.policy.lease import read_lease
-from headgate.jobqueue.policy.seat import BUSY, FREE, Seat, Stale, TakesOver
+from headgate.jobqueue.policy.server import BUSY, FREE, Seat, Stale, TakesOver
 
 
 def lease(epoch: int, lease_id: str = "") -> PolicyLease:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import threading
+import tracemalloc
 from typing import Any
 
 import hypothesis.extra.numpy as arrays
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.jobqueue.policy import MalformedMessageError, decode, encode
+from headgate.jobqueue.policy.wire import read_apart
 from tests.jobqueue.policy import peer
 
 GOLDEN: list[tuple[dict[str, Any], bytes]] = [
@@ -198,3 +201,31 @@ def test_a_damaged_message_gives_a_message_or_the_one_error(data: st.DataObject)
         return
     for value in message.values():
         repr(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x81\xa6action\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000,
+        b"\x81\xa6action" + b"\xdc\xff\xff" * 500,
+        b"\x81\xa6action" + b"\x91" * 400 + b"\x01",
+    ],
+    ids=["empty-lists", "claims", "depth"],
+)
+def test_a_message_crowded_with_lists_is_refused_before_they_are_built(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessageError, match="values"):
+            decode(data)
+        # A copy of the message, and no list of it, which would take 64 bytes for each of its own.
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(data) + 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_a_large_message_is_read_in_a_thread_and_a_small_one_is_not() -> None:
+    async def reads_here(frame: bytes) -> bool:
+        return await read_apart(lambda _: threading.get_ident(), frame) == threading.get_ident()
+
+    assert await reads_here(b"x" * 1_000)
+    assert not await reads_here(b"x" * 1_000_000)

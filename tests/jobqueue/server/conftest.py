@@ -44,9 +44,9 @@ class Queue:
         service = self.app.state.service
         service.settings = service.settings.model_copy(update=changes)
 
-    def token(self, *scopes: Scope, teams: list[str] | None = None, worker: str | None = None) -> dict[str, str]:
+    def token(self, *scopes: Scope, **bounds: Any) -> dict[str, str]:
         """Make a token and return the header that carries it."""
-        token, text = new_token("test", scopes, now=SystemClock().wall(), teams=teams, worker=worker)
+        token, text = new_token("test", scopes, now=SystemClock().wall(), **bounds)
         self.tokens.add(token, forget_before=0)
         return bearer(text)
 

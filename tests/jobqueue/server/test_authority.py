@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,10 +13,12 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Route as MountedRoute
 
+from headgate.core import SystemClock
+from headgate.core.audit import audit_entries
 from headgate.jobqueue.server import legacy_routes, v1
 from headgate.jobqueue.server.endpoint import Endpoint
-from headgate.jobqueue.tokens import Scope
-from tests.jobqueue.server.conftest import JOB, SERVER, Queue
+from headgate.jobqueue.tokens import Scope, Token, rotated
+from tests.jobqueue.server.conftest import JOB, SERVER, Queue, bearer, in_line
 
 SCOPES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/jobs"): Scope.SUBMIT,
@@ -43,13 +48,13 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/health"): None,
     ("GET", "/metrics"): Scope.READ,
     ("GET", "/openapi.json"): Scope.READ,
-    ("GET", "/job"): Scope.CLAIM,
-    ("POST", "/job/{job_id}/heartbeat"): Scope.CLAIM,
-    ("POST", "/done/{job_id}"): Scope.COMPLETE,
-    ("POST", "/resource/{resource_type}/acquire"): Scope.CLAIM,
-    ("POST", "/resource/{resource_type}/heartbeat"): Scope.CLAIM,
-    ("POST", "/resource/{resource_type}/release"): Scope.CLAIM,
-    ("POST", "/heartbeat"): Scope.CLAIM,
+    ("GET", "/job"): Scope.LEGACY,
+    ("POST", "/job/{job_id}/heartbeat"): Scope.LEGACY,
+    ("POST", "/done/{job_id}"): Scope.LEGACY,
+    ("POST", "/resource/{resource_type}/acquire"): Scope.LEGACY,
+    ("POST", "/resource/{resource_type}/heartbeat"): Scope.LEGACY,
+    ("POST", "/resource/{resource_type}/release"): Scope.LEGACY,
+    ("POST", "/heartbeat"): Scope.LEGACY,
 }
 """What each route needs, said a second time: a route that is not here fails the first test."""
 
@@ -88,7 +93,8 @@ async def _ask(queue: Queue, key: tuple[str, str], headers: dict[str, str] | Non
 
 async def test_every_route_is_in_this_matrix(queue: Queue) -> None:
     assert set(_mounted(queue.app.router.routes)) == set(SCOPES)
-    declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES} | legacy_routes.SCOPES
+    declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES}
+    declared |= dict.fromkeys(legacy_routes.ROUTES, Scope.LEGACY)
     assert declared == SCOPES
 
 
@@ -131,6 +137,33 @@ _OF_A_JOB = [key for key in SCOPES if "{job_id}" in key[1]] + [
     ("POST", "/v1/dead-jobs/requeue"),
     *(key for key in SCOPES if key[1].startswith("/resource/")),
 ]
+
+
+def _naming(key: tuple[str, str], job_id: str) -> dict[str, Any]:
+    asked = _request(*key)
+    url = asked["url"].replace("/17", f"/{job_id}").replace("job_id=17", f"job_id={job_id}")
+    body = asked["json"]
+    if body is not None:
+        body = json.loads(json.dumps(body).replace('"17"', f'"{job_id}"'))
+        body |= {"wait_s": 60} if "wait_s" in body else {}  # nobody stands in line for what he may not know of
+    return {**asked, "url": url, "json": body}
+
+
+@pytest.mark.parametrize("key", [*_OF_A_JOB, ("POST", "/v1/leases/renew"), ("POST", "/v1/completions")], ids=str)
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_another_teams_job_is_answered_exactly_as_one_that_is_not_there(
+    queue: Queue, key: tuple[str, str], is_running: bool
+) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.register(SERVER, headers=admin)
+    await queue.submit(JOB, headers=admin)
+    if is_running:
+        assert (await queue.http.get("/job", params={"worker": "w"}, headers=admin)).json()["job"]["id"] == "17"
+    other = queue.token(*Scope, teams=["team_b"])
+    there, absent = [await queue.http.request(**_naming(key, job_id), headers=other) for job_id in ("17", "99")]
+    assert there.status_code == absent.status_code
+    assert there.text == absent.text.replace("99", "17")
+    assert dict(there.headers) == dict(absent.headers)
 
 
 @pytest.mark.parametrize("key", _OF_A_JOB, ids=str)
@@ -214,24 +247,140 @@ async def test_jobs_of_another_team_cannot_be_submitted(queue: Queue) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
+@pytest.mark.parametrize("job_id", ["17", "99"])
+async def test_a_submission_does_not_say_whether_another_team_has_a_job_of_its_id(queue: Queue, job_id: str) -> None:
+    await queue.submit(JOB, headers=queue.token(Scope.ADMIN))
+    own = {"id": job_id, "team": "team_b", "task": "t"}
+    answer = await queue.post("/v1/jobs", {"jobs": [own]}, headers=queue.token(Scope.SUBMIT, teams=["team_b"]))
+    assert answer.status_code == 403
+    assert answer.json()["detail"] == (
+        f"job ids must begin with 'team_b.', as the token is bound to teams (got {job_id!r})"
+    )
+
+
+_OWN = {"id": "team_b.1", "team": "team_b", "task": "t", "pool": "team_b"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"pool": "team_a"}, "the token is not for pool 'team_a' (job 'team_b.1')"),
+        ({"priority": 1}, "priority must be <= 0 for this token (job 'team_b.1': 1)"),
+    ],
+)
+async def test_a_team_gets_neither_the_servers_nor_the_turn_of_another(
+    queue: Queue, changes: dict[str, Any], told: str
+) -> None:
+    own = queue.token(Scope.SUBMIT, teams=["team_b"])
+    answer = await queue.post("/v1/jobs", {"jobs": [{**_OWN, **changes}]}, headers=own)
+    assert (answer.status_code, answer.json()["detail"]) == (403, told)
+    more = queue.token(Scope.SUBMIT, teams=["team_b"], pools=["team_a"], most_priority=1)
+    await queue.submit({**_OWN, "pool": "team_a", "priority": 1}, headers=more)
+    await queue.submit({**_OWN, "id": "team_b.2", "priority": -1}, headers=own)
+
+
+@pytest.mark.parametrize("is_legacy", [False, True])
+async def test_a_tokens_claims_are_of_its_pools_alone(queue: Queue, is_legacy: bool) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.register(SERVER, {**SERVER, "pool": "team_b", "host": "b.example.com"}, headers=admin)
+    await queue.submit({**_OWN, "pool": "team_a"}, headers=admin)
+
+    async def taken(**bounds: Any) -> list[str]:
+        if is_legacy:
+            header = queue.token(Scope.LEGACY, **bounds)
+            job = (await queue.http.get("/job", params={"worker": "w"}, headers=header)).json()["job"]
+            return [job["id"]] if job else []
+        header = queue.token(Scope.CLAIM, **bounds)
+        answer = await queue.post("/v1/claims", {"worker": "w", "pools": ["team_a", ""]}, headers=header)
+        return [one["job"]["id"] for one in answer.json()["jobs"]]
+
+    assert await taken(teams=["team_b"]) == []
+    assert await taken(pools=["team_b"]) == []
+    assert await taken(teams=["team_b"], pools=["team_a"]) == ["team_b.1"]
+
+
+async def test_a_claim_does_not_lead_to_servers_of_another_pool(queue: Queue) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.register(SERVER, headers=admin)
+    await queue.submit({**_OWN, "pool": "team_a"}, headers=admin)
+    (one,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=admin)).json()["jobs"]
+    asked = {"job_id": "team_b.1", "lease_id": one["lease"]["lease_id"], "epoch": 1}
+    answer = await queue.post("/v1/reservations", asked, headers=queue.token(Scope.CLAIM, teams=["team_b"]))
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+async def test_jobs_without_a_pool_are_for_every_token(queue: Queue) -> None:
+    await queue.submit({"id": "team_b.1", "team": "team_b", "task": "t"}, headers=queue.token(Scope.ADMIN))
+    own = queue.token(Scope.CLAIM, teams=["team_b"], pools=["arms"])
+    assert (await queue.post("/v1/claims", {"worker": "w"}, headers=own)).json()["jobs"]
+
+
+async def test_a_team_sees_no_figure_of_another_teams_pool(queue: Queue) -> None:
+    admin, own = queue.token(Scope.ADMIN), queue.token(Scope.READ, teams=["team_b"])
+    await queue.register(SERVER, headers=admin)
+    await queue.submit({**_OWN, "pool": "team_a"}, headers=admin)
+    waiting = asyncio.create_task(
+        queue.post("/v1/claims", {"worker": "w", "tasks": ["x"], "wait_s": 60}, headers=admin)
+    )
+    await in_line(queue.desk, claims=1)
+    told = (await queue.http.get("/v1/statistics", headers=own)).json()
+    assert (told["pools"], told["waiting_claims"]) == ([], 0)
+    assert (await queue.http.get("/v1/resources", headers=own)).json() == {"resources": []}
+    queue.app.state.service.long_polls.close()
+    await waiting
+
+
+@pytest.mark.parametrize("key", _OF_ALL_TEAMS, ids=str)
+async def test_what_concerns_every_pool_is_closed_to_tokens_of_some(queue: Queue, key: tuple[str, str]) -> None:
+    assert (await _ask(queue, key, queue.token(Scope.ADMIN, pools=["team_a"]))).status_code == 403
+
+
 async def test_a_workers_token_speaks_for_that_worker_alone(queue: Queue) -> None:
-    own = queue.token(Scope.CLAIM, Scope.COMPLETE, worker="alice-1")
+    own = queue.token(Scope.CLAIM, Scope.LEGACY, worker="alice-1")
     assert (await queue.post("/v1/claims", {"worker": "alice-1"}, headers=own)).status_code == 200
     for answer in (
         await queue.post("/v1/claims", {"worker": "bob-1"}, headers=own),
-        *[await _ask(queue, key, own) for key in legacy_routes.SCOPES],
+        *[await _ask(queue, key, own) for key in legacy_routes.ROUTES],
     ):
         assert answer.status_code == 403
     assert (await queue.http.get("/job", params={"worker": "alice-1"}, headers=own)).json() == {"job": None}
 
 
+async def test_a_token_is_rotated_while_its_work_goes_on(queue: Queue) -> None:
+    admin, old = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM, Scope.COMPLETE, Scope.LEGACY)
+    await queue.register(SERVER, headers=admin)
+    await queue.submit({"id": "1", "team": "a", "task": "t"}, JOB, headers=admin)
+    key = {"Idempotency-Key": "k"}
+    claimed = await queue.post("/v1/claims", {"worker": "w", "pools": [""]}, headers=old | key)
+    assert (await queue.http.get("/job", params={"worker": "w"}, headers=old)).json()["job"]["id"] == "17"
+    texts: list[dict[str, str]] = []
+
+    def rotate(found: Token, overlap_s: float) -> Token:
+        changed, text = rotated(found, now=SystemClock().wall(), overlap_s=overlap_s)
+        texts.append(bearer(text))
+        return changed
+
+    token_id = old["Authorization"].removeprefix("Bearer hgq_")[:12]
+    queue.tokens.change(token_id, lambda found: rotate(found, 3600))
+    lease = {name: claimed.json()["jobs"][0]["lease"][name] for name in ("lease_id", "epoch")}
+    for header in (old, texts[0]):
+        again = await queue.post("/v1/claims", {"worker": "w", "pools": [""]}, headers=header | key)
+        assert again.json() == claimed.json()
+        renewed = await queue.post("/v1/leases/renew", {"leases": [{"job_id": "1", **lease}]}, headers=header)
+        assert renewed.json()["renewals"][0]["status"] == "renewed"
+        assert (await queue.http.post("/job/17/heartbeat", params={"worker": "w"}, headers=header)).status_code == 200
+    queue.tokens.change(token_id, lambda found: rotate(found, 0))
+    done = [await queue.post("/v1/jobs/1/complete", lease, headers=header) for header in (old, *texts)]
+    assert [answer.status_code for answer in done] == [401, 401, 200]
+
+
 async def test_the_password_of_a_url_is_a_token(queue: Queue) -> None:
-    text = queue.token(Scope.CLAIM)["Authorization"].removeprefix("Bearer ")
+    text = queue.token(Scope.LEGACY)["Authorization"].removeprefix("Bearer ")
     answer = await queue.http.get("/job", params={"worker": "w"}, auth=("anything", text))
     assert answer.json() == {"job": None}
 
 
-async def test_changes_are_recorded_with_the_token(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_happens_to_jobs_is_logged_with_the_token(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="headgate.jobqueue.audit")
     header = queue.token(Scope.ADMIN)
     token_id = header["Authorization"].removeprefix("Bearer hgq_").partition(".")[0]
@@ -249,7 +398,34 @@ async def test_changes_are_recorded_with_the_token(queue: Queue, caplog: pytest.
     assert secret not in caplog.text
 
 
-@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *legacy_routes.SCOPES], ids=str)
+async def test_every_change_of_an_operator_is_in_the_audit_trail(queue: Queue, audit_file: Path) -> None:
+    header = queue.token(Scope.ADMIN)
+    token_id = header["Authorization"].removeprefix("Bearer hgq_").partition(".")[0]
+    await queue.register(SERVER, headers=header)
+    await queue.submit(JOB, headers=header)
+    for _ in range(2):
+        again = header | {"Idempotency-Key": "k"}
+        await queue.post("/v1/jobs/17/withdraw", {"reason": "no more"}, headers=again)
+    await queue.post("/v1/dead-jobs/requeue", {"job_ids": ["17"]}, headers=header)
+    for what in ("drain", "open"):
+        await queue.post(f"/v1/resources/team_a/0/{what}", {"reason": "why"}, headers=header)
+    await queue.http.delete("/v1/resources/team_a/0", headers=header)
+    for refused in ("/v1/jobs/nix/withdraw", "/v1/resources/team_a/9/drain"):
+        assert (await queue.post(refused, {}, headers=header)).status_code == 404
+    entries = list(audit_entries())
+    assert {entry.who for entry in entries} == {f"token test ({token_id})"}
+    assert [(entry.what, entry.thing, entry.before, entry.after) for entry in entries] == [
+        ("jobqueue register", "team_a/0", "", "1 policy servers"),
+        ("jobqueue withdraw", "17", "pending", "dead: no more"),
+        ("jobqueue requeue", "job '17'", "dead", "pending"),
+        ("jobqueue change server", "team_a/0", "open: ", "draining: why"),
+        ("jobqueue change server", "team_a/0", "draining: why", "open: why"),
+        ("jobqueue remove server", "team_a/0", "", "removed"),
+    ]
+    assert header["Authorization"].partition(".")[2] not in str(entries)
+
+
+@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *legacy_routes.ROUTES], ids=str)
 async def test_a_page_of_another_site_changes_nothing(queue: Queue, key: tuple[str, str]) -> None:
     for site, status in (("cross-site", 403), ("same-site", 403)):
         assert (await _ask(queue, key, {"Sec-Fetch-Site": site})).status_code == status

@@ -141,17 +141,21 @@ async def test_a_token_that_ends_while_its_claim_stands_in_line_gets_nothing(que
 
 @pytest.mark.parametrize("is_legacy", [False, True])
 async def test_a_token_that_ends_while_its_job_waits_for_a_server_gets_none(queue: Queue, is_legacy: bool) -> None:
-    admin, token = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM)
+    admin, token = queue.token(Scope.ADMIN), queue.token(Scope.LEGACY if is_legacy else Scope.CLAIM)
     await queue.register(SERVER, headers=admin)
-    await queue.submit(JOB, {**JOB, "id": "18"}, headers=admin)
-    claimed = (await queue.post("/v1/claims", {"worker": "w", "count": 2}, headers=admin)).json()["jobs"]
-    held, waits = ({"job_id": c["job"]["id"], "lease_id": c["lease"]["lease_id"], "epoch": 1} for c in claimed)
+    await queue.submit(JOB, headers=admin)
+    (claimed,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=admin)).json()["jobs"]
+    held = {"job_id": "17", "lease_id": claimed["lease"]["lease_id"], "epoch": 1}
     await queue.post("/v1/reservations", held, headers=admin)
+    await queue.submit({**JOB, "id": "18"}, headers=admin)
     if is_legacy:
-        path = f"/resource/team_a/acquire?worker=w&job_id={waits['job_id']}"
+        await queue.http.get("/job?worker=w", headers=token)
+        path = "/resource/team_a/acquire?worker=w&job_id=18"
         waiting = asyncio.create_task(queue.http.post(path, headers=token))
     else:
-        waiting = asyncio.create_task(queue.post("/v1/reservations", {**waits, "wait_s": 60}, headers=token))
+        (claimed,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=token)).json()["jobs"]
+        waits = {"job_id": "18", "lease_id": claimed["lease"]["lease_id"], "epoch": 1, "wait_s": 60}
+        waiting = asyncio.create_task(queue.post("/v1/reservations", waits, headers=token))
     await in_line(queue.desk, servers=1)
     _revoke(queue, token)
     end = {"lease_id": held["lease_id"], "epoch": 1}

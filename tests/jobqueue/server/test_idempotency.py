@@ -71,13 +71,28 @@ async def test_a_completion_with_a_key_counts_once(queue: Queue) -> None:
 
 async def test_a_refusal_with_a_key_is_refused_again_and_recorded_once(queue: Queue) -> None:
     await queue.submit(_A)
-    late = {"lease_id": "ab" * 16, "epoch": 1, "result": {}}
+    late = {**await queue.claimed(), "result": {}}
+    await queue.post("/v1/jobs/1/give-back", {name: late[name] for name in ("lease_id", "epoch")})
     first = await queue.post("/v1/jobs/1/complete", late, headers=_KEY)
     again = await queue.post("/v1/jobs/1/complete", late, headers=_KEY)
     assert (first.status_code, again.status_code) == (409, 409)
     assert again.headers["content-type"] == "application/problem+json"
     entries = (await queue.http.get("/v1/history", params={"what": "late_result"})).json()["entries"]
     assert len(entries) == 1
+
+
+async def test_completions_of_made_up_leases_leave_nothing_behind(queue: Queue) -> None:
+    await queue.submit(_A)
+    made_up = {"job_id": "1", "lease_id": "ab" * 16, "epoch": 1, "result": {"x": "y" * 100_000}}
+    many = {"completions": [made_up] * 50}
+    rows = queue.store._rows
+    before = len(rows.history)
+    for key in ({}, _KEY):
+        answer = await queue.post("/v1/completions", many, headers=key)
+        assert {one["status"] for one in answer.json()["completions"]} == {"stale"}
+        one = {name: value for name, value in made_up.items() if name != "job_id"}
+        assert (await queue.post("/v1/jobs/1/complete", one, headers=key)).status_code == 409
+    assert (len(rows.history), rows.replies) == (before, {})
 
 
 @pytest.mark.parametrize(

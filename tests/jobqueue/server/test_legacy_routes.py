@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import httpx
 import pytest
 
-from headgate.jobqueue.server.background import statistics_line
+from headgate.jobqueue.authority import Authority
+from headgate.jobqueue.desk import Desk
+from headgate.jobqueue.server import ServerSettings, build_app, legacy_routes, new_service
+from headgate.jobqueue.server.serving import statistics_line
+from headgate.jobqueue.stores import MemoryStore
+from headgate.jobqueue.token_stores import MemoryTokens
+from headgate.jobqueue.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _TYPED = {**JOB, "resource_type": "team_a_1", "payload": {"team": "Team A", "task": "radio"}}
@@ -155,6 +162,58 @@ async def test_leases_of_the_seeds_workers_are_as_long_as_the_settings_say(seede
         return job.lease_s, ledger.resources()["team_a/0"].lease_s  # type: ignore[attr-defined]
 
     assert await seeded.desk.do(leases) == (1234.0, 567.0)
+
+
+async def _v1(queue: Queue, path: str, **body: object) -> int:
+    return (await queue.post(path, body)).status_code
+
+
+async def test_a_claim_of_v1_can_be_neither_kept_nor_ended_under_its_workers_name(seeded: Queue) -> None:
+    zombie = await seeded.claimed("w")
+    await seeded.post("/v1/jobs/17/give-back", zombie)
+    lease = await seeded.claimed("w")
+    server = (await seeded.post("/v1/reservations", {"job_id": "17", **lease})).json()["reservation"]
+    assert await _v1(seeded, "/v1/jobs/17/complete", **zombie) == 409
+    assert await _post(seeded, "/done/17?worker=w") == (400, _NOT_ASSIGNED)
+    assert await _post(seeded, "/job/17/heartbeat?worker=w") == (404, _NOT_ASSIGNED)
+    assert await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17") == (404, _NOT_ASSIGNED)
+    for what in ("heartbeat", "release"):
+        assert (await _post(seeded, f"{_SERVER}/{what}?worker=w&job_id=17&resource_idx=0"))[0] == 404
+    told = (await seeded.http.post("/heartbeat?worker=w")).json()
+    assert (told["jobs_heartbeated"], told["total_resources_heartbeated"]) == (0, 0)
+    assert (await seeded.http.get("/v1/resources")).json()["resources"][0]["epoch"] == server["epoch"]
+    assert await _v1(seeded, "/v1/jobs/17/complete", **lease) == 200
+
+
+async def test_a_claim_made_here_cannot_be_named_by_v1(seeded: Queue) -> None:
+    await _get(seeded, "/job?worker=w")
+    lease_id = await seeded.desk.do(lambda ledger, _: next(iter(ledger.running())).lease_id)
+    assert await _v1(seeded, "/v1/jobs/17/complete", lease_id=lease_id, epoch=1) == 422
+    assert await _v1(seeded, "/v1/jobs/17/complete", lease_id=lease_id.rpartition(":")[2], epoch=1) == 409
+    assert await _post(seeded, "/done/17?worker=w") == _OK
+
+
+async def test_a_worker_of_the_same_name_with_another_token_is_another_worker(seeded: Queue) -> None:
+    seeded.token(Scope.ADMIN)
+    zombie, successor = seeded.token(Scope.LEGACY), seeded.token(Scope.LEGACY)
+    for header in (zombie, successor):
+        taken = await seeded.http.get("/job?worker=w", headers=header)
+        assert taken.json()["job"]["id"] == "17"
+        if header is zombie:
+            await seeded.desk.do(lambda ledger, at: ledger.expire(at._replace(now=at.now + 10_000)))
+    assert (await seeded.http.post("/done/17?worker=w", headers=zombie)).status_code == 400
+    assert (await seeded.http.post("/done/17?worker=w", headers=successor)).status_code == 200
+
+
+async def test_a_server_without_legacy_routes_has_none(desk: Desk, store: MemoryStore) -> None:
+    authority = Authority(MemoryTokens(), needs_no_tokens=True)
+    app = build_app(new_service(desk, store.reader, authority, ServerSettings(legacy_routes=False)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        for method, path in legacy_routes.ROUTES:
+            answer = await http.request(method, path.format(job_id="17", resource_type="a"), params={"worker": "w"})
+            assert answer.status_code == 404
+        assert (await http.post("/v1/claims", json={"worker": "w"})).status_code == 200
+    authority.close()
 
 
 async def test_jobs_that_need_no_server_are_not_for_the_seeds_workers(queue: Queue) -> None:

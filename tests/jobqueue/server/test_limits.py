@@ -8,10 +8,10 @@ import json
 import pytest
 
 from headgate.core import SystemClock
-from headgate.jobqueue.authority import Authority
-from headgate.jobqueue.server import RunningServer, ServerSettings, protocol, running_server
-from headgate.jobqueue.token_rate import Rate
+from headgate.jobqueue.authority import Authority, Rate
+from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
 from headgate.jobqueue.tokens import Scope
+from headgate.net import listener
 from tests.jobqueue.server.conftest import JOB, Queue, in_line
 
 
@@ -39,7 +39,7 @@ async def test_a_token_that_asks_too_often_is_told_when_to_ask_again(queue: Queu
 
 async def test_a_token_may_hold_so_many_requests_open(queue: Queue) -> None:
     queue.set(most_open_per_token=3)
-    header, other = queue.token(Scope.CLAIM), queue.token(Scope.CLAIM)
+    header, other = queue.token(Scope.CLAIM, Scope.LEGACY), queue.token(Scope.CLAIM)
     body = {"worker": "w", "wait_s": 60}
     waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers=header)) for _ in range(3)]
     await in_line(queue.desk, claims=3)
@@ -54,7 +54,13 @@ async def test_a_token_may_hold_so_many_requests_open(queue: Queue) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    monkeypatch.setattr(listener, "HEAD_S", 0.1)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads may take a time that a good one does not need even on a busy machine."""
+    monkeypatch.setattr(listener, "HEAD_S", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,7 @@ async def test_a_head_that_does_not_come_ends_the_connection(impatient: None, li
     writer.close()
 
 
-async def test_a_slow_head_behind_a_good_request_ends_the_connection(impatient: None, live: RunningServer) -> None:
+async def test_a_slow_head_behind_a_good_request_ends_the_connection(hasty: None, live: RunningServer) -> None:
     reader, writer = await _opened(live)
     writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
@@ -76,9 +82,9 @@ async def test_a_slow_head_behind_a_good_request_ends_the_connection(impatient: 
     writer.close()
 
 
-async def test_a_long_poll_is_no_slow_head(impatient: None, live: RunningServer) -> None:
+async def test_a_long_poll_is_no_slow_head(hasty: None, live: RunningServer) -> None:
     reader, writer = await _opened(live)
-    writer.write(_message(b"/v1/claims", {"worker": "w", "wait_s": 0.4}))
+    writer.write(_message(b"/v1/claims", {"worker": "w", "wait_s": 1.3}))
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
     writer.close()
 
@@ -113,12 +119,12 @@ async def test_many_workers_can_wait_at_once(live: RunningServer) -> None:
         one.close()
 
 
-async def test_more_connections_than_allowed_are_sent_away(live_settings: ServerSettings) -> None:
+async def test_beyond_the_most_connections_idle_ones_make_room(live_settings: ServerSettings) -> None:
     async with running_server(live_settings.model_copy(update={"most_connections": 3})) as server:
         held = [await _opened(server) for _ in range(4)]
         reader, writer = await _opened(server)
         writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert (await reader.readline()).split()[1] == b"503"
+        assert (await reader.readline()).split()[1] == b"200"
+        assert await held[0][0].read() == b""
         for _, other in (*held, (reader, writer)):
             other.close()
-            await other.wait_closed()

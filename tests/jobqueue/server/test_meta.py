@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.server.background import statistics_line
+from headgate.jobqueue.server.serving import statistics_line
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue
 
 

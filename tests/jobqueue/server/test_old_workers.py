@@ -60,7 +60,7 @@ async def test_every_job_is_done_once(live_settings: ServerSettings, wait_s: flo
 async def test_a_token_in_the_url_is_all_that_an_old_worker_needs(live_settings: ServerSettings) -> None:
     tokens = open_tokens(live_settings.database)
     admin, admin_text = new_token("admin", [Scope.ADMIN], now=time.time())
-    worker, worker_text = new_token("workers", [Scope.CLAIM, Scope.COMPLETE], now=time.time())
+    worker, worker_text = new_token("workers", [Scope.LEGACY], now=time.time())
     async with running_server(live_settings) as server:
         for token in (admin, worker):
             tokens.add(token, forget_before=0)

@@ -21,7 +21,7 @@ from tests.jobqueue.server.conftest import JOB, SERVER
 
 _PER_ROUTE = 15
 _ROUTES = sorted(
-    {(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy_routes.SCOPES)
+    {(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy_routes.ROUTES)
 )
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}
 """Refusals of what no schema can say: two jobs of one id, an address that must not be called, a key used before."""

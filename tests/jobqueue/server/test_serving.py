@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headgate.core import audit_entries
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.jobqueue.errors import JobConflictError, StoreInUseError
 from headgate.jobqueue.server import ServerSettings, read_imports, running_server
@@ -147,7 +148,7 @@ async def test_an_error_within_the_context_stays_what_it_is(live_settings: Serve
 
 
 async def test_imports_that_contradict_what_is_there_stop_the_start(
-    live_settings: ServerSettings, tmp_path: Path
+    live_settings: ServerSettings, tmp_path: Path, audit_file: Path
 ) -> None:
     def imports(task: str) -> Any:
         (tmp_path / "jobs.json").write_text(
@@ -160,6 +161,7 @@ async def test_imports_that_contradict_what_is_there_stop_the_start(
     with pytest.raises(JobConflictError):
         async with running_server(live_settings, imports("u")):
             pass
+    assert [(one.what, one.after) for one in audit_entries()] == [("jobqueue import", "1 new jobs, 0 policy servers")]
 
 
 def test_two_files_of_a_kind_are_refused(tmp_path: Path) -> None:

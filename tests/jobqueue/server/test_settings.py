@@ -6,7 +6,8 @@ import pytest
 
 from headgate.core.errors import InvalidSettingError
 from headgate.jobqueue.server import ServerSettings, load_server_settings
-from headgate.jobqueue.server.binding import check_binding, is_loopback
+from headgate.net.hosts import is_loopback
+from headgate.net.refusals import check_binding
 
 
 def test_a_flag_wins_over_a_variable_and_that_over_the_default() -> None:
@@ -53,9 +54,9 @@ def test_every_setting_says_what_it_is() -> None:
 )
 def test_without_tokens_only_this_machine_is_served(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
-    check_binding(host, usable_tokens=1)
+    check_binding(host, "a server", is_guarded=True, next_step="Make a token.")
     if loopback:
-        check_binding(host, usable_tokens=0)
+        check_binding(host, "a server", is_guarded=False, next_step="Make a token.")
     else:
-        with pytest.raises(InvalidSettingError, match=f"'{host}'.*headgate jobqueue token create"):
-            check_binding(host, usable_tokens=0)
+        with pytest.raises(InvalidSettingError, match=f"'{host}'.*Make a token"):
+            check_binding(host, "a server", is_guarded=False, next_step="Make a token.")

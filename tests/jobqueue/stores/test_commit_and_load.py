@@ -12,7 +12,7 @@ from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
 from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Reply, Store
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
-from headgate.jobqueue.stores import memory, reading
+from headgate.jobqueue.stores import memory, sql
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import (
     a_job,
@@ -146,7 +146,7 @@ def test_the_last_claim_of_each_team_comes_back(store: Store, monkeypatch: pytes
     claims = [entry(4 + at, Happening.CLAIMED, f"job-{number}") for at, number in enumerate((1, 0, 1, 3))]
     store.commit(Changes(history=[*claims, entry(8, Happening.CLAIMED, "unknown"), entry(9, job_id="job-2")]))
     assert store.load().last_claims == {"blue": 6, "red": 7}
-    for module in (memory, reading):
+    for module in (memory, sql):
         monkeypatch.setattr(module, "CLAIMS_READ", 2)
     assert store.load().last_claims == {"red": 7}
 
@@ -159,9 +159,24 @@ def test_a_server_is_overwritten_by_its_id(store: Store) -> None:
 
 def test_old_replies_are_forgotten(store: Store) -> None:
     store.commit(Changes(replies={"old": a_reply("old", 10.0), "edge": a_reply("edge", 20.0)}))
-    store.commit(Changes(forget_replies_before=20.0))
+    store.commit(Changes(forget_before=(20.0, 0.0)))
     assert store.reply("old") is None
     assert store.reply("edge") == a_reply("edge", 20.0)
+
+
+def test_old_late_results_leave_that_there_were_any(store: Store) -> None:
+    store.commit(submitted(a_job(1)))
+    late = replace(entry(2, Happening.LATE_RESULT, "job-1"), note="{}", lease_id="a")
+    store.commit(Changes(history=[replace(late, at=10.0), replace(late, entry=3, at=20.0, lease_id="b")]))
+    store.commit(Changes(history=[replace(late, entry=4, what=Happening.FAILED, at=10.0)]))
+    store.commit(Changes(forget_before=(0.0, 20.0)))
+    with closing(store.reader()) as reader:
+        assert [one.note for one in reader.history(1, 10)] == ["", "{}", "{}"]
+    found = store.entries("job-1", Happening.LATE_RESULT, 5)
+    assert [one.entry for one in found] == [2, 3]
+    assert store.entries("job-1", Happening.LATE_RESULT, 1) == found[:1]
+    assert store.entries("job-1", Happening.LATE_RESULT, 5, lease_id="b") == found[1:]
+    assert store.entries("job-2", Happening.LATE_RESULT, 5) == []
 
 
 def test_a_reply_is_overwritten_by_its_key(store: Store) -> None:

@@ -68,7 +68,7 @@ def histories(draw: st.DrawFn) -> list[Changes]:
         changes.resources = {server.resource_id: server for server in draw(st.lists(SERVERS, max_size=3))}
         changes.removed_resources = draw(st.sets(st.sampled_from(["/0", "p/0", "p/3", "p/q/1"]), max_size=2))
         changes.replies = {reply.key: reply for reply in draw(st.lists(REPLIES, max_size=2))}
-        changes.forget_replies_before = draw(st.none() | TIMES)
+        changes.forget_before = draw(st.none() | st.tuples(TIMES, TIMES))
         if draw(st.integers(0, 5)) or not _spoilt(changes, known, last_entry):
             known |= changes.new_jobs | changes.changed_jobs
             last_entry = entry

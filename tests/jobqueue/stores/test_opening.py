@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from headgate.core.errors import InvalidInputError, MissingExtraError
+from headgate.core.errors import ClockDisagreesError, InvalidInputError, MissingExtraError
 from headgate.jobqueue.stores import MemoryStore, SqliteStore, open_store
 from tests.jobqueue.stores.values import a_job, submitted
 
@@ -84,3 +86,14 @@ def test_postgres_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtraError, match=r"'headgate\[postgres\]'"):
         open_store("postgresql://host/db")
+
+
+def test_a_database_whose_clock_says_another_time_is_refused(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = SimpleNamespace(time=lambda: time.time() + 2 * 86_400.0)
+    monkeypatch.setattr("headgate.jobqueue.stores.postgres.time", ahead)
+    with pytest.raises(ClockDisagreesError, match="the database of"):
+        open_store(postgres_url).own("me")
+    monkeypatch.undo()
+    open_store(postgres_url).own("me").close()

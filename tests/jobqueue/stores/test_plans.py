@@ -17,13 +17,14 @@ from headgate.jobqueue.port import Changes, Happening, Store
 from headgate.jobqueue.stores import SqliteStore, open_store
 from headgate.jobqueue.stores.postgres import columns_of
 from headgate.jobqueue.stores.postgres_connection import Address, connected
+from headgate.jobqueue.stores.rows import batches_of
 from headgate.jobqueue.stores.statements import statements
-from headgate.jobqueue.stores.writing import batches_of
 from tests.jobqueue.stores.values import a_job, claimed, done, entry, submitted
 
 LANE = Lane("red", "p", "t")
 PENDING = {**LANE._asdict(), "descending_priority": 0, "failures": 0, "seq": 500, "limit": 50}
 JOBS = 20_000
+ONE_LEASE = {"job_id": "job-7", "what": "claimed", "lease_id": "a"}
 LISTINGS = [
     ("finished", " AND team = :team", {"team": "blue"}, "jobs_completed_of_team"),
     ("finished", "", {}, "jobs_completed"),
@@ -31,6 +32,12 @@ LISTINGS = [
     ("listed_jobs", " AND state = 'in_progress'", {}, "jobs_in_progress"),
     ("listed_jobs", " AND team = :team", {"team": "blue"}, "jobs_of_team"),
     ("history", " AND job_id = :job_id", {"job_id": "job-7"}, "history_of_job"),
+    (
+        "entries_of_job",
+        " AND lease_id = :lease_id",
+        {"job_id": "1", "what": "claimed", "lease_id": "a"},
+        "history_of_job",
+    ),
     ("history", " AND what = :what", {"what": "died"}, "history_of_kind"),
 ]
 

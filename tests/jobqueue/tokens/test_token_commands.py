@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cyclopts import App
 
+from headgate.core.audit import audit_entries
 from headgate.core.errors import HeadgateError, InvalidInputError, NotFoundError
 from headgate.jobqueue.authority import Authority, Caller
 from headgate.jobqueue.token_stores import open_tokens
@@ -85,10 +86,16 @@ def test_create_prints_the_token_and_nothing_else_to_standard_output(command: Co
 
 def test_what_is_created_is_what_the_server_sees(command: Command, authority: Authority) -> None:
     flags = ("--scopes", "claim, complete", "--team", "a", "--team", "b", "--worker", "w-1", "--expires", "30d")
-    said = command("create", "lab", *flags)
+    said = command("create", "lab", *flags, "--pool", "arms", "--most-priority", "7")
     now = time.time()
     assert authority.identify(said.text, now) == Caller(
-        said.token_id, "lab", frozenset({Scope.CLAIM, Scope.COMPLETE}), frozenset({"a", "b"}), "w-1"
+        said.token_id,
+        "lab",
+        frozenset({Scope.CLAIM, Scope.COMPLETE}),
+        frozenset({"a", "b"}),
+        frozenset({"arms"}),
+        7,
+        "w-1",
     )
     assert isinstance(authority.identify(said.text, now + 29.9 * 86400), Caller)
     assert not isinstance(authority.identify(said.text, now + 30 * 86400), Caller)
@@ -118,16 +125,33 @@ def test_revoke_ends_a_token_for_servers_that_run(command: Command, authority: A
     assert _reason(authority, said.text) is Refusal.REVOKED
 
 
+def test_the_audit_trail_has_what_was_done_to_tokens_and_no_secret(command: Command, audit_file: Path) -> None:
+    texts = [
+        command("create", "lab", "--scopes", "claim", "--team", "a").text,
+        command("rotate", "lab", "--overlap", "2h").text,
+    ]
+    command("revoke", "lab")
+    entries = list(audit_entries())
+    token_id = texts[0][4:16]
+    assert [(entry.what, entry.thing) for entry in entries] == [
+        (f"jobqueue token {what}", f"lab ({token_id})") for what in ("create", "rotate", "revoke")
+    ]
+    assert entries[0].after == "claim for a, on servers of a, priority 0 at most"
+    assert "its old secret until" in entries[1].after
+    assert not any(text.partition(".")[2] in audit_file.read_text() for text in texts)
+
+
 def test_list_says_what_each_token_allows(command: Command) -> None:
     lab = command("create", "lab", "--scopes", "claim,complete", "--team", "b", "--team", "a", "--worker", "w")
     command("rotate", "lab")
     ci = command("create", "ci", "--scopes", "submit", "--expires", "12h")
     command("revoke", "ci")
     documents = json.loads(command("list", "--json").out)
-    shown: list[Any] = [[d["id"], d["name"], d["scopes"], d["teams"], d["worker"], d["state"]] for d in documents]
+    keys = ("id", "name", "scopes", "teams", "pools", "most_priority", "worker", "state")
+    shown: list[Any] = [[document[key] for key in keys] for document in documents]
     assert shown == [
-        [lab.token_id, "lab", ["claim", "complete"], ["a", "b"], "w", "valid"],
-        [ci.token_id, "ci", ["submit"], None, None, "revoked"],
+        [lab.token_id, "lab", ["claim", "complete"], ["a", "b"], ["a", "b"], 0, "w", "valid"],
+        [ci.token_id, "ci", ["submit"], None, None, None, None, "revoked"],
     ]
     assert all(documents[0][key] for key in ("created_at", "rotated_at", "old_secret_until"))
     assert all(documents[1][key] for key in ("created_at", "expires_at", "revoked_at"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import token_databases
 from headgate.jobqueue.authority import Authority, Caller, Refused
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job, JobSpec
@@ -29,8 +30,9 @@ def _token(name: str = "n", now: float = NOW, lifetime_s: float | None = None) -
 def test_a_token_comes_back_as_it_was(store: TokenStore) -> None:
     plain = _token()
     bound, _ = new_token(
-        "näme 'quoted\" %s :name", list(Scope), now=NOW + 1, teams=["a,b", "ü"], worker="w", lifetime_s=7.5
-    )
+        "näme 'quoted\" %s :name", list(Scope), now=NOW + 1, teams=["a,b", "ü"], worker="w", lifetime_s=7.5,
+        pools=["arms", "x y"], most_priority=-3,
+    )  # fmt: skip
     changed, _ = rotated(bound, now=NOW + 2, overlap_s=3600)
     for token in (plain, replace(bound, token_id="0" * 12), revoked(changed, now=NOW + 3)):
         store.add(token, forget_before=0.0)
@@ -171,10 +173,32 @@ def test_a_revocation_elsewhere_reaches_the_authority(database: TokenStore, data
 def test_tokens_of_a_newer_version_are_left_alone(database: TokenStore, database_url: str) -> None:
     database.add(_token(), forget_before=0.0)
     with database._transaction(changes=True) as run:
-        run("note_version", version=2)
-    with pytest.raises(StoreFailedError, match="version 2, and this Headgate knows 1") as raised:
+        run("note_version", version=3)
+    with pytest.raises(StoreFailedError, match="version 3, and this Headgate knows 2") as raised:
         open_tokens(database_url)
     assert "newer" in raised.value.next_step
+
+
+def test_a_teams_token_of_version_1_is_bound_to_its_own_pools(
+    database: TokenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, (bound, _) = _token(), new_token("b", [Scope.CLAIM], now=NOW + 1, teams=["a", "b"])
+    for token in (plain, bound):
+        database.add(token, forget_before=0.0)
+    older = ("ALTER TABLE tokens DROP COLUMN pools", "ALTER TABLE tokens DROP COLUMN most_priority")
+    sql = dict(token_databases.statements())
+    with monkeypatch.context() as patched:
+        named = {f"older_{n}": text for n, text in enumerate((*older, "DELETE FROM token_schema"))}
+        patched.setattr(token_databases, "statements", lambda: sql | named)
+        with database._transaction(changes=True) as run:
+            for name in named:
+                run(name)
+            run("note_version", version=1)
+    database.close()
+    for _ in range(2):
+        again = open_tokens(database_url)
+        assert again.tokens() == [plain, bound]
+        again.close()
 
 
 def test_the_secret_is_in_no_file_of_the_database(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from headgate.jobqueue.tokens import (
     refusal_of,
     revoked,
     rotated,
-    token_of,
 )
+from headgate.net.refusals import token_of
 
 NOW = 1_000_000.0
 BOUND, TEXT = new_token("bound", [Scope.CLAIM], now=NOW, teams=["a"], worker="w-1", lifetime_s=60.0)
@@ -206,6 +206,8 @@ def test_a_token_that_could_do_nothing_is_not_made() -> None:
         new_token("n", [Scope.READ], now=NOW, teams=[])
     with pytest.raises(InvalidInputError, match="> 0 s"):
         new_token("n", [Scope.READ], now=NOW, lifetime_s=0)
+    with pytest.raises(InvalidInputError, match=r"within ±1000000 \(got 1000001\)"):
+        new_token("n", [Scope.READ], now=NOW, most_priority=1_000_001)
 
 
 def _basic(text: str) -> str:
@@ -240,3 +242,10 @@ def test_a_token_is_read_from_bearer_and_from_the_password_of_basic(header: str 
 @given(st.text(max_size=100), st.sampled_from(["", "Bearer ", "Basic "]))
 def test_no_header_is_an_error(text: str, scheme: str) -> None:
     token_of(scheme + text)
+
+
+def test_an_old_secret_rotated_by_a_clock_that_was_ahead_is_not_let_in_until_then() -> None:
+    changed, new = rotated(OTHER, now=NOW + 400 * 86_400.0, overlap_s=3_600.0)
+    assert _verdict(OTHER_TEXT.reveal(), NOW, changed) is Refusal.ROTATED
+    assert _verdict(new.reveal(), NOW, changed) is None
+    assert _verdict(OTHER_TEXT.reveal(), NOW + 400 * 86_400.0 + 60.0, changed) is None

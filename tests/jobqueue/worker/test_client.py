@@ -126,15 +126,26 @@ def test_a_refusal_is_not_repeated() -> None:
     assert len(script.requests) == 1
 
 
-def test_retry_after_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    from headgate.jobqueue.worker import sync_client
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the client slept each time; its time passes only so."""
+    from headgate.jobqueue.worker import client as asynchronous
+
+    sleeps: list[float] = []
 
     class Time:
-        sleep = staticmethod(slept.append)
-        monotonic = staticmethod(lambda: 0.0)
+        monotonic = staticmethod(lambda: sum(sleeps))
 
-    monkeypatch.setattr(sync_client, "time", Time)
+        @staticmethod
+        async def sleep(duration_s: float) -> None:
+            sleeps.append(duration_s)
+
+    monkeypatch.setattr(asynchronous, "time", Time)
+    monkeypatch.setattr(asynchronous, "asyncio", Time)
+    return sleeps
+
+
+def test_retry_after_is_kept_to(slept: list[float]) -> None:
     script = Script(httpx.Response(429, headers={"Retry-After": "7"}), httpx.Response(200, json=EMPTY))
     with client(script) as queue:
         queue.claim(ClaimIn(worker="w"))
@@ -142,12 +153,13 @@ def test_retry_after_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 7 <= slept[1] <= 7.7
 
 
-def test_patience_ends() -> None:
+def test_patience_ends(slept: list[float]) -> None:
     script = Script(*(down() for _ in range(2_000)))
-    brief = RetryPolicy(patience_s=0.02, base_s=0.005, max_s=0.005)
+    brief = RetryPolicy(patience_s=20, base_s=5, max_s=5)
     with client(script, retry=brief) as queue, pytest.raises(QueueUnreachableError, match="ConnectError"):
         queue.statistics()
     assert 2 <= len(script.requests) <= 10
+    assert sum(slept) <= 20
 
 
 def test_a_server_that_is_not_there_is_named_without_its_token(unused_tcp_port: int) -> None:
@@ -234,6 +246,13 @@ def test_what_is_no_url_is_refused(text: str) -> None:
         queue_address(text, {})
 
 
+def test_a_token_that_was_cut_short_for_reading_is_refused_with_the_next_step() -> None:
+    with pytest.raises(InvalidInputError, match="characters that no token has") as refused:
+        queue_address("http://queue", {"HEADGATE_JOBQUEUE_TOKEN": "hgq_…"})
+    assert "hgq_" not in str(refused.value)
+    assert "as `headgate jobqueue token create` printed it" in str(refused.value.next_step)
+
+
 def test_many_jobs_are_submitted_in_parts() -> None:
     parts = list(submissions(JobSpec(str(n), "a", "t") for n in range(25_000)))
     assert [len(part.body.jobs) for part in parts] == [10_000, 10_000, 5_000]  # type: ignore[union-attr]
@@ -278,7 +297,7 @@ def test_all_pages_are_read() -> None:
 
 def test_both_clients_have_the_same_methods() -> None:
     def methods(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {name for name in dir(kind) if not name.startswith("_")}
 
     assert methods(JobQueueClient) == methods(SyncJobQueueClient)
 

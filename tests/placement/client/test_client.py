@@ -7,17 +7,21 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import ray
 
 from headgate.core import ReleaseOutcome
+from headgate.core.audit import audit_entries
 from headgate.core.errors import NotFoundError
 from headgate.placement.amounts import amounts
 from headgate.placement.cluster.actor import LEDGER_NAME
 from headgate.placement.cluster.client import Placement, connect
+from headgate.placement.cluster.placed import PlacedWork
 from headgate.placement.cluster.pools import PlacementPool
 from headgate.placement.errors import (
     CannotFitError,
@@ -72,10 +76,18 @@ def test_a_gang_gives_a_result_for_each_member(pool: PlacementPool) -> None:
     assert pool.submit(Doubles, 3, bundles=[ONE, ONE]).result(SOON_S) == [6, 6]
 
 
+def _until_it_counts(work: PlacedWork) -> None:
+    work.wait_running(SOON_S)
+    deadline = time.monotonic() + SOON_S
+    while not ray.get(work.call("counted"), timeout=SOON_S):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_victim_goes_on_from_its_state(pool: PlacementPool, placement: Placement) -> None:
     before = placement.stats()["total_preemptions"]
     victim = pool.submit(Keeps, resources=amounts(cpu=2), priority=2)
-    victim.wait_running(SOON_S)
+    _until_it_counts(victim)
     assert pool.submit(Doubles, 1, resources=amounts(cpu=2), priority=7).result(SOON_S) == 2
     victim.wait_running(SOON_S)
     ray.get(victim.call("end"), timeout=SOON_S)
@@ -92,7 +104,7 @@ def test_state_handlers_of_a_pool_serve_classes_without_methods(pool: PlacementP
 
     pool.state_handlers(save=lambda work: work.end(), restore=restore)
     victim = pool.submit(Counts, resources=amounts(cpu=2), priority=2)
-    victim.wait_running(SOON_S)
+    _until_it_counts(victim)
     pool.submit(Doubles, 1, resources=amounts(cpu=2), priority=7).result(SOON_S)
     victim.wait_running(SOON_S)
     ray.get(victim.call("end"), timeout=SOON_S)
@@ -181,6 +193,18 @@ def test_work_of_a_driver_that_ends_is_stopped(
         view = placement.work(f"work-{how}").wait(SOON_S)
     assert view.stage == "withdrawn"
     assert view.note == ("its driver died" if how == "dies" else "its driver ended")
+
+
+def test_pools_and_rules_that_change_are_in_the_audit_trail(placement: Placement, audit_file: Path) -> None:
+    for quota in (1, 1, 2):
+        placement.pool("audited", quota=amounts(cpu=quota), change=True)
+    placement.set_rules(rules := placement.rules())
+    placement.set_rules(replace(rules, min_runtime_s=1.0))
+    placement.set_rules(rules)
+    placement.close_pool("audited")
+    assert [entry.what.removeprefix("placement ") for entry in audit_entries()] == [
+        "open pool", "change pool", "set rules", "set rules", "close pool",
+    ]  # fmt: skip
 
 
 def test_the_audit_removes_what_nobody_knows_and_nothing_else(pool: PlacementPool, placement: Placement) -> None:

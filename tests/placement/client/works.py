@@ -39,6 +39,9 @@ class Counts:
             time.sleep(0.001)
         return self.began_with, self.count
 
+    def counted(self) -> int:
+        return self.count
+
     def end(self) -> int:
         self.told.set()
         return self.count

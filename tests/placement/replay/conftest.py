@@ -6,8 +6,7 @@ from typing import Any
 
 from headgate.placement.amounts import amounts
 from headgate.placement.replay import Cluster, Job, Latencies, Outcome, Trace, cluster_of, trace_of, waited_s
-from headgate.placement.replay.engine import Policy
-from headgate.placement.replay.playing import replayed
+from headgate.placement.replay.engine import Policy, replayed
 
 AT_ONCE = Latencies(create_s=0.0, start_s=0.0, stop_s=0.0, remove_s=0.0, untuned_s=0.0)
 

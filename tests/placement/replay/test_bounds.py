@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.placement.replay import HIGH_FROM, Trace, least_waiting_s, waited_s
 from headgate.placement.replay.bound import must_wait
-from headgate.placement.replay.playing import replayed
+from headgate.placement.replay.engine import replayed
 from headgate.placement.replay.rivals.clairvoyant import clairvoyant
 from headgate.placement.replay.rivals.fifo import Easy, PlainRay, StrictFifo
 from headgate.placement.replay.rivals.single_victim import SingleVictim

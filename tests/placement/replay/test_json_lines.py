@@ -56,5 +56,5 @@ def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidTraceError, match="has no job"):
         read_json_lines(written(tmp_path, ""))
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidTraceError, match="no text in UTF-8"):
+    with pytest.raises(InvalidTraceError, match="is not UTF-8 text"):
         read_json_lines(tmp_path / "bytes.jsonl")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.placement.amounts import amounts
 from headgate.placement.pool import GroupShape
 from headgate.placement.replay import Cluster, Outcome, Trace, cluster_of, generated, measured, through_ledger
-from headgate.placement.replay.playing import replayed
+from headgate.placement.replay.engine import replayed
 from headgate.placement.replay.rivals.fifo import Easy
 from headgate.placement.replay.rivals.single_victim import SingleVictim
 from headgate.placement.rules import PreemptionRules

@@ -7,7 +7,7 @@ import pytest
 from headgate.placement.amounts import amounts
 from headgate.placement.pool import GroupShape
 from headgate.placement.replay import Latencies
-from headgate.placement.replay.playing import replayed
+from headgate.placement.replay.engine import replayed
 from headgate.placement.replay.rivals.fifo import Easy, PlainRay, StrictFifo
 from headgate.placement.replay.rivals.single_victim import SingleVictim
 from tests.placement.replay.conftest import job, small, trace, waits

@@ -8,11 +8,18 @@ import pytest
 from pydantic import TypeAdapter
 
 from headgate.placement.amounts import Amounts, amounts
-from headgate.placement.checks import PoolSpec, RequestSpec, checked_pool, checked_request, pool_spec
+from headgate.placement.checks import (
+    PoolSpec,
+    RequestSpec,
+    checked_pool,
+    checked_request,
+    memory_bytes,
+    pool_spec,
+    written_amounts,
+)
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.request import PlacementRequest
-from headgate.placement.written import memory_bytes, written_amounts
 
 
 def test_a_request_is_what_was_written() -> None:

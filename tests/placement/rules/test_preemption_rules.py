@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from headgate.placement.amounts import amounts
 from headgate.placement.eligibility import refusal
 from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.label_order import label_order
 from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.pool import Pool
 from headgate.placement.request import PlacementRequest
-from headgate.placement.rules import Aggressiveness, PreemptionRules, checked_rules, parse_aggressiveness, rules_from
+from headgate.placement.rules import (
+    Aggressiveness,
+    PreemptionRules,
+    checked_rules,
+    label_order,
+    parse_aggressiveness,
+    rules_from,
+)
 
 _ROLES = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
 _VALUES = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -161,8 +167,8 @@ def test_a_variable_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("written", "shows"),
     [
-        ({"cancel_timeot": 1}, ["'cancel_timeot'", "Did you mean 'cancel_timeout_s'?"]),
-        ({"agressiveness": "high"}, ["Did you mean 'aggressiveness'?"]),
+        ({"cancel_timeot": 1}, ["'cancel_timeot'", "did you mean 'cancel_timeout_s'?"]),
+        ({"agressiveness": "high"}, ["did you mean 'aggressiveness'?"]),
         ({"zzz": 1}, ["'zzz'", "Known are"]),
         ({1: 1}, ["'1'"]),
         ({"aggressiveness": "brutal"}, ["'brutal'", "high", "env:VARIABLE"]),

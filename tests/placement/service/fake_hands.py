@@ -103,9 +103,6 @@ class FakeHands:
     async def existing_groups(self) -> Mapping[str, tuple[str, ...]]:
         return dict(self.cluster.groups)
 
-    async def existing_work(self) -> Mapping[str, tuple[str, int]]:
-        return {group: (order.request_id, order.epoch) for group, order in self.cluster.works.items()}
-
     async def adopt(self, group_id: str, work: WorkOrder) -> Running | None:
         current = self.cluster.works.get(group_id)
         if current is None or (current.request_id, current.epoch) != (work.request_id, work.epoch):

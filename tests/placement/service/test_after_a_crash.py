@@ -13,6 +13,7 @@ from headgate.placement.amounts import amounts
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.service.hands import Running, WorkOrder
 from headgate.placement.service.journal import Journal
+from headgate.simulation import LoopClock
 from tests.placement.service.conftest import Opens, pool, virtual, work
 from tests.placement.service.fake_hands import FakeCluster, FakeHands
 
@@ -221,5 +222,27 @@ def test_work_that_ends_while_the_rest_is_taken_up_decides_nothing(
             assert desk.stage("first") == "done"
             assert cluster.started("second") is not None
             assert desk.stage("second") == "stopping"  # not withdrawn while it still runs
+
+    virtual(main)
+
+
+@pytest.mark.parametrize("step_s", [2 * 86_400.0, -2 * 86_400.0, 400 * 86_400.0, -400 * 86_400.0])
+def test_no_time_of_a_journal_is_to_come_after_the_clock_was_set(opens: Opens, step_s: float) -> None:
+    async def main() -> None:
+        cluster, clock = FakeCluster({"n1": amounts(cpu=2)}, states={}), LoopClock()
+        async with opens(cluster, clock) as desk:
+            desk.service.open_pool(pool(cpu=2))
+            desk.service.submit(work("first"), "d1")
+            desk.service.submit(work("second"), "d1")
+            await desk.settle()
+        clock.step_wall(step_s)
+        async with opens(cluster, clock) as desk:
+            now = clock.monotonic()
+            requests = [desk.service.ledger.requests[name] for name in ("first", "second")]
+            assert all(request.waiting_since <= now for request in requests)
+            assert all(request.submitted_at <= now for request in requests)
+            desk.hands.end("first", b"result")
+            await desk.settle()
+            assert desk.stage("second") == "running"
 
     virtual(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.placement.service.feeds import Feeds
+from headgate.placement.service.steps import Feeds
 from tests.placement.service.conftest import virtual
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from headgate.placement.service.strays import TRIES
+from headgate.placement.service.looking import TRIES
 from tests.placement.service.conftest import Opens, pool, virtual, work
 from tests.placement.service.fake_hands import FakeCluster
 

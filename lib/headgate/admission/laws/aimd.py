@@ -1,4 +1,4 @@
-"""The law of seed 004: additive increase, multiplicative decrease, and a pause of everything after a refusal."""
+"""DataDesigner's law: additive increase, multiplicative decrease, and a pause of everything after a refusal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEFAULT = AimdSettings()
 
 
 class AimdLaw:
-    """Additive increase and multiplicative decrease, as seed 004 decides (DataDesigner PR #661, controller.py).
+    """Additive increase and multiplicative decrease, as DataDesigner decides (pull request 661, controller.py).
 
     One difference, which repairs a defect: the pause after a refusal only ever gets longer and is clamped. There, a 429
     without Retry-After right after one that asked for a minute ends that minute after 2 s, and an absurd Retry-After

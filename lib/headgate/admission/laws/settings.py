@@ -14,7 +14,7 @@ LONGEST_COOLDOWN_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class AimdSettings:
-    """Settings of `AimdLaw`; the defaults are those of seed 004.
+    """Settings of `AimdLaw`; the defaults are those of DataDesigner.
 
     Attributes:
         initial_limit: where the limit starts; None starts at the maximum.

@@ -9,7 +9,7 @@ from headgate.bench.scenario import Chart
 from headgate.elastic.replay import OURS, asked_course, awake_course
 
 _SHORTEST_S: Final = 0.01
-_DRAWN: Final = (OURS, "seed", "clairvoyant")
+_DRAWN: Final = (OURS, "verl", "clairvoyant")
 _LEFT_OUT: Final = frozenset({"fixed", "fixed-need", "ray-serve", "clairvoyant-calm"})
 """Not drawn by cost: so far off that the others would lie in one spot, or one colour too many. The page has them."""
 

@@ -1,3 +1,3 @@
-"""The idle suite: seed 004's cases on Headgate's own scheduling loop, their metrics, checks, baseline and page."""
+"""The idle suite: DataDesigner's cases on Headgate's own scheduling loop, their metrics, checks, baseline and page."""
 
 __all__: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +10,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.bench.idle.cases import Mode
-from headgate.bench.idle.checks import Check
-from headgate.bench.idle.rules import Tolerances
-from headgate.bench.idle.summary import SUMMARY_SCHEMA
+from headgate.bench.idle.checks import SUMMARY_SCHEMA, Check, Tolerances
 from headgate.core.errors import InvalidInputError
 
 UTILISATION: Final = "llm_wait_utilization_ratio"
@@ -23,10 +22,14 @@ IDLE: Final = (
 THROUGHPUT: Final = "throughput_generations_per_second"
 COMPARED: Final = (UTILISATION, *IDLE, THROUGHPUT)
 
+_FILE: Final = Path(__file__).with_name("baselines.toml")
 
-def committed_baseline(mode: Mode) -> Path:
-    """Return the file with what this version of Headgate reached."""
-    return Path(__file__).with_name(f"baseline-{mode}.json")
+
+def committed_baseline(mode: Mode) -> dict[str, Any]:
+    """Return what this version of Headgate reached, as `read_baseline` returns what an earlier run did."""
+    rows = tomllib.loads(_FILE.read_text("utf-8"))[mode]
+    cases = {name: dict(zip(COMPARED, figures, strict=True)) for name, figures in rows.items()}
+    return {"summary_schema_version": SUMMARY_SCHEMA, "mode": mode, "cases": cases}
 
 
 def baseline_of(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def baseline_of(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_baseline(path: Path, mode: Mode) -> dict[str, Any]:
-    """Return a baseline: a summary of this suite, by Headgate or by the seed's own tools.
+    """Return a baseline: a summary of this suite, by Headgate or by DataDesigner's own tools.
 
     Raises:
         InvalidInputError: if the file cannot be read, has another schema, or is of the other mode.

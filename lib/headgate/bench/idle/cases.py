@@ -1,4 +1,4 @@
-"""The cases of the idle suite: seed 004's, under its ids and with its parameters, and our own beside them."""
+"""The cases of the idle suite: DataDesigner's, under its ids and with its parameters, and our own beside them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Shape = Literal["pipeline", "pressure", "peer", "requests", "cooldown"]
 """
 
 OWN: Final = "headgate"
-"""Sweep of the cases that the seed's suite does not have."""
+"""Sweep of the cases that DataDesigner's suite does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One case.
 
-    The fields up to `iterations` are the seed's; its names for them stand in the summary (`Case.document`).
+    The fields up to `iterations` are DataDesigner's; its names for them stand in the summary (`Case.document`).
 
     Attributes:
         name: unique in its sweep.
@@ -39,7 +39,7 @@ class Case:
         downstream_s: service time of a fast stage, of the stages under pressure, of a peer's task, of a request.
         request_s: how long the pressured provider is not to be had at first; when the peer arrives.
         weight: weight of a model stage's group; 0 takes the model capacity. A group may hold twice as many units while
-            another one waits (the seed's rule).
+            another one waits (DataDesigner's rule).
         is_adaptive: whether the frontier widens by itself, from one group on.
         is_advised: whether a stage of a pressured provider is passed over for one of an open provider.
         is_strict: whether such a stage is not even started when nothing else can run.
@@ -79,7 +79,7 @@ class Case:
 
     @property
     def generations(self) -> int:
-        """Generations in all: two per row and unit of fan-out, in the seed's cases."""
+        """Generations in all: two per row and unit of fan-out, in DataDesigner's cases."""
         if self.shape == "peer":
             return self.records + self.peers
         if self.shape == "requests":
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def model_capacity(self) -> int:
-        """Units of `llm_wait`: half of the task capacity in a pipeline, all of it elsewhere (the seed's rule)."""
+        """Units of `llm_wait`: half of the task capacity in a pipeline, all of it elsewhere (DataDesigner's rule)."""
         return max(1, self.capacity // 2 if self.shape == "pipeline" else self.capacity)
 
     @property
@@ -120,7 +120,7 @@ class Case:
         return max(blocked_s, self.generations * self.downstream_s / min(2, self.model_capacity))
 
     def document(self) -> dict[str, object]:
-        """Return the case under the seed's names."""
+        """Return the case under DataDesigner's names."""
         return {
             "name": self.name,
             "sweep": self.sweep,

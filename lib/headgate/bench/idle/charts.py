@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from headgate.bench.idle.bars import published
 from headgate.bench.idle.facts import Run, Step
 from headgate.bench.idle.metrics import MODEL
-from headgate.bench.idle.published import published
 from headgate.bench.idle.tasks import OPEN
 from headgate.bench.scenario import Chart
 
@@ -45,7 +45,7 @@ def _utilisation(cases: Mapping[str, Mapping[str, Any]]) -> Chart:
         "case",
         "% of capacity",
         "bars",
-        {"Headgate": ours, "as published with seed 004": theirs},
+        {"Headgate": ours, "as published by DataDesigner": theirs},
     )
 
 
@@ -61,7 +61,7 @@ def _wall(cases: Mapping[str, Mapping[str, Any]], bar: float) -> Chart:
         "case",
         "× ideal",
         "bars",
-        {"Headgate": ours, "as published with seed 004": theirs},
+        {"Headgate": ours, "as published by DataDesigner": theirs},
         level=bar,
         log="y",
     )

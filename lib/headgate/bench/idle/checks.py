@@ -1,13 +1,91 @@
-"""The checks on a summary: its shape, the correctness of each run, the figures, and the behaviour that they show."""
+"""The summary of a run and the checks on it: its shape, each run's correctness, the figures, their committed rules."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, Literal
 
-from headgate.bench.idle.rules import Rule, Rules
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from headgate.bench.idle.cases import Mode
+
+_FILE: Final = Path(__file__).with_name("checks.toml")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tolerances(_Strict):
+    """How far a run may fall behind its baseline."""
+
+    utilisation: float = Field(ge=0)
+    idle: float = Field(ge=0)
+    throughput: float = Field(ge=0, le=1)
+
+
+class Rule(_Strict):
+    """One behaviour that the figures must show."""
+
+    name: str
+    case: str
+    metric: str
+    mode: Mode | None = None
+    minus: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    equals: bool | float | str | None = None
+    unless_at_least: float | None = None
+
+    def expectation(self) -> str:
+        """Return what is expected, in words."""
+        said = f"{self.metric} of {self.case}"
+        if self.minus:
+            said += f" less that of {self.minus}"
+        for sign, level in ((">=", self.at_least), ("<=", self.at_most), ("=", self.equals)):
+            if level is not None:
+                said += f" {sign} {level}"
+        return said + (f", unless that is >= {self.unless_at_least}" if self.unless_at_least is not None else "")
+
+
+class Required(_Strict):
+    """The ids that a whole run must have."""
+
+    both: tuple[str, ...]
+    quick: tuple[str, ...]
+    full: tuple[str, ...]
+
+
+class Rules(_Strict):
+    """The file of rules."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    version: Literal["headgate-idle-rules-v1"] = Field(alias="schema")
+    tolerances: Tolerances
+    required: Required
+    behaviour: tuple[Rule, ...] = Field(alias="check")
+
+    def required_in(self, mode: Mode) -> tuple[str, ...]:
+        """Return the ids that a run of a mode must have."""
+        return tuple(sorted((*self.required.both, *getattr(self.required, mode))))
+
+    def behaviour_in(self, mode: Mode) -> tuple[Rule, ...]:
+        """Return the rules that hold in a mode."""
+        return tuple(rule for rule in self.behaviour if rule.mode in {None, mode})
+
+
+@cache
+def committed_rules() -> Rules:
+    """Return the rules that Headgate comes with."""
+    return Rules.model_validate(tomllib.loads(_FILE.read_text("utf-8")))
+
 
 CHECKS_SCHEMA: Final = "async-scheduling-idle-checks-v1"
 
@@ -31,7 +109,7 @@ _CLEAN: Final = (
     "final_zero_request_waiters",
 )
 _LARGEST: Final = 8_192
-"""Generations of the largest case of a whole run, at least (the seed's rule)."""
+"""Generations of the largest case of a whole run, at least (DataDesigner's rule)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +226,36 @@ def _number(value: Any) -> float:
 
 def _error(name: str, category: Category, passed: bool, observed: float | str | bool, expected: str) -> Check:
     return Check(name, category, "error", passed, observed, expected)
+
+
+SUMMARY_SCHEMA: Final = "async-scheduling-idle-summary-v1"
+SUITE: Final = "async-scheduling-idle-regression"
+SUITE_VERSION: Final = "1.1"
+
+Time = Literal["virtual", "real"]
+
+
+def summary_of(cases: Mapping[str, Mapping[str, Any]], mode: Mode, *, time: Time, seed: int) -> dict[str, Any]:
+    """Return the summary of the measured cases, by id, in DataDesigner's schema; `with_checks` adds the checks."""
+    return {
+        "summary_schema_version": SUMMARY_SCHEMA,
+        "suite_id": SUITE,
+        "suite_version": SUITE_VERSION,
+        "mode": mode,
+        "scheduler": "headgate",
+        "time": time,
+        "seed": seed,
+        "case_count": len(cases),
+        "largest_generation_count": max((case["generation_count"] for case in cases.values()), default=0),
+        "cases": {name: dict(case) for name, case in sorted(cases.items())},
+    }
+
+
+def with_checks(summary: Mapping[str, Any], checks: Sequence[Check]) -> dict[str, Any]:
+    """Return a summary with its checks."""
+    return dict(summary) | {"checks": checks_document(checks)}
+
+
+def summary_bytes(summary: Mapping[str, Any]) -> bytes:
+    """Return a summary as a file: the same figures give the same bytes."""
+    return orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"

@@ -1,4 +1,4 @@
-"""The metrics of a run, under the names and by the definitions of seed 004."""
+"""The metrics of a run, under the names and by the definitions of DataDesigner's suite."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from headgate.scheduling import (
 from headgate.simulation import LoopClock
 
 _ROWS: Final = 8_192
-"""Rows open at most, whatever their groups are (the seed's rule)."""
+"""Rows open at most, whatever their groups are (DataDesigner's rule)."""
 
 
 async def run_case(case: Case, seed: int) -> Run:

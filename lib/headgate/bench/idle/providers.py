@@ -37,7 +37,7 @@ _REQUESTS: Final = (0, 1, 4)
 class Providers:
     """The providers that a case asks, each with one model. Owned by one run of it.
 
-    Their limits follow the seed's law; with caps this small it stays at the cap. A case without requests has none.
+    Their limits follow DataDesigner's law; with caps this small it stays at the cap. A case without requests has none.
     """
 
     def __init__(self, case: Case, clock: Clock, recorder: Recorder) -> None:

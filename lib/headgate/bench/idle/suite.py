@@ -11,12 +11,10 @@ from typing import Any
 
 from headgate.bench.idle.baseline import committed_baseline, compared, read_baseline
 from headgate.bench.idle.cases import Case, Mode, cases_of
-from headgate.bench.idle.checks import Check, Severity, checks_of
+from headgate.bench.idle.checks import Check, Severity, checks_of, committed_rules, summary_of, with_checks
 from headgate.bench.idle.facts import Run
 from headgate.bench.idle.metrics import metrics_of
 from headgate.bench.idle.pipeline import run_case
-from headgate.bench.idle.rules import committed_rules
-from headgate.bench.idle.summary import summary_of, with_checks
 from headgate.bench.scenario import Progress
 from headgate.core.errors import InvalidInputError
 from headgate.simulation import run_virtual
@@ -117,7 +115,7 @@ def _timed(case: Case, seed: int) -> Run:
 def _baseline(mode: Mode, given: str) -> Mapping[str, Any] | None:
     if given == "none":
         return None
-    return read_baseline(Path(given) if given else committed_baseline(mode), mode)
+    return read_baseline(Path(given), mode) if given else committed_baseline(mode)
 
 
 def _checks(summary: Mapping[str, Any], before: Mapping[str, Any] | None, *, is_whole: bool) -> list[Check]:

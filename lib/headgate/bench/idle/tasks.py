@@ -70,7 +70,7 @@ def _task(
     is_model_task = resources is _ON_MODEL
     return Task(
         task_id=TaskId(name),
-        # A provider has one model here; where there is no pressure, all stages share one, as in the seed's suite.
+        # A provider has one model here; where there is no pressure, all stages share one, as in DataDesigner's suite.
         model=stage if case.shape in {"pressure", "cooldown"} else "benchmark",
         environment="idle",
         sequence=row,

@@ -137,6 +137,6 @@ def _with_gaps(facts: Sequence[Fact]) -> list[tuple[Fact, float]]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value at the rank nearest to `share`; 0 without values (the seed's rule)."""
+    """Return the value at the rank nearest to `share`; 0 without values (DataDesigner's rule)."""
     ordered = sorted(values)
     return ordered[round((len(ordered) - 1) * share)] if ordered else 0.0

@@ -11,8 +11,7 @@ from headgate.bench.bars import at_least
 from headgate.bench.jobqueue.burn_down import burn_down
 from headgate.bench.jobqueue.part import Part, Site
 from headgate.bench.jobqueue.rivals import FAILED, NOT_INSTALLED, RIVALS, USUAL_PER_S, call, is_installed
-from headgate.bench.scenario import Chart
-from headgate.bench.spread import Spread, spread_of
+from headgate.bench.scenario import Chart, Spread, spread_of
 
 _OURS = "headgate"
 

@@ -83,6 +83,11 @@ class Connection:
         body = {"lease_id": lease["lease_id"], "epoch": lease["epoch"], "result": {"q_score": 0.5}}
         await self.post(f"/v1/jobs/{lease['job_id']}/complete", body)
 
+    async def register(self, pool: str, count: int) -> None:
+        """Register policy servers that serve every task; names in the ledger, which nobody calls."""
+        servers = [{"pool": pool, "host": f"{pool}.example.com", "port": 1 + number} for number in range(count)]
+        await self.post("/v1/resources", {"resources": servers})
+
     async def reserve(self, lease: dict[str, Any], wait_s: float) -> dict[str, Any] | None:
         """Return the policy server that the job got, or None."""
         found: dict[str, Any] | None = (await self.post("/v1/reservations", {**lease, "wait_s": wait_s}))["reservation"]

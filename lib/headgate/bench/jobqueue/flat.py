@@ -13,8 +13,7 @@ from headgate.bench.bars import at_most
 from headgate.bench.jobqueue.burn_down import specs
 from headgate.bench.jobqueue.part import Part, Site
 from headgate.bench.jobqueue.served import cpu_s
-from headgate.bench.scenario import Chart
-from headgate.bench.spread import spread_of
+from headgate.bench.scenario import Chart, spread_of
 from headgate.core import SystemClock
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import ClaimRequest, Instant

@@ -12,8 +12,7 @@ from headgate.bench.bars import at_least
 from headgate.bench.jobqueue.connection import Connection
 from headgate.bench.jobqueue.part import Part, Site, percentile
 from headgate.bench.jobqueue.served import run, served
-from headgate.bench.scenario import Chart
-from headgate.bench.spread import spread_of
+from headgate.bench.scenario import Chart, spread_of
 
 _MOST_PER_S = 3_000
 """Jobs that are submitted for each second: more than one process answers."""

@@ -11,8 +11,7 @@ from uuid import uuid4
 
 from headgate.bench.bars import Bar
 from headgate.bench.jobqueue.parameters import JobQueueParameters
-from headgate.bench.scenario import Chart
-from headgate.bench.spread import Spread
+from headgate.bench.scenario import Chart, Spread
 from headgate.simulation import PrivatePostgres
 
 

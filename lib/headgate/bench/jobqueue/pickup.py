@@ -11,7 +11,6 @@ from itertools import pairwise
 from headgate.bench.bars import at_most
 from headgate.bench.jobqueue.connection import Connection
 from headgate.bench.jobqueue.part import Part, Site, percentile
-from headgate.bench.jobqueue.policy_servers import register
 from headgate.bench.jobqueue.served import run, served
 from headgate.bench.jobqueue.waiting_rules import Polling, simulated
 from headgate.bench.scenario import Chart
@@ -152,7 +151,7 @@ async def _wait(port: int, worker: str, picked: dict[int, float], count: int, is
 async def _handed_over(port: int, count: int) -> list[float]:
     """Let two workers take turns on one policy server, each asking for it while the other has it."""
     async with Connection(port) as one, Connection(port) as two:
-        await register(one, _POOL, 1)
+        await one.register(_POOL, 1)
         await one.submit([f"turn-{number}" for number in range(count + 1)], pool=_POOL)
         leases = []
         for _ in range(count + 1):

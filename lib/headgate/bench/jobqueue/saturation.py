@@ -11,7 +11,6 @@ from typing import Final
 from headgate.bench.bars import at_least
 from headgate.bench.jobqueue.connection import Connection
 from headgate.bench.jobqueue.part import Part, Site
-from headgate.bench.jobqueue.policy_servers import register
 from headgate.bench.jobqueue.served import run, served
 from headgate.bench.jobqueue.waiting_rules import EPISODE_S, LOAD_S, SPREAD, InLine, Polling, Rule, Use, simulated
 from headgate.bench.scenario import Chart
@@ -156,7 +155,7 @@ class _Scaled:
         warm_up_s = 2 * (LOAD_S + EPISODE_S) / self._scale
         window_s = self._episodes * EPISODE_S / self._scale
         async with Connection(self._port) as connection:
-            await register(connection, self._pool, _SERVERS)
+            await connection.register(self._pool, _SERVERS)
             most = _SERVERS * (self._episodes + 8) * 2 + _WORKERS
             await connection.submit([f"{self._pool}-{number}" for number in range(most)], pool=self._pool)
         self._since = time.perf_counter() + warm_up_s

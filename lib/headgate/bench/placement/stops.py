@@ -1,4 +1,4 @@
-"""How long it takes to stop running work for other work, when it helps and when it does not."""
+"""What starts and stops take on a real cluster, and what many of both leave behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stops(site: Site, count: int, *, is_stuck: bool, progress: Callable[[int], N
     for number in range(count):
         victim = pool.submit(Stuck if is_stuck else Cooperative, resources=_SIZE, priority=3)
         victim.wait_running(_PATIENCE_S)
-        running_ms.append(_preempt(pool))
+        running_ms.append(_started_ms(pool))
         finished += _is_back(victim)
         progress(number)
     told = [each.fields for each in site.placement.events(since) if each.event == "WorkPreempted"]
@@ -51,14 +51,14 @@ def stops(site: Site, count: int, *, is_stuck: bool, progress: Callable[[int], N
     return Stops(dead_ms, running_ms, finished, count)
 
 
-def _preempt(pool: PlacementPool) -> float:
-    """Return the milliseconds that a preemptor took to run; it ends at once."""
+def _started_ms(pool: PlacementPool) -> float:
+    """Return the milliseconds that work of a high priority took to run, as its driver sees it; it ends at once."""
     began = time.perf_counter()
-    preemptor = pool.submit(Idle, resources=_SIZE, priority=9, method=None)
-    preemptor.wait_running(_PATIENCE_S)
+    work = pool.submit(Idle, resources=_SIZE, priority=9, method=None)
+    work.wait_running(_PATIENCE_S)
     took_ms = 1_000 * (time.perf_counter() - began)
-    preemptor.complete()
-    preemptor.wait(_PATIENCE_S)
+    work.complete()
+    work.wait(_PATIENCE_S)
     return took_ms
 
 
@@ -68,3 +68,52 @@ def _is_back(victim: PlacedWork) -> bool:
     victim.cancel("the benchmark is over")
     victim.wait(_PATIENCE_S)
     return view.preemptions == 1
+
+
+def starts(site: Site, count: int, progress: Callable[[int], None]) -> list[float]:
+    """Return the milliseconds of each start as its driver sees it; the first, which warms the host, is left out."""
+    pool = site.placement.pool("starts", quota=_SIZE, reserved=(_SIZE,))
+    took_ms = []
+    for number in range(count + 1):
+        took_ms.append(_started_ms(pool))
+        progress(number)
+    site.placement.close_pool("starts")
+    return took_ms[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """What was counted.
+
+    Attributes:
+        cycles: how many were run.
+        preemptions: victims that were stopped in them.
+        victims_done: victims that ended with a result.
+        reserved: reserved groups at the end; one was there at the start.
+        leaked: differences between ledger, journal and Ray that the audit found at the end.
+    """
+
+    cycles: int
+    preemptions: int
+    victims_done: int
+    reserved: int
+    leaked: int
+
+
+def cycles(site: Site, count: int, progress: Callable[[int], None]) -> Cycles:
+    """Run cycles: a rollout is stopped for a training and counts on afterwards."""
+    pool = site.placement.pool("cycles", quota=_SIZE, reserved=(_SIZE,), max_dynamic=1)
+    before = int(site.placement.stats()["total_preemptions"])
+    done = 0
+    for number in range(count):
+        rollout = pool.submit(Cooperative, resources=_SIZE, priority=3)
+        rollout.wait_running(_PATIENCE_S)
+        _started_ms(pool)
+        rollout.wait_running(_PATIENCE_S)
+        rollout.complete()
+        done += rollout.wait(_PATIENCE_S).stage.value == "done"
+        progress(number)
+    reserved = sum(group.reserved for group in site.placement.groups("cycles"))
+    preemptions = int(site.placement.stats()["total_preemptions"]) - before
+    site.placement.close_pool("cycles")
+    return Cycles(count, preemptions, done, reserved, len(site.placement.audit()))

@@ -13,7 +13,7 @@ from headgate.models import ChatClient
 
 @dataclass(frozen=True, slots=True)
 class BatchRounds:
-    """The scheduler that seed 000 replaced: batches, with a barrier after each.
+    """The scheduler that Affine's runner replaced: batches, with a barrier after each.
 
     It has an easier life than ours: it journals nothing, stores nothing, scores nothing, and keeps `at_once` requests
     in flight while a round lasts.

@@ -1,4 +1,4 @@
-"""Admission whose waiters look at the clock every 50 ms, as the engine of seed 004 does."""
+"""Admission whose waiters look at the clock every 50 ms, as DataDesigner's engine does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fair queue that sorts its groups at every selection, as the engine of seed 004 does."""
+"""A fair queue that sorts its groups at every selection, as DataDesigner's engine does."""
 
 from __future__ import annotations
 

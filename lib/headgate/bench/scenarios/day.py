@@ -37,7 +37,7 @@ SEED_RATES: Final[Mapping[str, float]] = {
     "agentgym:alfworld": 80.0,
     "agentgym:sciworld": 80.0,
 }
-"""Samples per model and day in the eight environments of seed 000."""
+"""Samples per model and day in Affine's eight environments."""
 
 _WORKERS: Final = 512
 

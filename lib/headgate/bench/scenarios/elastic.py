@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from headgate.bench.bars import Bar, at_least, at_most
-from headgate.bench.elastic import ElasticParameters, Played, Probes, charts_of, probes, ramps, traces
-from headgate.bench.scenario import Bench, Outcome, Scenario
-from headgate.bench.spread import Spread, spread_of
+from headgate.bench.elastic.charts import charts_of
+from headgate.bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
+from headgate.bench.scenario import Bench, Outcome, Scenario, Spread, spread_of
 from headgate.elastic.replay import CONTENDERS, OURS, Measures
 
 
@@ -151,7 +151,7 @@ def _notes(parameters: ElasticParameters, played: Iterable[Played]) -> list[str]
         "All times are simulated, exact, and the same on every machine; the pool is the one that serves real requests.",
         f"Held to the bars: {OURS}, with the settings that a pool has by default.",
         "A rule of others is carried out by our pool: it drains and routes as ours do.",
-        "The pool of the seed hands out one request a worker every 5 s: its rule sees idle workers behind a backlog.",
+        "verl's pool hands out one request a worker every 5 s: its rule sees idle workers behind a backlog.",
         *dict.fromkeys(said),
     ]
     if parameters.seeds > 1:
@@ -179,7 +179,7 @@ SCENARIO = Scenario(
     full=ElasticParameters(
         seeds=3,
         rivals=tuple(name for name in CONTENDERS if name != OURS),
-        frontiers=("predictive", "target", "threshold", "seed", "ray-serve-5-60", "knative", "fixed", "clairvoyant"),
+        frontiers=("predictive", "target", "threshold", "verl", "ray-serve-5-60", "knative", "fixed", "clairvoyant"),
     ),
     measure=measure,
     reads_traces=True,

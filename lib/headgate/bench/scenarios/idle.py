@@ -1,29 +1,34 @@
-"""P11: seed 004's idle suite: how scheduling uses its capacity, in virtual time; beside its fixed controls."""
+"""P11: DataDesigner's idle suite: how scheduling uses its capacity, in virtual time; beside its fixed controls."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from markupsafe import Markup
+
+from headgate.bench.artifact import bar_document
+from headgate.bench.bars import Bar
 from headgate.bench.idle.bars import (
     BOTH,
     FRONTIER,
     LEASED_WAIT,
     NEITHER,
     UTILISATION,
+    IdleParameters,
     bars_of,
     clock_bars_of,
+    published,
 )
 from headgate.bench.idle.baseline import baseline_of
 from headgate.bench.idle.charts import charts_of
-from headgate.bench.idle.checks import Severity
+from headgate.bench.idle.checks import Severity, summary_bytes
 from headgate.bench.idle.metrics import MODEL
-from headgate.bench.idle.page import idle_page
-from headgate.bench.idle.parameters import IdleParameters
 from headgate.bench.idle.real_time import granularity_s, run_in_real_time, wall_ratios
 from headgate.bench.idle.suite import Suite, chosen_cases, run_suite
-from headgate.bench.idle.summary import summary_bytes
-from headgate.bench.scenario import Bench, Outcome, Progress, Scenario
-from headgate.bench.spread import Spread, spread_of
+from headgate.bench.page import templates
+from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Spread, spread_of
 
 
 def measure(parameters: IdleParameters, bench: Bench) -> Outcome:
@@ -104,7 +109,7 @@ def _clock_ratios(parameters: IdleParameters, suite: Suite, seed: int) -> dict[s
 def _notes(suite: Suite, by_the_clock: list[dict[str, Any]]) -> list[str]:
     notes = [
         "Virtual time: every figure but the CPU time is exact, and the same on every machine for the same seed.",
-        "What was published with seed 004 was measured by the wall clock, its scheduler's own time included.",
+        "What DataDesigner published was measured by the wall clock, its scheduler's own time included.",
     ]
     severities: tuple[Severity, ...] = ("error", "warning")
     for severity in severities:
@@ -118,6 +123,38 @@ def _notes(suite: Suite, by_the_clock: list[dict[str, Any]]) -> list[str]:
             "whole milliseconds: `ideal_of_machine_s` counts each service time as long as a sleep really takes."
         )
     return notes
+
+
+def idle_page(
+    summary: Mapping[str, Any],
+    bars: Sequence[Bar],
+    charts: Sequence[Chart],
+    notes: Sequence[str],
+    by_the_clock: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Return the page about a summary: verdict, bars, figures, every case beside what was published, every check."""
+    from headgate.bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
+
+    figures = [
+        (chart.title, Markup(chart_svg(asdict(chart), f"idle-{number}")))  # noqa: S704 - drawn by us
+        for number, chart in enumerate(charts)
+    ]
+    checks = summary["checks"]
+    return (
+        templates()
+        .get_template("idle.html.j2")
+        .render(
+            summary=summary,
+            bars=[bar_document(bar) for bar in bars],
+            cases=summary["cases"],
+            published=published(),
+            checks=checks,
+            failed=[check for check in checks["checks"] if not check["passed"]],
+            figures=figures,
+            notes=notes,
+            by_the_clock=by_the_clock,
+        )
+    )
 
 
 SCENARIO = Scenario(

@@ -1,30 +1,136 @@
-"""P2: goodput and 429s of limit laws at simulated providers, beside seed 004's law and inspect_ai's rule."""
+"""P2: goodput and 429s of limit laws at simulated providers, beside DataDesigner's law and inspect_ai's rule."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
+from headgate.admission import AdaptiveLaw, AimdLaw, LimitLaw
 from headgate.bench.bars import Bar, at_least, at_most
-from headgate.bench.limit_cases import (
-    CASES,
+from headgate.bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
+from headgate.bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
+from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
+
+Z_95: Final = 1.645
+"""Standard score of the 95th percentile."""
+
+CASES: Final = ("S1", "S2", "S3", "S3b", "S4", "S5")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the cases are run with; bar P2 is measured with the defaults.
+
+    Attributes:
+        cap: requests at once; a rate cap is this many per service time.
+        mean_s: mean service time.
+        cv: of the service times.
+        seconds: simulated.
+        max_limit: the static cap that the laws are given.
+        bucket: tokens that a rate-limited provider keeps.
+    """
+
+    cap: int = 40
+    mean_s: float = 2.0
+    cv: float = 0.5
+    seconds: float = 600.0
+    max_limit: int = 100
+    bucket: float = 20.0
+
+
+VARIANTS: Final[Mapping[str, Setting]] = {
+    "cv 1": Setting(cv=1.0),
+    "service 0.5 s": Setting(mean_s=0.5),
+    "service 10 s": Setting(mean_s=10.0),
+    "service 10 s, an hour": Setting(mean_s=10.0, seconds=3_600.0),
+    "cap 8": Setting(cap=8),
+    "cap 200 of 400": Setting(cap=200, max_limit=400),
+    "max 1000": Setting(max_limit=1_000),
+    "bucket 4": Setting(bucket=4.0),
+}
+"""Settings that the constants of the law were not chosen on."""
+
+
+def script(case: str, setting: Setting) -> ProviderScript:
+    """Return the provider of a case."""
+    cap, third = float(setting.cap), setting.seconds / 3
+    steady = ProviderScript(caps=((0.0, cap),), mean_s=setting.mean_s, cv=setting.cv, bucket=setting.bucket)
+    rated = replace(steady, counted="rate", caps=((0.0, cap / setting.mean_s),))
+    match case:
+        case "S1":
+            return steady
+        case "S2":
+            return replace(steady, caps=((0.0, cap), (third, 2 * cap), (2 * third, cap / 2)))
+        case "S3":
+            return rated
+        case "S3b":
+            return replace(rated, retry_after_s=5.0)
+        case "S4":
+            return replace(steady, failing_share=0.05)
+        case _:
+            return replace(steady, counted="sharing")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A law and what it does with the slot of a request that waits out its back-off.
+
+    Attributes:
+        name: for tables.
+        make: the law, from its maximum and the provider that only the oracle looks at.
+        policy: what its origin does.
+    """
+
+    name: str
+    make: Callable[[int, ProviderScript], LimitLaw]
+    policy: SlotPolicy = "held"
+
+
+OURS: Final = Contender("adaptive", lambda most, _: AdaptiveLaw(most))
+DATA_DESIGNER: Final = Contender("DataDesigner", lambda most, _: AimdLaw(most), "released")
+INSPECT: Final = Contender("inspect_ai's rule", lambda most, _: InspectRule(most))
+RIVALS: Final = (
+    DATA_DESIGNER,
     INSPECT,
-    OURS,
-    RIVALS,
-    SEED,
-    VARIANTS,
-    Contender,
-    Setting,
-    play,
-    scored,
-    script,
+    Contender("fixed at the maximum", lambda most, _: FixedRule(most)),
+    Contender("oracle", lambda _, provider: OracleRule(provider)),
 )
-from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
-from headgate.bench.spread import Spread, spread_of
-from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a contender reached in one run.
+
+    Attributes:
+        goodput: good answers, in percent of what the provider could have given.
+        refused: attempts answered 429, in percent.
+        p95: 95th percentile of latency, relative to what it is without a queue.
+    """
+
+    goodput: float
+    refused: float
+    p95: float
+
+
+def play(
+    contender: Contender, provider: ProviderScript, *, setting: Setting, seed: int, policy: SlotPolicy | None = None
+) -> LoadRecord:
+    """Return one run of a contender on a provider, with the slots of its origin if not told otherwise."""
+    law = contender.make(setting.max_limit, provider)
+    return load(provider, law, seed=seed, seconds=setting.seconds, policy=policy or contender.policy)
+
+
+def scored(record: LoadRecord, provider: ProviderScript) -> Score:
+    """Return the score of a run."""
+    return Score(
+        100 * len(record.answered_at) / provider.capacity(record.seconds),
+        100 * record.refused_share,
+        record.latency_s(0.95) / provider.latency_quantile_s(Z_95),
+    )
+
 
 _STEP_AT_S = 200.0
 _STORM_S = 300.0
@@ -100,7 +206,7 @@ def measure(parameters: LimitParameters, bench: Bench) -> Outcome:
     bench.progress(len(jobs) / (len(jobs) + 1), "steps and storms")
     changes = [
         _changes(contender, policy, seed)
-        for contender in (OURS, SEED, INSPECT)
+        for contender in (OURS, DATA_DESIGNER, INSPECT)
         for policy in (_POLICIES if contender is OURS else (contender.policy,))
         for seed in _seeds(bench.seed, parameters.seeds if contender is OURS else parameters.rival_seeds)
     ]
@@ -119,7 +225,7 @@ def _jobs(parameters: LimitParameters, seed: int) -> Iterator[_Job]:
         yield from (_Job("bar", case, OURS, OURS.policy, setting, number) for number in ours)
         for rival in RIVALS:
             yield from (_Job("bar", case, rival, rival.policy, setting, number) for number in rivals)
-        for contender in (OURS, SEED):
+        for contender in (OURS, DATA_DESIGNER):
             for policy in _POLICIES:
                 if policy != contender.policy:
                     yield from (_Job("slots", case, contender, policy, setting, number) for number in rivals)
@@ -223,7 +329,7 @@ def _change_bars(changes: Sequence[dict[str, Any]], parameters: LimitParameters)
         ("P2.storm", "storm_s", "90 % of capacity after 5 minutes of 429s", parameters.bar_storm_s, "s"),
     ):
         worst = max(_values(changes, figure, law=OURS.name))
-        beside = {c.name: max(_values(changes, figure, law=c.name)) for c in (SEED, INSPECT)}
+        beside = {c.name: max(_values(changes, figure, law=c.name)) for c in (DATA_DESIGNER, INSPECT)}
         yield at_most(name, f"{what}, worst run", worst, bar, unit, beside)
 
 
@@ -236,7 +342,7 @@ def _tables(samples: Sequence[dict[str, Any]]) -> dict[str, Spread]:
     """Return the comparison of slot policies, and of our law in the other settings."""
     rows: dict[str, Spread] = {}
     for table, case, law, slots in dict.fromkeys((s["table"], s["case"], s["law"], s["slots"]) for s in samples):
-        is_compared = law in (OURS.name, SEED.name)
+        is_compared = law in (OURS.name, DATA_DESIGNER.name)
         if table == "bar" and not is_compared:
             continue
         where = {"table": table, "case": case, "law": law, "slots": slots}
@@ -258,7 +364,7 @@ def _charts(samples: Sequence[dict[str, Any]], parameters: LimitParameters, seed
     setting = Setting(seconds=parameters.seconds)
     limits = {
         contender.name: _steps(play(contender, script("S2", setting), setting=setting, seed=seed), parameters.seconds)
-        for contender in (OURS, SEED, INSPECT, RIVALS[-1])
+        for contender in (OURS, DATA_DESIGNER, INSPECT, RIVALS[-1])
     }
     return [
         Chart("Goodput by case", "case", "% of capacity", "bars", goodput),

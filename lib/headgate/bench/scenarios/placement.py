@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Final
 
 import numpy as np
 
 from headgate.bench.bars import Bar, at_least, at_most
-from headgate.bench.placement import (
-    Cycles,
-    PlacementParameters,
-    PlainRay,
-    Replayed,
-    Stops,
-    cycles,
-    plain_ray,
-    replayed,
-    site,
-    starts,
-    stops,
-)
+from headgate.bench.placement.plain_ray import PlainRay, plain_ray
+from headgate.bench.placement.site import site
+from headgate.bench.placement.stops import Cycles, Stops, cycles, starts, stops
 from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
-from headgate.placement.replay import Measures
+from headgate.placement.replay import Comparison, Measures, cluster_of, compared, generated
+from headgate.placement.rules import checked_rules
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        nodes: of the Ray cluster, beside its head; each with 2 logical GPUs.
+        starts: of work in a reserved group with a warm host.
+        rival_starts: of an actor as plain Ray starts it; they take a hundred times as long.
+        stops: preemptions of work that lets itself be stopped.
+        stuck_stops: preemptions of work that does not.
+        cycles: of submit, preempt, end, in a row, after which nothing may be left.
+        cancel_timeout_s: that stopped work has.
+        hours: of each generated mix that is replayed.
+        mixes: that are replayed.
+        bar_start_ms: from submit to running at p95.
+        bar_stop_more_ms: that a stop may take beyond `cancel_timeout_s`.
+        bar_wait: waiting of high-priority work at p95, as a share of what it is under FIFO.
+        bar_lost: lost work over the least that could have been lost, of victims of the same bands.
+    """
+
+    nodes: int = 2
+    starts: int = 60
+    rival_starts: int = 5
+    stops: int = 8
+    stuck_stops: int = 3
+    cycles: int = 25
+    cancel_timeout_s: float = 0.5
+    hours: float = 3.0
+    mixes: tuple[str, ...] = ("rlhf",)
+    bar_start_ms: float = 10.0
+    bar_stop_more_ms: float = 100.0
+    bar_wait: float = 1.0
+    bar_lost: float = 1.2
 
 
 def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
@@ -207,3 +234,28 @@ SCENARIO = Scenario(
     ),
     measure=measure,
 )
+
+
+POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
+
+_LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One mix under all policies."""
+
+    mix: str
+    comparison: Comparison
+
+    def measures(self, policy: str) -> Measures:
+        """Return the figures of one of `POLICIES`."""
+        return self.comparison.measures[POLICIES.index(policy)]
+
+
+def replayed(mix: str, *, hours: float, seed: int, tell: Callable[[str], None]) -> Replayed:
+    """Replay a generated mix of 32 GPUs on 4 nodes at a load of 0.9."""
+    cluster = cluster_of()
+    trace = generated(mix, cluster, hours=hours, seed=seed)
+    rules = checked_rules(label_rules=_LABELS)
+    return Replayed(mix, compared(trace, cluster, rules, POLICIES, tell=tell))

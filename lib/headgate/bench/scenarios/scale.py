@@ -13,8 +13,7 @@ from statistics import median
 
 from headgate.bench.bars import at_most
 from headgate.bench.fleet import LOGGER, fleet, free_names, memory_bytes
-from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario
-from headgate.bench.spread import spread_of
+from headgate.bench.scenario import Bench, Chart, Outcome, Progress, Scenario, spread_of
 from headgate.campaign import (
     Campaign,
     CampaignPlan,

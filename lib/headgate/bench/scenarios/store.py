@@ -9,10 +9,8 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 
 from headgate.bench.bars import Bar, at_least, at_most
-from headgate.bench.crash_writer import Writer
-from headgate.bench.crashes import Promises, Toll, killed, toll
-from headgate.bench.scenario import Bench, Outcome, Scenario
-from headgate.bench.spread import spread_of
+from headgate.bench.crashes import Promises, Toll, Writer, killed, toll
+from headgate.bench.scenario import Bench, Outcome, Scenario, spread_of
 from headgate.storage import StoreFigures, measure_store
 
 

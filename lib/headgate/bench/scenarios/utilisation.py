@@ -16,8 +16,7 @@ from headgate.bench.fleet import LOGGER, fleet, free_names
 from headgate.bench.provider import Provider, Window, provider
 from headgate.bench.rivals.batch_rounds import BatchRounds, expected_utilisation
 from headgate.bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
-from headgate.bench.scenario import Bench, Chart, Outcome, Scenario
-from headgate.bench.spread import spread_of
+from headgate.bench.scenario import Bench, Chart, Outcome, Scenario, spread_of
 from headgate.campaign import Campaign, CampaignPlan, EndpointChats, RequestSide
 from headgate.config import Settings
 from headgate.core import DAY_S, SystemClock

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from headgate.campaign.budgets.keeper import Budgets
 from headgate.campaign.budgets.past import by_minute
-from headgate.core import DAY_S
+from headgate.core import CLOCK_TOLERANCE_S, DAY_S
 from headgate.storage import JournalThread
 
 
@@ -28,13 +28,14 @@ async def restored_budgets(budgets: Budgets, journal: JournalThread, store: Spen
         StoreError: if the store cannot be read: without it nobody knows what is left of a day.
     """
     if budgets.is_daily:
-        since = now - DAY_S
-        stored = await store.spent(since)
+        # What a clock ahead of this one has dated would count as spent now, at every start until that time has come.
+        since, until = now - DAY_S, now + CLOCK_TOLERANCE_S
+        stored = [row for row in await store.spent(since) if row[2] <= until]
         spooled = await journal.call(journal.journal.spooled)
         waiting = [
             (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
             for s in spooled
-            if s.finished_at >= since
+            if since <= s.finished_at <= until
         ]
         budgets.remember(by_minute([*stored, *waiting]))
     await budgets.share(journal)

@@ -18,13 +18,13 @@ from headgate.campaign.judged.plan import JudgedPlan
 from headgate.campaign.judged.progress import JudgedProgress, JudgedResult
 from headgate.campaign.judged.run import JudgedRun
 from headgate.campaign.judged.verdicts import EnvironmentVerdicts, Verdicts
+from headgate.campaign.monitoring import serve_monitoring
 from headgate.campaign.observing import is_observed, observe, report_health
 from headgate.campaign.plan import ChatSource
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
 from headgate.core import Model, ModelBudget, Secret, SystemClock, new_run_id
 from headgate.core.errors import InvalidSettingError
-from headgate.core.events import MonitorStarted
 from headgate.environments import JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
 from headgate.models import ChatClient, ClientSettings
@@ -208,24 +208,16 @@ async def run_cells(
 
 async def _served(stack: AsyncExitStack, run: JudgedRun, settings: Settings, stream: EventStream) -> None:
     """Serve the monitoring API of a run until `stack` ends."""
-    from headgate.telemetry import Progress, Questions, serve_monitor  # noqa: PLC0415 - FastAPI is imported by those who serve
+    from headgate.telemetry import Progress, Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
 
     asked = run.inquiry
     registry = new_registry()
     registry.register(RequestCollector(asked.requests))
     register_losses(registry, stream)
     stream.add(PrometheusSink(registry))
-    token = settings.monitor_token.get_secret_value()
-    serving = serve_monitor(
-        Progress(run.progress, asked.requests, run.now),
-        registry,
-        settings.monitor_host,
-        settings.monitor_port,
-        Secret(token) if token else None,
-        Questions(asked.explain, asked.tasks, asked.capacity, asked.health),
-    )
-    server = await stack.enter_async_context(serving)
-    stream.emit(MonitorStarted(server.address))
+    progress = Progress(run.progress, asked.requests, run.now)
+    questions = Questions(asked.explain, asked.tasks, asked.capacity, asked.health)
+    await serve_monitoring(stack, settings, progress, registry, questions, stream.emit)
 
 
 async def _watched(

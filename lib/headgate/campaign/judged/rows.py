@@ -72,8 +72,6 @@ class Row:
                 task_id=self._id(f"{JUDGE}.{number}"),
                 stage=f"{JUDGE}.{number}",
                 model=judge.key,
-                group=judge.key,
-                weight=judge.weight,
                 resources=_JUDGE_NEEDS,
                 depends_on=(rollout.task_id,),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -192,11 +193,20 @@ class JudgedRun:
         return loop
 
     def _row_groups(self, tasks: Sequence[Task]) -> Iterator[RowGroup]:
-        """Give one row group per sample, as the loop asks for them: rows that are not open yet cost nothing."""
+        """Give one row group per sample, as the loop asks for them: rows that are not open yet cost nothing.
+
+        The next one is of the model with the fewest open rows by weight: answers that are long in judging hold up no
+        other model's, however few rows may be open.
+        """
+        waiting: dict[str, deque[Task]] = {}
         for task in tasks:
-            if self._stopping.is_set():
-                return
-            row = Row(task, self._models[task.model], self.now())
+            waiting.setdefault(task.model, deque()).append(task)
+        while waiting and not self._stopping.is_set():
+            key = min(waiting, key=lambda key: self._stages.open_rows[key] / self._models[key].weight)
+            task = waiting[key].popleft()
+            if not waiting[key]:
+                del waiting[key]
+            row = Row(task, self._models[key], self.now())
             group = row.stages(self.plan.judge, self.plan.settings.judgements)
             self._stages.add(row, group.tasks)
             yield group

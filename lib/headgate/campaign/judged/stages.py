@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
@@ -29,6 +30,7 @@ class Stages:
     Attributes:
         is_stopping: set when no further rollout may begin; those that were queued are given back.
         idle_tasks: tasks whose request waits for admission.
+        open_rows: rows that have not come to their end, by model.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class Stages:
         self._places: dict[TaskId, tuple[Row, int]] = {}
         self.is_stopping = False
         self.idle_tasks: set[TaskId] = set()
+        self.open_rows: Counter[str] = Counter()
         self.rollouts = 0
         self.unjudged = 0
 
     def add(self, row: Row, tasks: tuple[Task, ...]) -> None:
         """Take a row in, whose tasks are to come: rollout, judgements in their order, aggregate."""
+        self.open_rows[row.model.key] += 1
         row.stage_ids = tuple(task.task_id for task in tasks)
         for number, task_id in enumerate(row.stage_ids):
             self._places[task_id] = (row, number)
@@ -137,7 +141,9 @@ class Stages:
             requests.budgets.begin(task.task_id, row.model.key)
         try:
             chat = self._plan.chats.chat(row.model, task, self._emit, trace_id=row.trace_id)
-            return await converse(self._plan.environments[task.environment], task.index, task.seed, chat)
+            return await converse(
+                self._plan.environments[task.environment], task.index, task.seed, chat, model=task.model
+            )
         finally:
             if requests is not None:
                 requests.budgets.ended(task.task_id)
@@ -270,6 +276,7 @@ class Stages:
 
     def _leave(self, row: Row) -> None:
         """Forget a row that has come to its end."""
+        self.open_rows[row.model.key] -= 1
         for task_id in row.stage_ids:
             del self._places[task_id]
             self.idle_tasks.discard(task_id)

@@ -44,6 +44,15 @@ class CampaignStopped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ClockStepped(Event):
+    """The journal held times that lie ahead of this machine's clock; they are now, and sampling goes on from here."""
+
+    campaign: str
+    ahead_s: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class RosterRefreshed(Event):
     """The roster was read; models that are new started, models that are gone stopped."""
 

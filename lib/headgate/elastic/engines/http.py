@@ -22,7 +22,7 @@ from headgate.elastic.engines.replies import (
 )
 from headgate.elastic.errors import EngineError
 from headgate.elastic.settings import ElasticConfig
-from headgate.models import Connections, Journey
+from headgate.models import Connections, Journey, read_up_to
 
 _MAX_CONTROL_BYTES: Final = 4 * 1024 * 1024
 """What an engine tells of itself is far smaller; an address that is no engine may send without end."""
@@ -171,7 +171,7 @@ class EngineHttp:
                     allow_redirects=False,
                 ) as response,
             ):
-                reply = Reply(call, response.status, await _read_up_to(response, _MAX_CONTROL_BYTES))
+                reply = Reply(call, response.status, bytes(await read_up_to(response, _MAX_CONTROL_BYTES)))
         except aiohttp.ClientError as error:  # before TimeoutError, which a connect timeout is as well
             failed = broken(call, error)
         except TimeoutError:
@@ -209,7 +209,7 @@ class EngineHttp:
         said = b""
         try:
             async with asyncio.timeout(self._timeout_s):
-                said = await _read_up_to(response, SHOWN_CHARS * 4)
+                said = bytes(await read_up_to(response, SHOWN_CHARS * 4))
         except (TimeoutError, aiohttp.ClientError, OSError):
             pass  # the status alone says it
         return Reply(f"POST {self.address}{path}", response.status, said).error()
@@ -232,13 +232,3 @@ async def _begin(
     session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], journey: Journey
 ) -> aiohttp.ClientResponse:
     return await session.post(url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=journey)
-
-
-async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    body = bytearray()
-    async for data in response.content.iter_any():
-        body += data
-        if len(body) >= limit:
-            response.close()
-            break
-    return bytes(body[:limit])

@@ -25,7 +25,7 @@ def document(reply: Reply) -> Mapping[str, Any]:
         raise reply.error(is_final=True)
     found = reply.read()
     if not isinstance(found, Mapping):
-        raise EngineError(f"{reply.call} was answered by something that is no JSON object", is_final=True)
+        raise EngineError(f"{reply.call} was answered by something that is not a JSON object", is_final=True)
     return found
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
 import orjson
 
-from headgate.core import redacted
-from headgate.elastic.errors import EngineError
+from headgate.core import json_value, redacted
+from headgate.elastic.errors import EngineError, NotAnEngineError
 
 SHOWN_CHARS: Final = 300
 """So much of an answer goes into a message."""
@@ -68,9 +70,9 @@ class Reply:
             EngineError: it is none.
         """
         try:
-            return orjson.loads(self.body)
+            return json_value(self.body)
         except orjson.JSONDecodeError:
-            said = f"{self.call} was answered {self.status} with something that is no JSON: {self.said()!r}"
+            said = f"{self.call} was answered {self.status} with something that is not JSON: {self.said()!r}"
             raise EngineError(said, is_final=True) from None
 
     def said(self) -> str:
@@ -93,3 +95,18 @@ def broken(call: str, error: aiohttp.ClientError | OSError, *, after: str = "") 
     if isinstance(error, TimeoutError):
         return ConnectionLostError(f"{call} failed: there was no connection in time")
     return ConnectionLostError(f"{call} failed{f' in {after}' if after else ''}: {said}")
+
+
+@contextmanager
+def no_engine_of_its_kind(kind: str, address: str) -> Iterator[None]:
+    """Raise NotAnEngineError for a final refusal within; failures that may pass stay what they are."""
+    try:
+        yield
+    except KeyRefusedError as error:
+        raise NotAnEngineError(
+            error.message, next_step="Give the engine's api_key, and its admin_key where it has one."
+        ) from None
+    except EngineError as error:
+        if not error.is_final:
+            raise
+        raise NotAnEngineError(f"what answers at {address} does not speak {kind}'s API: {error.message}") from None

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.kinds import no_engine_of_its_kind
 from headgate.elastic.engines.reading import at_most, document, members, model_names, total, with_field
 from headgate.elastic.engines.released import ReleasedTags
 from headgate.elastic.engines.replies import (
@@ -20,6 +19,7 @@ from headgate.elastic.engines.replies import (
     EngineBusyError,
     NobodyListensError,
     UnansweredError,
+    no_engine_of_its_kind,
 )
 from headgate.elastic.engines.request_ids import RequestIds
 from headgate.elastic.errors import EngineError, NotAnEngineError
@@ -170,7 +170,7 @@ class SGLangEngine:
             reply = await self._http.get("/get_server_info", once_after=LATE)
         info = document(reply)
         if "enable_memory_saver" not in info:
-            raise EngineError(f"{reply.call} was answered by something that is no SGLang engine", is_final=True)
+            raise EngineError(f"{reply.call} was answered by something that is not an SGLang engine", is_final=True)
         self._to_sleep = _TO_SLEEP if info.get("enable_weights_cpu_backup", True) else _WITHOUT_BACKUP
         self._released.met(" ".join(f"{name}={info[name]}" for name in _ONE_LIFE if name in info))
         return info

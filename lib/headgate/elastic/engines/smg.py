@@ -95,9 +95,9 @@ class SmgRouter:
         except EngineError as error:
             if not error.is_final:
                 raise
-            raise NotAnEngineError(f"what answers at {self.address} is no SGLang gateway: {error.message}") from None
+            raise NotAnEngineError(f"{self.address} does not answer as an SGLang gateway: {error.message}") from None
         if not isinstance(told.get("workers"), list):
-            raise NotAnEngineError(f"what answers at {self.address} is no SGLang gateway: it lists no workers")
+            raise NotAnEngineError(f"{self.address} does not answer as an SGLang gateway: it lists no workers")
 
     async def close(self) -> None:
         """Give up connections; legal twice."""

@@ -6,7 +6,6 @@ from headgate.elastic.gateway.errors import (
     BodyTooLargeError,
     ForbiddenError,
     InvalidRequestError,
-    MisdirectedError,
     UnknownModelError,
 )
 from headgate.elastic.gateway.pool_file import EngineEntry, PoolFile, PoolSection, load_pool_file, read_pool_document
@@ -25,7 +24,6 @@ __all__ = [
     "GatewaySettings",
     "GatewayStatus",
     "InvalidRequestError",
-    "MisdirectedError",
     "PoolFile",
     "PoolSection",
     "UnknownModelError",

@@ -15,20 +15,23 @@ from headgate.admission import SUCCESS
 from headgate.core import Clock
 from headgate.core.errors import HeadgateError
 from headgate.elastic.engines import EngineAnswer, Outgoing
-from headgate.elastic.errors import PoolClosedError
+from headgate.elastic.errors import EngineError, PoolClosedError
 from headgate.elastic.gateway.admitting import FAILED, WITHDRAWN, PoolAdmission
 from headgate.elastic.gateway.callers import Callers
 from headgate.elastic.gateway.errors import BodyTooLargeError, UnknownModelError
 from headgate.elastic.gateway.reading import CHAT, COMPLETIONS, ModelRequest, read_request
-from headgate.elastic.gateway.whole_events import WholeEvents
 from headgate.elastic.gateway.wire import error_event, json_answer, model_document, refusal
 from headgate.elastic.service import ElasticService
 from headgate.models import TASK_HEADER
+from headgate.net.aiohttp_server import read_body
 
 GROUP_HEADER: Final = "X-Headgate-Group"
 REQUEST_ID_HEADER: Final = "X-Request-Id"
 
 _GROUP_CHARS: Final = 100
+_MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""An answer that is no stream is held until it is whole."""
+
 _CLIENT_GONE: Final = 499
 _EVENTS: Final = "text/event-stream"
 _PASSED_ON: Final = ("traceparent", "tracestate", "baggage", TASK_HEADER)
@@ -83,14 +86,14 @@ class Answering:
 
     async def _list(self, http: web.Request) -> web.Response:
         try:
-            self._callers.caller(http.headers)
+            await self._callers.caller(http.headers)
         except HeadgateError as error:
             return refusal(error)
         return json_answer(orjson.dumps({"object": "list", "data": [self._told(model) for model in self._models]}))
 
     async def _show(self, http: web.Request) -> web.Response:
         try:
-            self._callers.caller(http.headers)
+            await self._callers.caller(http.headers)
             model = self._known(http.match_info["model"])
         except HeadgateError as error:
             return refusal(error)
@@ -114,7 +117,7 @@ class Answering:
                 self._is_empty.set()
 
     async def _answered(self, http: web.Request) -> web.StreamResponse:
-        caller = self._callers.caller(http.headers)
+        caller = await self._callers.caller(http.headers)
         if self.is_draining:
             raise PoolClosedError(f"The gateway of the pool {self._service.name} stops")
         body = await self._body(http)
@@ -145,14 +148,12 @@ class Answering:
             headers = {**answer.headers, REQUEST_ID_HEADER: outgoing.request_id}
             if answer.content_type.startswith(_EVENTS):
                 return await _streamed(http, answer, headers)
-            parts = [chunk async for chunk in answer.chunks]
             headers["Content-Type"] = answer.content_type
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            return web.Response(body=body, status=answer.status, headers=headers)
+            return web.Response(body=await _whole(answer), status=answer.status, headers=headers)
 
     async def _body(self, http: web.Request) -> bytes:
         try:
-            return await http.read()
+            return await read_body(http)
         except web.HTTPRequestEntityTooLarge:
             raise BodyTooLargeError(f"the body must be at most {self._max_body_bytes} bytes (got more)") from None
 
@@ -172,6 +173,17 @@ class Answering:
                 f"no model {model[:100]!r} is served by the pool {self._service.name}, but {served}"
             )
         return model
+
+
+async def _whole(answer: EngineAnswer) -> bytes:
+    parts: list[bytes] = []
+    left = _MOST_ANSWER_BYTES
+    async for chunk in answer.chunks:
+        left -= len(chunk)
+        if left < 0:
+            raise EngineError(f"an engine answered more than {_MOST_ANSWER_BYTES} bytes that are no stream")
+        parts.append(chunk)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _streamed(http: web.Request, answer: EngineAnswer, headers: Mapping[str, str]) -> web.StreamResponse:
@@ -207,3 +219,33 @@ def _printable(group: str) -> str:
 
 def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: headers[name] for name in _PASSED_ON if name in headers}
+
+
+MOST_HELD_BYTES: Final = 1024 * 1024
+"""An event that is longer than this is passed on in parts."""
+
+
+class WholeEvents:
+    """Cuts chunks of a stream where events end. Nearly always a chunk is whole events, and passed on as it is."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def cut(self, chunk: bytes) -> bytes:
+        """Return what may be passed on: everything up to the end of the last whole event."""
+        if not self._held and chunk.endswith(b"\n\n"):
+            return chunk
+        seen = max(0, len(self._held) - 3)  # the end of an event may have begun there; before it none has
+        self._held += chunk
+        ends = ((self._held.rfind(mark, seen), len(mark)) for mark in (b"\n\n", b"\r\n\r\n"))
+        end = max(place + length if place >= 0 else 0 for place, length in ends)
+        if not end and len(self._held) > MOST_HELD_BYTES:
+            end = len(self._held)
+        whole = bytes(self._held[:end])
+        del self._held[:end]
+        return whole
+
+    def rest(self) -> bytes:
+        """Return what is left at the end of a stream that did not break."""
+        rest, self._held = bytes(self._held), bytearray()
+        return rest

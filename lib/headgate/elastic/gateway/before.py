@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections import defaultdict
 from collections.abc import Mapping
 
-from headgate.core.errors import InvalidInputError
 from headgate.elastic.engines import same_for_all
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.callers import Callers
 from headgate.elastic.gateway.pool_file import PoolFile
 from headgate.elastic.gateway.settings import GatewaySettings
+from headgate.net.listener import bound
 
 
 def check_before(pool_file: PoolFile, environ: Mapping[str, str], *, further_engines: int = 0) -> None:
@@ -36,24 +35,13 @@ def check_before(pool_file: PoolFile, environ: Mapping[str, str], *, further_eng
     workers, lowest = sum(map(len, spellings.values())) + further_engines, pool_file.elastic_config.min_workers
     if lowest > workers:
         raise InvalidElasticError(f"min_workers must be <= the workers of the pool (got {lowest} > {workers})")
-    Callers.of(pool_file.gateway, environ)
+    Callers.of(pool_file.gateway, environ).close()
 
 
 def check_port(settings: GatewaySettings) -> None:
     """Refuse an address that something else listens on; it may still be taken in between.
 
     Raises:
-        InvalidInputError: it cannot be listened on.
+        InvalidSettingError: it cannot be listened on.
     """
-    host = settings.host.strip("[]")
-    try:
-        socket.create_server((host, settings.port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        raise cannot_listen(settings.host, settings.port, error) from None
-
-
-def cannot_listen(host: str, port: int, error: OSError) -> InvalidInputError:
-    """Return the error of an address that cannot be listened on."""
-    return InvalidInputError(
-        f"cannot listen on {host}:{port}: {error.strerror or error}", next_step="Choose another port or host."
-    )
+    bound(settings.host, settings.port).close()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
+import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from headgate.core import Secret
-from headgate.core.errors import InvalidSettingError, UnauthorizedError
-from headgate.elastic.gateway.errors import ForbiddenError, MisdirectedError
-from headgate.elastic.gateway.settings import GatewaySettings, is_loopback, secret_of
-
-CHALLENGES: Final = ("Bearer", 'Basic realm="headgate elastic pool"')
-"""Programs send a bearer token; browsers ask for a password, which is the token."""
-
-_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+from headgate.core.errors import UnauthorizedError
+from headgate.elastic.gateway.errors import ForbiddenError
+from headgate.elastic.gateway.settings import GatewaySettings, secret_of
+from headgate.jobqueue import authority
+from headgate.jobqueue.authority import Authority, Refused
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.token_stores import open_tokens
+from headgate.jobqueue.tokens import Refusal, Scope
+from headgate.net.hosts import HostNames
+from headgate.net.refusals import check_binding, token_of
 
 
 class Caller(NamedTuple):
@@ -38,10 +38,21 @@ class Callers:
     Args:
         tokens: name -> token of whoever may ask models; without any everybody may.
         operators: the same for who may steer the pool, and ask; without any, whoever may ask may steer.
+        host: that the gateway listens on.
+        kept: tells callers by the tokens of a database: the scope `submit` asks models, `read` sees the pool, `admin`
+            steers it, too. It belongs to these callers from now on.
     """
 
-    def __init__(self, tokens: Mapping[str, Secret], operators: Mapping[str, Secret]) -> None:
-        self.needs_token = bool(tokens)
+    def __init__(
+        self,
+        tokens: Mapping[str, Secret],
+        operators: Mapping[str, Secret],
+        host: str = "",
+        kept: Authority | None = None,
+    ) -> None:
+        self._names = HostNames(host)
+        self._kept = kept
+        self.needs_token = bool(tokens) or kept is not None
         self._everybody = Caller("", may_steer=not operators)
         self._callers = {_digest(token.reveal()): Caller(name, not operators) for name, token in tokens.items()}
         self._callers |= {_digest(token.reveal()): Caller(name, may_steer=True) for name, token in operators.items()}
@@ -52,75 +63,73 @@ class Callers:
 
         Raises:
             InvalidElasticError: a variable is not set.
+            InvalidInputError: `tokens` names no database.
+            StoreFailedError: the database cannot be opened.
             InvalidSettingError: other machines could reach the gateway, and it asks nobody for a token.
         """
         found = {
             place: {name: secret_of(variable, environ, f"gateway.{place}") for name, variable in variables.items()}
             for place, variables in (("tokens_env", settings.tokens_env), ("operators_env", settings.operators_env))
         }
-        if not settings.tokens_env and not is_loopback(settings.host):
-            raise InvalidSettingError(
-                f"without a token a gateway may only listen on a loopback address (got {settings.host!r})",
-                next_step="Name the variable of a token in gateway.tokens_env, or listen on 127.0.0.1.",
-            )
-        return cls(found["tokens_env"], found["operators_env"])
+        check_binding(
+            settings.host,
+            "a gateway",
+            is_guarded=bool(settings.tokens_env or settings.tokens),
+            next_step="Name gateway.tokens or gateway.tokens_env, or listen on 127.0.0.1.",
+        )
+        kept = Authority(open_tokens(settings.tokens), rate=None) if settings.tokens else None
+        return cls(found["tokens_env"], found["operators_env"], settings.host, kept)
 
-    def caller(self, headers: Mapping[str, str]) -> Caller:
-        """Return who sent a request.
+    def close(self) -> None:
+        """Give the database up; legal twice."""
+        if self._kept is not None:
+            self._kept.close()
+
+    async def caller(self, headers: Mapping[str, str], scope: Scope = Scope.SUBMIT) -> Caller:
+        """Return who sent a request that needs a scope.
 
         Raises:
             UnauthorizedError: a token is asked for, and there is none or an unknown one.
-            MisdirectedError: none is asked for, and the request names another host: a web page that points a name of
-                its own at this machine would reach the port.
+            ForbiddenError: the token has another scope, or is a team's.
+            StoreFailedError: the tokens of the database cannot be read at present.
+            MisdirectedError: none is asked for, and the request names another host.
         """
-        given = headers.get("Authorization")
-        if given is not None and (known := self._callers.get(_digest(_token_in(given)))) is not None:
+        given = token_of(headers.get("Authorization"))
+        if given is not None and (known := self._callers.get(_digest(given))) is not None:
             return known
+        if self._kept is not None:
+            match await self._kept.identify_async(given, time.time()):
+                case Refused(Refusal.UNAVAILABLE) as refused:
+                    raise StoreFailedError(refused.message, next_step=refused.next_step)
+                case authority.Caller() as known_there:
+                    return _allowed(known_there, scope)
         if self.needs_token:
             raise UnauthorizedError(
                 "the request carries no valid token",
                 next_step="Send `Authorization: Bearer TOKEN`; OpenAI's clients do when they are given an API key.",
             )
-        if not _names_loopback(headers.get("Host", "")):
-            raise MisdirectedError(
-                f"without tokens this gateway answers to loopback names only (got {headers.get('Host', '')[:60]!r})"
-            )
+        self._names.check(headers.get("Host"))
         return self._everybody
 
-    def operator(self, headers: Mapping[str, str]) -> Caller:
+    async def operator(self, headers: Mapping[str, str]) -> Caller:
         """Return who sent a request that changes the pool; raises as `caller`.
 
         Raises:
-            ForbiddenError: the caller may not, or a browser says that a page of another site made it ask.
+            ForbiddenError: the caller may not.
         """
-        caller = self.caller(headers)
-        if headers.get("Sec-Fetch-Site") in _OTHER_SITES:
-            raise ForbiddenError("a page of another site asked for this", next_step="Only programs may steer the pool.")
+        caller = await self.caller(headers)
         if not caller.may_steer:
             raise ForbiddenError("the token may not steer the pool")
         return caller
 
 
-def _token_in(header: str) -> str:
-    """Return the token of an `Authorization` header; of `Basic` it is the password."""
-    scheme, _, given = header.partition(" ")
-    if scheme.lower() != "basic":
-        return given.strip()
-    try:
-        return base64.b64decode(given, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
-        return ""
+def _allowed(known: authority.Caller, scope: Scope) -> Caller:
+    """Return who has a token of the database; a team's asks models, and neither sees nor steers what all share."""
+    is_for_all = known.teams is None
+    if not known.has(scope) or not (is_for_all or scope is Scope.SUBMIT):
+        raise ForbiddenError(f"the token needs the scope `{scope.value}`{' for all teams' * (not is_for_all)}")
+    return Caller(known.name, is_for_all and known.has(Scope.ADMIN))
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def _names_loopback(host: str) -> bool:
-    if host.startswith(("127.0.0.1:", "localhost:")):
-        return True
-    try:
-        name = urlsplit(f"//{host}").hostname
-    except ValueError:
-        return False
-    return name is not None and is_loopback(name)

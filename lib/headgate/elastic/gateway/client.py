@@ -13,9 +13,16 @@ from pydantic import ValidationError
 
 from headgate import __version__
 from headgate.core import Secret, redacted
-from headgate.core.errors import HeadgateError, InvalidInputError, NotFoundError, UnauthorizedError
+from headgate.core.errors import (
+    CrossSiteError,
+    HeadgateError,
+    InvalidInputError,
+    MisdirectedError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from headgate.elastic.errors import GatewayUnreachableError, InvalidElasticError, PoolClosedError, UnknownWorkerError
-from headgate.elastic.gateway.errors import ForbiddenError, MisdirectedError
+from headgate.elastic.gateway.errors import ForbiddenError
 from headgate.elastic.gateway.status import GatewayStatus
 
 TIMEOUT_S: Final = 10.0
@@ -23,6 +30,7 @@ TIMEOUT_S: Final = 10.0
 _ERRORS: Final[dict[str, type[HeadgateError]]] = {
     kind.code: kind
     for kind in (
+        CrossSiteError,
         ForbiddenError,
         InvalidElasticError,
         InvalidInputError,
@@ -55,7 +63,8 @@ class GatewayClient:
         if token:
             headers["Authorization"] = f"Bearer {token.reveal()}"
         self._timeout_s = timeout_s
-        self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False)
+        verify = httpx.create_ssl_context()  # with SSL_CERT_FILE, which `trust_env` would leave out
+        self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False, verify=verify)
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +155,6 @@ class GatewayClient:
     def _no_gateway(self, reply: httpx.Response) -> GatewayUnreachableError:
         said = redacted(reply.text, limit_chars=120)
         return GatewayUnreachableError(
-            f"What answers at {redacted(self.url)} is no elastic gateway of this version "
+            f"What answers at {redacted(self.url)} is not an elastic gateway of this version "
             f"(it answered {reply.status_code}: {said!r})"
         )

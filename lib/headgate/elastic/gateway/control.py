@@ -13,13 +13,15 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import Clock
+from headgate.core import ANYBODY, Clock, record_change
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.elastic.errors import UnknownWorkerError
 from headgate.elastic.gateway.callers import Callers
 from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import json_answer, problem
 from headgate.elastic.service import ElasticService
+from headgate.jobqueue.tokens import Scope
+from headgate.net.aiohttp_server import read_body
 
 LONGEST_WAIT_S: Final = 300.0
 
@@ -74,15 +76,16 @@ class Control:
         """Add the routes to an application."""
         route = app.router
         route.add_get("/elastic/v1/status", _told(self._status))
-        route.add_post("/elastic/v1/scale", self._steering(ScaleIn, self._scale))
-        route.add_post("/elastic/v1/wake-all", self._steering(WakeAllIn, self._wake_all))
-        route.add_post("/elastic/v1/resume", self._steering(NothingIn, lambda _, __: self._service.resume()))
+        route.add_post("/elastic/v1/scale", self._steering("scale", ScaleIn, self._scale))
+        route.add_post("/elastic/v1/wake-all", self._steering("wake all", WakeAllIn, self._wake_all))
+        route.add_post("/elastic/v1/resume", self._steering("resume", NothingIn, lambda _, __: self._service.resume()))
         for what, act in (
             ("drain", self._service.drain),
             ("wake", self._service.wake),
             ("unpin", self._service.unpin),
         ):
-            route.add_post(f"/elastic/v1/workers/{{worker}}/{what}", self._steering(NothingIn, self._of_worker(act)))
+            steering = self._steering(what, NothingIn, self._of_worker(act))
+            route.add_post(f"/elastic/v1/workers/{{worker}}/{what}", steering)
 
     def hurry(self) -> None:
         """Tell whoever waits for a change that there is one which the pool does not know of."""
@@ -91,7 +94,7 @@ class Control:
             deadline.reschedule(now)
 
     async def _status(self, http: web.Request) -> web.StreamResponse:
-        self._callers.caller(http.headers)
+        await self._callers.caller(http.headers, Scope.READ)
         query = _checked(StatusQuery, dict(http.query), "query")
         seen = http.headers.get("If-None-Match")
         if query.wait:
@@ -151,10 +154,26 @@ class Control:
         )
         raise UnknownWorkerError(f"{said}; the pool {self._service.name} has {', '.join(workers)}")
 
-    def _steering(self, body: type[B], act: Callable[[B, web.Request], None]) -> Handler:
+    def _kept(self, named: str | None) -> str:
+        """Return what holds for a worker or, without one, for the pool."""
+        now = self._service.status()
+        if named is None:
+            return f"{now.desired.workers} workers: {now.desired.because}"
+        worker = now.worker(self._worker(named))
+        return "by load" if worker is None or worker.pin is None else f"kept {worker.pin}"
+
+    def _steering(self, what: str, body: type[B], act: Callable[[B, web.Request], None]) -> Handler:
         async def handle(http: web.Request) -> web.StreamResponse:
-            self._callers.operator(http.headers)
-            act(_checked(body, await _json(http), "body"), http)
+            caller = await self._callers.operator(http.headers)
+            wanted = _checked(body, await _json(http), "body")
+            named = http.match_info.get("worker")
+            thing = f"{self._service.name} {self._worker(named)}" if named else self._service.name
+            before = self._kept(named)
+            act(wanted, http)
+            has_token = caller.name or self._callers.needs_token
+            who = f"token {caller.name}".rstrip() if has_token else ANYBODY
+            after = self._kept(named) if body is NothingIn else wanted.model_dump_json()
+            await asyncio.to_thread(record_change, f"elastic {what}", thing, before=before, after=after, who=who)
             return self._shown(self._status_now())
 
         return _told(handle)
@@ -201,7 +220,7 @@ class _FlawedError(InvalidInputError):
 
 async def _json(http: web.Request) -> Any:
     """Return the body; none at all is an empty object."""
-    body = await http.read()
+    body = await read_body(http.clone(client_max_size=64 * 1024))
     try:
         return orjson.loads(body) if body else {}
     except orjson.JSONDecodeError as error:
@@ -219,6 +238,6 @@ def _checked(model: type[B], written: Any, place: str) -> B:
                     "rule": str(flaw["msg"]),
                     "value": f"{flaw['input']!r:.100}",
                 }
-                for flaw in error.errors(include_url=False, include_context=False)
+                for flaw in error.errors(include_url=False, include_context=False)[:10]
             ]
         ) from None

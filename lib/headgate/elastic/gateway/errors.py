@@ -30,18 +30,9 @@ class BodyTooLargeError(HeadgateError):
 
 
 class ForbiddenError(HeadgateError):
-    """A token may ask models but not steer the pool, or a page of another site made a browser ask."""
+    """A token may not do this: ask models, see the pool, or steer it."""
 
     code = "forbidden"
     http_status = 403
     exit_code = 3
-    next_step = "Use a token that operators_env of the gateway names."
-
-
-class MisdirectedError(HeadgateError):
-    """A gateway without tokens was called by a name that is not this machine's own."""
-
-    code = "misdirected"
-    http_status = 421
-    exit_code = 3
-    next_step = "Call it by 127.0.0.1 or localhost, or give the gateway tokens."
+    next_step = "Use a token with the scope that is missing; to steer, `admin`, or one that operators_env names."

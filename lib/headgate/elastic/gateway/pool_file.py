@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from headgate.core import did_you_mean
 from headgate.elastic.engines import EngineKind, EngineSpec
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of
@@ -179,12 +179,12 @@ def _document(path: Path) -> object:
     try:
         return yaml.load(data.decode("utf-8"), _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
     except UnicodeDecodeError:
-        raise InvalidElasticError("it is no text in UTF-8") from None
+        raise InvalidElasticError("it is not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InvalidElasticError(f"it is no YAML: {line}{error.problem}") from None
+        raise InvalidElasticError(f"it is not YAML: {line}{error.problem}") from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise InvalidElasticError(f"it is no YAML: {' '.join(str(error).split())[:300]}") from None
+        raise InvalidElasticError(f"it is not YAML: {' '.join(str(error).split())[:300]}") from None
 
 
 def _sentence(problem: Any) -> str:
@@ -193,9 +193,8 @@ def _sentence(problem: Any) -> str:
     match problem["type"]:
         case "extra_forbidden":
             known = _fields_at(problem["loc"][:-1])
-            nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
-            return f"there is no setting {place}; {hint}"
+            hint = did_you_mean(str(problem["loc"][-1]), known, otherwise=f"; there are {', '.join(known)}")
+            return f"there is no setting {place}{hint}"
         case "missing":
             return f"{place} is missing"
         case "string_pattern_mismatch" if problem["loc"][-1] == "name":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import orjson
 
+from headgate.core import json_value
 from headgate.elastic.gateway.errors import InvalidRequestError
-from headgate.elastic.gateway.prefixes import prefixes_of
 
 CHARS_PER_TOKEN: Final = 4
 """What tokenizers make of English on average; of code and other languages more tokens come out."""
@@ -22,6 +23,9 @@ tokens get a few hundred, and workers that kept room for all of it would stand h
 
 MOST_CHOICES: Final = 128
 """OpenAI's own bound on `n`."""
+
+_MOST_VALUES: Final = 2**20
+"""Prompts may be token ids; as many take half a second to parse, in which nobody else is answered."""
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -50,7 +54,7 @@ def read_request(path: str, body: bytes) -> ModelRequest:
         InvalidRequestError: it is no JSON, no object, or asks for nothing.
     """
     try:
-        written: Any = orjson.loads(body)
+        written: Any = json_value(body, most_values=_MOST_VALUES)
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError(f"the body must be JSON ({error})") from None
     if not isinstance(written, dict):
@@ -134,3 +138,36 @@ def _kind(value: object) -> str:
             return "a list" if value else "an empty list"
         case _:
             return "an object"
+
+
+BLOCK_BYTES: Final = 512
+"""About 128 tokens: what is shared below that is computed again sooner than it is looked up."""
+
+MOST_BLOCKS: Final = 16
+"""Of 8 KiB together: longer prompts that are equal so far rarely differ in where they were computed before."""
+
+
+def prefixes_of(pieces: Iterable[str]) -> tuple[int, ...]:
+    """Return one rolling hash for each whole block that a text begins with, the shortest beginning first.
+
+    Two texts have as many hashes in common as they have equal blocks at their beginning. Costs nothing beyond the
+    first 8 KiB. A collision sends a request to another worker than it might have gone to, and nothing else.
+
+    Args:
+        pieces: of the text, in order; where one ends counts, too.
+    """
+    beginning = bytearray()
+    for piece in pieces:
+        beginning += piece[: BLOCK_BYTES * MOST_BLOCKS].encode("utf-8", "surrogatepass")
+        beginning.append(0)
+        if len(beginning) >= BLOCK_BYTES * MOST_BLOCKS:
+            break
+    if len(beginning) < BLOCK_BYTES:
+        return ()
+    view = memoryview(beginning)
+    found: list[int] = []
+    rolled = 0
+    for end in range(BLOCK_BYTES, min(len(beginning), BLOCK_BYTES * MOST_BLOCKS) + 1, BLOCK_BYTES):
+        rolled = crc32(view[end - BLOCK_BYTES : end], rolled)
+        found.append(rolled)
+    return tuple(found)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
+from functools import cache
 from http import HTTPStatus
+from importlib import resources
+from types import MappingProxyType
 from typing import Final
 
 from aiohttp import web
@@ -19,21 +24,23 @@ from headgate.core.events import Emit, Event
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.admitting import PoolAdmission
 from headgate.elastic.gateway.answering import Answering
-from headgate.elastic.gateway.before import cannot_listen
 from headgate.elastic.gateway.callers import Callers
 from headgate.elastic.gateway.control import Control
-from headgate.elastic.gateway.page import PAGE_HEADERS, page_html
 from headgate.elastic.gateway.settings import GatewaySettings
 from headgate.elastic.gateway.status import GatewayStatus
-from headgate.elastic.gateway.wire import failure, json_answer, plain_problem, problem
+from headgate.elastic.gateway.wire import failure, json_answer, plain_problem, problem, refusal
 from headgate.elastic.service import ElasticCollector, ElasticService
 from headgate.elastic.settings import ElasticConfig
+from headgate.jobqueue.tokens import Scope
+from headgate.net.aiohttp_server import serving
+from headgate.net.hosts import check_site
+from headgate.net.listener import bound, url_of
+from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 from headgate.telemetry import RequestCollector, new_registry
 
 _log = logging.getLogger("headgate.elastic")
 
-_BACKLOG: Final = 4096
-"""Connections that wait to be accepted: a campaign's requests may come at once."""
+_MOST_CONNECTIONS: Final = 20_000
 
 _CLOSE_S: Final = 0.5
 """Watchers get so long to end when the gateway closes; requests have been drained before."""
@@ -119,11 +126,11 @@ class Gateway:
         return json_answer(b'{"status":"ok"}')
 
     async def _metrics(self, http: web.Request) -> web.Response:
-        self._callers.caller(http.headers)
+        await self._callers.caller(http.headers, Scope.READ)
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _page(self, http: web.Request) -> web.Response:
-        self._callers.caller(http.headers)
+        await self._callers.caller(http.headers, Scope.READ)
         return web.Response(body=page_html(self.status()), headers=PAGE_HEADERS)
 
 
@@ -152,7 +159,7 @@ async def running_gateway(
     Raises:
         InvalidElasticError: the engines do not serve the model, or a token's variable is not set.
         InvalidSettingError: other machines could reach it, and it asks nobody for a token.
-        InvalidInputError: the address cannot be listened on.
+        InvalidSettingError: the address cannot be listened on, or TLS cannot be spoken.
     """
     chosen = settings or GatewaySettings()
     models = service.status().models
@@ -160,31 +167,22 @@ async def running_gateway(
         raise InvalidElasticError(
             f"model must be one that the engines serve (got {model!r}; they serve {', '.join(models)})"
         )
-    gateway = Gateway(service, config, chosen, Callers.of(chosen, environ), model=model, clock=clock, emit=emit)
-    # A client that goes away cancels its handler, and so withdraws its request.
-    runner = web.AppRunner(gateway.application(), access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S)
-    await runner.setup()
-    try:
-        gateway.url = await _listen(runner, chosen.host, chosen.port)
-        following = asyncio.create_task(gateway.follow(), name="elastic gateway follows its pool")
-        try:
-            yield gateway
-        finally:
-            following.cancel()
-            await asyncio.wait([following])
-            if not following.cancelled():
-                following.result()
-    finally:
-        await runner.cleanup()
-
-
-async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
-    try:
-        await web.TCPSite(runner, host.strip("[]"), port, backlog=_BACKLOG).start()
-    except OSError as error:
-        raise cannot_listen(host, port, error) from None
-    bound = runner.addresses[0][1]
-    return f"http://[{host.strip('[]')}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+    tls = server_context(
+        chosen.tls_certificate or environ.get(CERTIFICATE_VARIABLE, ""), chosen.tls_key or environ.get(KEY_VARIABLE, "")
+    )
+    with closing(Callers.of(chosen, environ)) as callers:
+        gateway = Gateway(service, config, chosen, callers, model=model, clock=clock, emit=emit)
+        listener = bound(chosen.host, chosen.port)
+        gateway.url = url_of(listener, tls, chosen.host)
+        async with serving(gateway.application(), listener, most=_MOST_CONNECTIONS, stop_s=_CLOSE_S, tls=tls):
+            following = asyncio.create_task(gateway.follow(), name="elastic gateway follows its pool")
+            try:
+                yield gateway
+            finally:
+                following.cancel()
+                await asyncio.wait([following])
+                if not following.cancelled():
+                    following.result()
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -194,9 +192,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer what no route answers itself, in the form of the API that was called."""
     try:
+        check_site(request.headers.get, request.method)
         return await handler(request)
     except HeadgateError as error:
-        return problem(error)
+        return refusal(error) if request.path.startswith("/v1/") else problem(error)
     except web.HTTPException as error:
         if error.status < HTTPStatus.BAD_REQUEST:
             raise
@@ -215,3 +214,40 @@ def _failed(request: web.Request, status: int, said: str) -> web.Response:
 
 def _ignored(_: Event) -> None:
     """Take what nobody listens to."""
+
+
+def page_html(status: GatewayStatus) -> bytes:
+    """Return the page, which needs no other file: it shows a status, and asks the control API for what comes after."""
+    before, after = _halves()
+    return before + status.as_json().replace(b"<", rb"\u003c") + after
+
+
+@cache
+def _halves() -> tuple[bytes, bytes]:
+    page = _text("page.html").replace("{{ style }}", _text("page.css")).replace("{{ script }}", _text("page.js"))
+    before, _, after = page.encode().partition(b"{{ status }}")
+    return before, after
+
+
+def _source(name: str) -> str:
+    """Return what a content security policy calls an inline text by."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(_text(name).encode()).digest()).decode()}'"
+
+
+@cache
+def _text(name: str) -> str:
+    return resources.files("headgate.elastic.gateway").joinpath("templates").joinpath(name).read_text(encoding="utf-8")
+
+
+PAGE_HEADERS: Final = MappingProxyType(
+    {
+        "Content-Type": "text/html; charset=utf-8",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": (
+            f"default-src 'none'; style-src {_source('page.css')}; script-src {_source('page.js')}; "
+            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+    }
+)
+"""Its own style and script, nothing else, and no page around it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -23,6 +22,7 @@ from headgate.elastic.gateway.server import Gateway, running_gateway
 from headgate.elastic.service import ElasticService, WorkerLeases
 from headgate.elastic.service.opening import together
 from headgate.elastic.settings import ElasticConfig
+from headgate.net.listener import allow_many_connections
 
 _log = logging.getLogger("headgate.elastic")
 
@@ -153,7 +153,7 @@ def serve_opened(opened: Opened, announce: Callable[[Gateway], None]) -> None:
     Raises:
         KeyboardInterrupt: a signal came before it listened.
     """
-    _allow_many_connections()
+    allow_many_connections()
     factory = None
     with suppress(ImportError):
         import uvloop  # noqa: PLC0415 - not on Windows
@@ -191,11 +191,3 @@ async def _first(*waits: asyncio.Future[object]) -> None:
             wait.cancel()
     for wait in done:
         wait.result()
-
-
-def _allow_many_connections() -> None:
-    """Raise this process's limit on open files as far as it may: each request is two."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

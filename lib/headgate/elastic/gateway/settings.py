@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -30,8 +29,12 @@ class GatewaySettings(BaseModel):
         port: 0 for any free one.
         tokens_env: name -> environment variable with the token of whoever has that name; or one variable alone.
             Without any nobody is asked for a token.
+        tokens: database of further tokens, such as sqlite:///.headgate/tokens.db; `headgate jobqueue token` changes it
+            while the gateway runs. The scope `submit` asks models, `read` sees the pool, `admin` steers it, too.
         operators_env: the same for those who may steer the pool; without any, whoever may ask models may.
         weights: group -> its share when requests wait for admission; 1 for all others.
+        tls_certificate: PEM file of the certificate to serve HTTPS with; HEADGATE_TLS_CERTIFICATE by default.
+        tls_key: PEM file of its private key; HEADGATE_TLS_KEY by default.
         max_body_bytes: the largest request that is read.
         drain_s: requests in flight get so long to end when the gateway stops.
     """
@@ -41,20 +44,13 @@ class GatewaySettings(BaseModel):
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8080, ge=0, le=65_535)
     tokens_env: Variables = Field(default_factory=dict)
+    tokens: str = ""
     operators_env: Variables = Field(default_factory=dict)
     weights: dict[str, Weight] = Field(default_factory=dict)
+    tls_certificate: str = ""
+    tls_key: str = ""
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     drain_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` names this machine only; a name other than localhost does not count."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def secret_of(variable: str, environ: Mapping[str, str], place: str) -> Secret:

@@ -12,7 +12,7 @@ from aiohttp import web
 from headgate.core import redacted
 from headgate.core.errors import HeadgateError
 from headgate.elastic.errors import PoolFullError
-from headgate.elastic.gateway.callers import CHALLENGES
+from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 
 AGAIN_S: Final = 5.0
 """When a client may come again that was sent away because the gateway stops: it takes about so long to start anew."""
@@ -81,22 +81,14 @@ def plain_problem(status: int, detail: str) -> web.Response:
 
 
 def _problem(status: int, code: str, detail: str, next_step: str, flaws: list[dict[str, str]] | None) -> web.Response:
-    document: dict[str, Any] = {
-        "type": f"urn:headgate:error:{code}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": redacted(detail),
-        "code": code,
-        "next_step": redacted(next_step),
-        "errors": flaws or [],
-    }
-    return json_answer(orjson.dumps(document), status, "application/problem+json")
+    document = problem_document(status, detail, code=code, next_step=next_step, errors=flaws or ())
+    return json_answer(orjson.dumps(document), status, PROBLEM_TYPE)
 
 
 def _add_headers(answer: web.Response, error: HeadgateError) -> None:
     """Say when to come again, where that helps, and what an answer without a token has to say."""
     if error.http_status == HTTPStatus.UNAUTHORIZED:
-        for challenge in CHALLENGES:  # a header each: of several in one, Chromium understands none
+        for challenge in challenges("headgate elastic pool"):
             answer.headers.add("WWW-Authenticate", challenge)
     elif (seconds := _retry_after_s(error)) is not None:
         # The header's own form is whole seconds; a fraction goes into the form that OpenAI's clients read first.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.elastic.demand import Demand, Desired
+from headgate.elastic.demand import Demand, Desired, in_use, whole
 from headgate.elastic.policies.history import Highest, Total
-from headgate.elastic.policies.rounding import in_use, whole
 from headgate.elastic.settings import ElasticConfig
 
 
@@ -33,7 +32,8 @@ class Target:
             self._most.note(demand.awake, now)
         most = int(self._most.note(wanted, now))
         kept = min(demand.awake, max(most, in_use(demand)))
-        return Desired(max(wanted, kept), f"a load of {load:.2f} workers fills {self._target_load:.0%} of {wanted}")
+        needed = f"{wanted or 'no'} worker{'s' * (wanted != 1)} needed"
+        return Desired(max(wanted, kept), f"load {load:.2f}; {needed} at the {self._target_load:.0%} target")
 
     def validate(self) -> None:
         """Assert the invariants of what it keeps."""

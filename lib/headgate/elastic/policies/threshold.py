@@ -1,21 +1,20 @@
-"""The rule of seed 002, repaired: up above one threshold, down below another."""
+"""The rule of verl's elastic scheduler, repaired: up above one threshold, down below another."""
 
 from __future__ import annotations
 
 import math
 
-from headgate.elastic.demand import Demand, Desired
+from headgate.elastic.demand import Demand, Desired, whole
 from headgate.elastic.policies.history import Highest
-from headgate.elastic.policies.rounding import whole
 from headgate.elastic.settings import ElasticConfig
 
 
 class Threshold:
     """Workers are woken above `scale_up_threshold` of capacity, and put to sleep one by one below the lower one.
 
-    What the seed left out: the load is what runs, on draining workers too, and what waits; capacity is what is active
-    or starting; as many workers are woken as bring the load below the threshold; the cooldown after that does not hold
-    while a request waits; no worker is put to sleep whose sleep would bring the load above the upper threshold, so that
+    Repaired: the load is what runs, on draining workers too, and what waits; capacity is what is active or starting; as
+    many workers are woken as bring the load below the threshold; the cooldown after that does not hold while a request
+    waits; no worker is put to sleep whose sleep would bring the load above the upper threshold, so that
     the next step would undo it. Load has to be low for `min_stable_period` without a break, whatever the interval of
     decisions.
     """

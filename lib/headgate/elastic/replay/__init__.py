@@ -1,20 +1,17 @@
 """Loads replayed through the elastic pool in virtual time, beside rivals and bounds."""
 
-from headgate.elastic.replay.bound import least_worker_s, least_worker_s_but
+from headgate.elastic.replay.bound import fewest_fixed, least_worker_s, least_worker_s_but
 from headgate.elastic.replay.comparing import COLUMNS, USUAL, Comparison, compared
 from headgate.elastic.replay.contenders import CONTENDERS, OURS, Contender, Terms, contender, terms_of
-from headgate.elastic.replay.courses import asked_course, awake_course, wait_course
 from headgate.elastic.replay.driver import played
 from headgate.elastic.replay.errors import InvalidLoadError, ReplayFailedError
-from headgate.elastic.replay.fewest import fewest_fixed
 from headgate.elastic.replay.frontier import Bound, Frontier, Point, bounds, frontier
-from headgate.elastic.replay.load import Call, Load, load_of
-from headgate.elastic.replay.measures import Measures, measured
+from headgate.elastic.replay.load import Call, Load, Site, load_of
+from headgate.elastic.replay.measures import Measures, asked_course, awake_course, measured, wait_course
 from headgate.elastic.replay.outcome import Outcome, Stay
 from headgate.elastic.replay.probes import drained_with_a_backlog, operations_when_steady, starts_until_served
 from headgate.elastic.replay.ramp import RAMP, Phase, backlog, ramp, steady, step
 from headgate.elastic.replay.service_times import Hardware, ServiceTimes, read_service_times
-from headgate.elastic.replay.site import Site
 from headgate.elastic.replay.sources import RAMP_NAME, named_load, roomy_site, sites_for, traced_load
 from headgate.elastic.replay.traces import Trace, TracedRequest, read_trace, superposed
 

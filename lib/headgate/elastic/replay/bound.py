@@ -1,7 +1,8 @@
-"""How many worker-seconds a load takes at least, whatever a policy knows of the future."""
+"""How many worker-seconds a load takes at least, and how many workers a site without elasticity needs."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -128,3 +129,33 @@ def _sparable(running: Sequence[Stretch], slots: int, lowest: int) -> list[tuple
             seconds[last] = seconds.get(last, 0.0) + length
             seconds[slots] = seconds.get(slots, 0.0) + length * (workers - 1 - lowest)
     return sorted(seconds.items())
+
+
+def fewest_fixed(load: Load, *, wait_s: float, share: float = 0.99) -> int:
+    """Return the fewest workers, always awake, with which a share of the calls waits `wait_s` at most.
+
+    First come, first served, each call as long as on a full worker.
+    """
+    late = math.floor((1 - share) * len(load.calls))
+    high = 1
+    while _late(load, high, wait_s) > late:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _late(load, middle, wait_s) > late:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _late(load: Load, workers: int, wait_s: float) -> int:
+    """Return how many calls wait longer than `wait_s`."""
+    free_at = [0.0] * (workers * load.slots)
+    late = 0
+    for call in load.calls:
+        begins = max(free_at[0], call.arrived_s)
+        heapq.heapreplace(free_at, begins + load.crowded_s(call))
+        late += begins - call.arrived_s > wait_s
+    return late

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from headgate.elastic.replay.contenders import contender, terms_of
 from headgate.elastic.replay.frontier import Bound, Frontier, bounds, frontier
-from headgate.elastic.replay.load import Load
+from headgate.elastic.replay.load import Load, Site
 from headgate.elastic.replay.measures import Measures, measured
 from headgate.elastic.replay.outcome import Outcome
-from headgate.elastic.replay.site import Site
 from headgate.elastic.settings import ElasticConfig
 
 COLUMNS: Final = (
@@ -28,7 +27,7 @@ COLUMNS: Final = (
 )
 """Heads of `Comparison.rows`."""
 
-USUAL: Final = ("predictive", "target", "threshold", "seed", "ray-serve", "ray-serve-5-60", "knative", "fixed-need")
+USUAL: Final = ("predictive", "target", "threshold", "verl", "ray-serve", "ray-serve-5-60", "knative", "fixed-need")
 """Who is compared when nobody is named; `clairvoyant` is added as what planning alone can reach."""
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.elastic.demand import Policy
+from headgate.core import did_you_mean
+from headgate.elastic.demand import Demand, Desired, Policy
 from headgate.elastic.policies import policy_of
-from headgate.elastic.replay.clairvoyant import Clairvoyant
+from headgate.elastic.replay.bound import Stretch, fewest_fixed, levels, needed, on_stretches, stretches
 from headgate.elastic.replay.driver import played
 from headgate.elastic.replay.errors import InvalidLoadError
-from headgate.elastic.replay.fewest import fewest_fixed
-from headgate.elastic.replay.load import Load
+from headgate.elastic.replay.load import Load, Site
 from headgate.elastic.replay.outcome import Outcome
-from headgate.elastic.replay.rivals import Fixed, Knative, Seed, Serve
-from headgate.elastic.replay.site import Site
+from headgate.elastic.replay.rivals import Fixed, Knative, Serve, Verl
 from headgate.elastic.settings import ElasticConfig
 
 _NO_BOUND: Final = 1_000_000
@@ -96,9 +95,9 @@ def contender(name: str) -> Contender:
     Raises:
         InvalidLoadError: there is none of that name.
     """
+    name = _FORMER_NAMES.get(name, name)
     if name not in CONTENDERS:
-        nearest = difflib.get_close_matches(name, CONTENDERS, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(name, CONTENDERS)
         raise InvalidLoadError(
             f"there is no policy {name!r} to replay{hint}", next_step=f"There are: {', '.join(CONTENDERS)}."
         )
@@ -181,20 +180,20 @@ _OWN: Final = (
     ),
     _own(
         "threshold",
-        "the seed's rule, repaired: what waits and what drains counts, and no step that the next one would undo",
+        "verl's rule, repaired: what waits and what drains counts, and no step that the next one would undo",
         "scale_up_threshold",
         (0.6, 0.7, 0.8, 0.9, 1.0),
     ),
 )
 _THEIRS: Final = (
     _theirs(
-        "seed",
-        "the rule of seed 002: what active workers run by what they could; one worker up or down, with cooldowns",
+        "verl",
+        "the rule of verl's elastic scheduler: the share of slots in use; one worker up or down, with cooldowns",
         "scale_up_threshold",
         0.8,
         (0.6, 0.7, 0.8, 0.9),
-        lambda _, value: Seed(scale_up_threshold=value),
-        monitoring_interval=Seed.TICK_S,
+        lambda _, value: Verl(scale_up_threshold=value),
+        monitoring_interval=Verl.TICK_S,
     ),
     _theirs(
         "ray-serve",
@@ -243,3 +242,61 @@ OURS: Final = str(ElasticConfig().policy)
 
 CONTENDERS: Final = {each.name: each for each in (*_OWN, *_THEIRS)}
 """Name -> contender; ours first."""
+
+_FORMER_NAMES: Final = {"seed": "verl"}
+"""A name that schedules may still hold -> the present one."""
+
+
+_DRAIN_SERVICES: Final = 3.0
+"""A drained worker has its last requests for so many mean services: sleeping for less is not worth it."""
+
+
+class Clairvoyant:
+    """Has as many workers as the calls of the future need if nobody waits, each woken just in time.
+
+    It is no bound: workers that it drains still have requests, and it does not try every plan.
+
+    Args:
+        load: what will come.
+        start_s: how long a worker takes to start.
+        every_s: how often it is asked.
+        short: slots that it has less than are needed, so that at the highest moments so many requests wait.
+        hold_s: a worker stays awake if it is needed again within so long; by default where sleeping does not pay.
+        lowest: the fewest workers.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        *,
+        start_s: float,
+        every_s: float,
+        short: int = 0,
+        hold_s: float | None = None,
+        lowest: int = 1,
+    ) -> None:
+        spans = ((call.arrived_s, call.arrived_s + load.crowded_s(call)) for call in load.calls)
+        running = [Stretch(one.from_s, one.to_s, max(0, one.count - short)) for one in stretches(spans)]
+        needs = needed(running, load.slots)
+        service_s = sum(load.crowded_s(call) for call in load.calls) / len(load.calls)
+        if hold_s is None:
+            hold_s = start_s + _DRAIN_SERVICES * service_s
+        ahead_s = start_s + every_s
+        changes: dict[float, int] = {}
+        for level in levels(needs, lowest):
+            for since, until in on_stretches(needs, level, hold_s + ahead_s):
+                changes[since - ahead_s] = changes.get(since - ahead_s, 0) + 1
+                changes[until] = changes.get(until, 0) - 1
+        self._times = sorted(changes)
+        self._counts = [lowest]
+        for at in self._times:
+            self._counts.append(self._counts[-1] + changes[at])
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return how many workers the plan has at this moment."""
+        del demand
+        return Desired(self._counts[bisect.bisect_right(self._times, now)], "the future needs them")
+
+    def validate(self) -> None:
+        """Assert that the plan never has fewer workers than none."""
+        assert min(self._counts) >= 0, "a plan has a number of workers that is below 0"

@@ -10,7 +10,7 @@ class InvalidLoadError(InvalidElasticError):
     """A trace of requests, a table of service times, or a setting of a replay cannot be used."""
 
     code = "invalid_load"
-    next_step = "Correct it and run the command again; `headgate elastic replay --help` shows what it takes."
+    next_step = "Correct it and run the command again; see `headgate elastic replay --help`."
 
 
 class ReplayFailedError(HeadgateError):

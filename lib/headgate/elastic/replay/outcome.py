@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.elastic.replay.site import Site
+from headgate.elastic.replay.load import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from headgate.elastic.replay.contenders import contender, terms_of
+from headgate.elastic.replay.load import Site
 from headgate.elastic.replay.outcome import Outcome
 from headgate.elastic.replay.ramp import SLOTS, backlog, steady, step
-from headgate.elastic.replay.site import Site
 from headgate.elastic.settings import ElasticConfig
 
 _STEP_AT_S = 121.3

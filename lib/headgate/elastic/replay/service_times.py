@@ -137,7 +137,7 @@ def _rows(path: Path) -> pl.DataFrame:
             next_step=_WHERE,
         ) from None
     except pl.exceptions.PolarsError as error:
-        raise InvalidLoadError(f"{path} is no CSV file: {str(error).splitlines()[0]}", next_step=_WHERE) from None
+        raise InvalidLoadError(f"{path} is not a CSV file: {str(error).splitlines()[0]}", next_step=_WHERE) from None
     missing = [name for name in (*_WORDS, *_NUMBERS) if name not in rows.columns]
     if missing:
         raise InvalidLoadError(f"{path} lacks the columns {', '.join(missing)} of a table of times", next_step=_WHERE)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headgate.elastic.replay.courses import asked_course
+from headgate.elastic.replay.bound import fewest_fixed
 from headgate.elastic.replay.errors import InvalidLoadError
-from headgate.elastic.replay.fewest import fewest_fixed
-from headgate.elastic.replay.load import Load
+from headgate.elastic.replay.load import Load, Site
+from headgate.elastic.replay.measures import asked_course
 from headgate.elastic.replay.ramp import SLOTS, ramp
 from headgate.elastic.replay.service_times import Hardware, read_service_times
-from headgate.elastic.replay.site import Site
 from headgate.elastic.replay.traces import read_trace, superposed
 
 RAMP_NAME: Final = "ramp"

@@ -116,7 +116,7 @@ def _of_csv(path: Path) -> list[TracedRequest]:
             f"the trace {path} cannot be read: {error.strerror or 'there is no such file'}", next_step=_WHERE
         ) from None
     except pl.exceptions.PolarsError as error:
-        raise InvalidLoadError(f"{path} is no CSV file: {str(error).splitlines()[0]}", next_step=_WHERE) from None
+        raise InvalidLoadError(f"{path} is not a CSV file: {str(error).splitlines()[0]}", next_step=_WHERE) from None
     missing = [name for name in _COLUMNS if name not in rows.columns]
     if missing:
         raise InvalidLoadError(f"{path} lacks the columns {', '.join(missing)} of a trace", next_step=_WHERE)
@@ -145,7 +145,7 @@ def _of_json_lines(path: Path) -> list[TracedRequest]:
     except OSError as error:
         raise InvalidLoadError(f"the trace {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InvalidLoadError(f"{path} is no text in UTF-8 (byte {error.start})") from None
+        raise InvalidLoadError(f"{path} is not UTF-8 text (byte {error.start})") from None
     return [_of_line(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
 

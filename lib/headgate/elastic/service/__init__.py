@@ -1,11 +1,9 @@
 """The pool at work: its engines, its timer, its requests, and what it shows of itself."""
 
 from headgate.elastic.service.leases import FreeLeases, OnLost, WorkerLease, WorkerLeases
-from headgate.elastic.service.metering import ElasticCollector
-from headgate.elastic.service.metric_names import ELASTIC_METRICS
+from headgate.elastic.service.metering import ELASTIC_METRICS, ElasticCollector
 from headgate.elastic.service.service import DRAIN_S, ElasticService
-from headgate.elastic.service.spread import BOUNDS_S, Spread
-from headgate.elastic.service.status import Counts, PoolStatus, Times, WorkerView
+from headgate.elastic.service.status import BOUNDS_S, Counts, PoolStatus, Spread, Times, WorkerView
 
 __all__ = [
     "BOUNDS_S",

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from headgate.elastic.commands import LetGo, Read, Sleep, Wake
 from headgate.elastic.engines.engine import EngineFacts
 from headgate.elastic.engines.smg import RoutedEngine
-from headgate.elastic.errors import EngineError
-from headgate.elastic.service.faults import FAULTS, sentence
+from headgate.elastic.errors import FAULTS, EngineError, sentence
 from headgate.elastic.service.leases import OnLost, WorkerLease, WorkerLeases
 from headgate.elastic.service.steps import Steps
 from headgate.elastic.service.tasks import Tasks
@@ -135,7 +134,7 @@ class Hand:
             async with asyncio.timeout(self._config.engine_timeout):
                 await self._lease.give_back()
         except FAULTS as error:
-            _log.warning("The lease of %s was not given back: %s", self.worker_id, sentence(error))
+            _log.warning("The lease of %s was not released: %s", self.worker_id, sentence(error))
         self._lease = None  # not before: who is cancelled here leaves it to the next to give it back
 
     async def put_to_sleep(self) -> None:

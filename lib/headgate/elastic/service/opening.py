@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from headgate.core.errors import HeadgateError
 from headgate.elastic.engines.engine import Engine, EngineFacts
-from headgate.elastic.errors import EngineError, InvalidElasticError, NotAnEngineError
-from headgate.elastic.service.faults import FAULTS, is_final, sentence
+from headgate.elastic.errors import FAULTS, EngineError, InvalidElasticError, NotAnEngineError, is_final, sentence
 from headgate.elastic.settings import ElasticConfig
 
 _log = logging.getLogger("headgate.elastic")

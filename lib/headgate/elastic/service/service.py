@@ -15,11 +15,10 @@ from headgate.elastic.commands import Abort, Command, Cut, Fail, Send
 from headgate.elastic.demand import Policy
 from headgate.elastic.engines.claims import claim
 from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
-from headgate.elastic.errors import InvalidElasticError, WorkerClaimedError
+from headgate.elastic.errors import FAULTS, InvalidElasticError, WorkerClaimedError, sentence
 from headgate.elastic.policies import policy_of
 from headgate.elastic.pool import ElasticPool
 from headgate.elastic.request import ElasticRequest
-from headgate.elastic.service.faults import FAULTS, sentence
 from headgate.elastic.service.flights import Flights
 from headgate.elastic.service.hand import Hand
 from headgate.elastic.service.leases import FreeLeases, WorkerLeases

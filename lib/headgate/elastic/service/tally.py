@@ -7,8 +7,7 @@ from typing import Final
 
 from headgate.core import events
 from headgate.core.events import Event
-from headgate.elastic.service.spread import Tallied
-from headgate.elastic.service.status import Counts, Times
+from headgate.elastic.service.status import Counts, Tallied, Times
 from headgate.elastic.worker import WorkerState
 
 AWAKE: Final = frozenset({WorkerState.STARTING, WorkerState.ACTIVE, WorkerState.DRAINING})

@@ -1,4 +1,4 @@
-"""The elastic scheduler of seed 002 for verl's rollout: a worker group written for it works unchanged.
+"""The elastic scheduler of verl's rollout: a worker group written for it works unchanged.
 
 from headgate.elastic.verl import ElasticConfig, ElasticScheduler
 

@@ -1,13 +1,14 @@
-"""The elastic scheduler of seed 002 over a worker group: the same pool, policies and care as in front of engines."""
+"""verl's elastic scheduler over a worker group: the pool and policies that run in front of engines."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.core import Clock, SystemClock
+from headgate.core import Clock, SystemClock, events
 from headgate.core.events import Emit, Event
 from headgate.elastic.commands import Abort, Command, Cut, Fail, Send
 from headgate.elastic.demand import Policy
@@ -15,6 +16,7 @@ from headgate.elastic.engines.attempts import Attempts
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.policies import policy_of
 from headgate.elastic.pool import ElasticPool
+from headgate.elastic.request import ElasticRequest, RequestState
 from headgate.elastic.service.hand import Hand
 from headgate.elastic.service.leases import FreeLeases
 from headgate.elastic.service.status import PoolStatus
@@ -23,14 +25,11 @@ from headgate.elastic.service.tally import Tally
 from headgate.elastic.service.tasks import Tasks
 from headgate.elastic.service.views import status_of
 from headgate.elastic.settings import ElasticConfig
-from headgate.elastic.verl.counted import CountedRequests
-from headgate.elastic.verl.group_engine import GroupEngine
-from headgate.elastic.verl.log_lines import log_event
-from headgate.elastic.verl.worker_group import LOGGER, GroupCalls, WorkerGroup
+from headgate.elastic.verl.worker_group import LOGGER, GroupCalls, GroupEngine, WorkerGroup
 from headgate.elastic.worker import WorkerState
 
 WorkerStatus = WorkerState
-"""The seed's name; its states and `failed`."""
+"""verl's name; its states and `failed`."""
 
 VALIDATION_S: Final = 3_600.0
 """Workers that were woken for a validation pass follow the load again after so long, should nobody say so before."""
@@ -42,8 +41,100 @@ _UNBOUNDED: Final = 1_000_000_000
 _log = logging.getLogger(LOGGER)
 
 
+class CountedRequests:
+    """What is known to be under way: requests that were added, and more where the workers count more.
+
+    Owned by one scheduler. A request that only workers count has a name of its own here, and ends when they count
+    fewer; who ended is not known, so it is the oldest: the mean time of a request comes out right all the same.
+    """
+
+    def __init__(self) -> None:
+        self.added: dict[str, None] = {}
+        self._surplus: dict[str, None] = {}
+        self._counted = 0
+        self._numbers = itertools.count(1)
+        self._steps: Steps | None = None
+        self._tasks: Tasks | None = None
+
+    def begin(self, steps: Steps, tasks: Tasks) -> None:
+        """Hand the pool what was added before it began to work."""
+        self._steps, self._tasks = steps, tasks
+        self._do(lambda pool, now: [pool.submit(ElasticRequest(request_id), now) for request_id in self.added])
+
+    def end(self) -> None:
+        """Go on counting without a pool."""
+        self._steps = self._tasks = None
+        self._surplus.clear()
+
+    def add(self, request_id: str) -> None:
+        """Count a request; the same id again is the same request."""
+        self.added[request_id] = None
+        self._do(lambda pool, now: pool.submit(ElasticRequest(request_id), now))
+
+    def complete(self, request_id: str) -> None:
+        """Count a request no more; legal twice."""
+        if request_id in self.added:
+            del self.added[request_id]
+            self._do(lambda pool, now: _end(pool, request_id, now))
+
+    def counted(self, total: int) -> None:
+        """Take over how many requests all workers together say they run."""
+        self._counted = total
+        missing = max(0, total - len(self.added)) - len(self._surplus)
+        new = [f"counted-{next(self._numbers)}" for _ in range(missing)]
+        gone = list(self._surplus)[: max(0, -missing)]
+        if not new and not gone:
+            return
+        self._surplus |= dict.fromkeys(new)
+        for request_id in gone:
+            del self._surplus[request_id]
+
+        def act(pool: ElasticPool, now: float) -> None:
+            for request_id in new:
+                pool.submit(ElasticRequest(request_id), now)
+            for request_id in gone:
+                _end(pool, request_id, now)
+
+        self._do(act)
+
+    def carry_out(self, command: Send | Abort | Cut | Fail) -> None:
+        """Do what can be done for a request: it is the group that sends it."""
+        match command:
+            case Send():
+                _log.debug("Redistributed 1 requests")
+            case Abort():
+                assert self._tasks is not None, "commands come from a pool that works"
+                self._tasks.start(self._hand_over(command), f"hand over {command.request_id}")
+            case Cut():
+                pass
+            case Fail():
+                _log.warning("Request %s is no longer counted: %s", command.request_id, command.says)
+                self.added.pop(command.request_id, None)
+                self._surplus.pop(command.request_id, None)
+
+    async def _hand_over(self, command: Abort) -> None:
+        """Count a request of a draining worker for another one."""
+        request_id, epoch = command.request_id, command.epoch
+        why = f"worker {command.worker_id} drains"
+        self._do(lambda pool, now: pool.broke(request_id, epoch, why, now, was_aborted=True))
+
+    def _do(self, act: Callable[[ElasticPool, float], object]) -> None:
+        if self._steps is not None and self._steps.is_open:
+            self._steps.do(act)
+
+
+def _end(pool: ElasticPool, request_id: str, now: float) -> None:
+    handling = pool.requests.get(request_id)
+    if handling is None:
+        return
+    if handling.state is RequestState.WAITING:
+        pool.withdraw(request_id, now)
+    else:
+        pool.ended(request_id, handling.epoch, now)
+
+
 class ElasticScheduler:
-    """Puts workers of a group to sleep and wakes them with the load. Used as the seed's, from one event loop.
+    """Puts workers of a group to sleep and wakes them with the load. Used as verl's, from one event loop.
 
     All workers begin awake. The policy is `threshold` unless the settings name another one: whoever wrote the
     thresholds meant them. With `enable_elastic` off it counts, and does nothing else.
@@ -130,7 +221,7 @@ class ElasticScheduler:
         return {int(worker_id): worker.state for worker_id, worker in self._steps.pool.workers.items()}
 
     def get_metrics(self) -> dict[str, float]:
-        """Return the seed's metrics, and the number of workers in its other states.
+        """Return verl's metrics, and the number of workers in its other states.
 
         `load_ratio` is what runs and what waits by what active and starting workers take.
         """
@@ -253,3 +344,22 @@ def _settings(config: ElasticConfig) -> ElasticConfig:
     if "policy" not in config.model_fields_set:
         changed["policy"] = "threshold"
     return config.model_copy(update=changed)
+
+
+def log_event(event: Event) -> None:
+    """Write what happened as verl's scheduler writes it."""
+    match event:
+        case events.WorkerChanged(after=WorkerState.DRAINING):
+            _log.info("Scaling down: draining worker %s", event.worker)
+        case events.WorkerChanged(after=WorkerState.STARTING):
+            _log.info("Scaling up: activating worker %s", event.worker)
+        case events.WorkerChanged(before=WorkerState.DRAINING, after=WorkerState.INACTIVE):
+            _log.info("Successfully drained and flushed worker %s", event.worker)
+        case events.WorkerChanged(before=WorkerState.STARTING, after=WorkerState.FAILED):
+            _log.error("Failed to scale up worker %s: %s", event.worker, event.reason)
+        case events.WorkerChanged(before=WorkerState.DRAINING, after=WorkerState.FAILED):
+            _log.error("Failed to flush cache for worker %s: %s", event.worker, event.reason)
+        case events.WorkerChanged(after=WorkerState.FAILED):
+            _log.error("Worker %s failed: %s", event.worker, event.reason)
+        case _:
+            pass

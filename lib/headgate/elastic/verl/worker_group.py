@@ -1,4 +1,4 @@
-"""A worker group of verl, written for seed 002: what it must have, what it may have, and how it is called."""
+"""A worker group of verl: what it must have, what it may have, and how it is called."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Final, Protocol
 
+from headgate.elastic.engines.attempts import Attempts
+from headgate.elastic.engines.engine import EngineFacts
 from headgate.elastic.errors import EngineError
 from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad
 
 LOGGER: Final = "verl.workers.rollout.elastic_scheduler"
-"""The seed's name, so that what its users have set up for it goes on to work."""
+"""verl's name, so that what its users have set up keeps working."""
 
 _log = logging.getLogger(LOGGER)
 
@@ -27,7 +30,7 @@ class WorkerGroup(Protocol):
 
     - `get_worker_status()` → `{worker_id: {"active_requests": n, …}}`
     - `flush_worker_cache(worker_id)`
-    - `release_worker_memory(worker_id)`: frees the memory of a worker that is idle; the seed had none
+    - `release_worker_memory(worker_id)`: frees the memory of a worker that is idle; verl has none
     - `resume_worker_memory(worker_id)`
     """
 
@@ -152,3 +155,58 @@ def _read(told: object) -> dict[int, int]:
                 f"get_worker_status must tell active_requests as a number (got {count!r:.80} for {worker_id!r:.80})"
             ) from None
     return active
+
+
+class GroupEngine:
+    """A worker that only its group can reach. The group sends requests itself.
+
+    Whether it sleeps is our own record: groups written for verl's scheduler tell `active` of any worker.
+    """
+
+    kind = "verl"
+
+    def __init__(self, worker_id: int, calls: GroupCalls, attempts: Attempts) -> None:
+        self._worker_id = worker_id
+        self._calls = calls
+        self._attempts = attempts
+        self._is_asleep = False
+        self._was_told_of = False
+
+    @property
+    def name(self) -> str:
+        """The worker's number."""
+        return str(self._worker_id)
+
+    async def check(self) -> EngineFacts:
+        """Return what is known of it: nothing."""
+        return EngineFacts((), is_asleep=self._is_asleep)
+
+    async def load(self) -> EngineLoad:
+        """Return what its group tells; a group that never told of this worker leaves the count to the pool."""
+        active = await self._calls.active_requests()
+        if self._worker_id in active:
+            self._was_told_of = True
+        elif self._was_told_of:
+            raise EngineError(f"get_worker_status no longer reports worker {self._worker_id}")
+        return EngineLoad(running=active.get(self._worker_id, 0), is_asleep=self._is_asleep)
+
+    async def sleep(self) -> None:
+        """Flush its cache and release its memory; raises EngineError where it is busy."""
+        if self._is_asleep:
+            return
+        if running := (await self.load()).running:
+            raise EngineError(f"worker {self._worker_id} is busy with {running} requests")
+        await self._attempts.run(lambda: self._calls.put_to_sleep(self._worker_id), is_last=_none)
+        self._is_asleep = True
+
+    async def wake(self) -> None:
+        """Take its memory again."""
+        if self._is_asleep:
+            await self._attempts.run(lambda: self._calls.wake(self._worker_id), is_last=_none)
+            self._is_asleep = False
+
+
+def _none(error: EngineError) -> bool:
+    """Any failure may pass: a group's methods may be called twice without harm."""
+    del error
+    return False

@@ -1,4 +1,4 @@
-"""An environment that is played at an AgentGym server."""
+"""An environment that is played at an AgentGym server, and those that the settings name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from headgate.core import Message
-from headgate.core.errors import EnvironmentFailedError
-from headgate.environments.agentgym.dialects import Dialect
+from headgate.config import Settings
+from headgate.core import Message, did_you_mean
+from headgate.core.errors import EnvironmentFailedError, InvalidSettingError
+from headgate.environments.agentgym.dialects import DIALECTS, Dialect
 from headgate.environments.agentgym.session import AgentGymServer, Step
 from headgate.environments.answers import named_actions
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
@@ -38,16 +39,11 @@ class ServedEpisode:
         self._rounds = 0
         self._is_calling = False
         dialect = server.dialect
-        self._opening = (
+        self.opening = (
             Message("user", dialect.instructions),
             Message("assistant", dialect.consent),
             Message("user", told),
         )
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """AgentGym's instructions, the reply that it puts into the model's mouth, and the first observation."""
-        return self._opening
 
     async def answer(self, reply: str) -> Continue | Score:
         """Take the action in `reply`. The score is that of the last round, as in AgentGym.
@@ -94,7 +90,7 @@ class ServedEnvironment:
         self._url = url
         self._timeout_s = timeout_s
         self._idle: list[int] = []  # sessions of a server that ends none
-        self._spec = EnvironmentSpec(
+        self.spec = EnvironmentSpec(
             name=dialect.name,
             summary=dialect.summary,
             daily_rate=dialect.daily_rate,
@@ -104,11 +100,6 @@ class ServedEnvironment:
             source=f"{dialect.environment} of WooooDyy/AgentGym, played at its server",
             solver_rate=0.0,
         )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without asking the server."""
-        return self._spec
 
     async def check(self) -> None:
         """Return if the server answers; begins nothing.
@@ -218,3 +209,31 @@ def _listed(text: str) -> list[str]:
         return actions.split(",")
     _, is_babyai, actions = text.rpartition("\nAvailable actions: [")
     return re.findall(r'"([^"]+)"', actions) if is_babyai else []
+
+
+def served_environments(settings: Settings) -> tuple[ServedEnvironment, ...]:
+    """Return an environment for each server that the settings name; asks none of them.
+
+    Raises:
+        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+    """
+    return tuple(
+        ServedEnvironment(
+            _dialect(environment),
+            url,
+            timeout_s=settings.agentgym_timeout_s,
+            max_rounds=settings.agentgym_max_rounds,
+        )
+        for environment, url in settings.agentgym_servers.items()
+    )
+
+
+def _dialect(environment: str) -> Dialect:
+    known = {dialect.environment: dialect for dialect in DIALECTS}
+    if environment not in known:
+        hint = did_you_mean(environment, known)
+        raise InvalidSettingError(
+            f"agentgym_servers names {environment!r}, which AgentGym has no server of{hint}",
+            next_step=f"Name one of {', '.join(known)}.",
+        )
+    return known[environment]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Final, Self
 import aiohttp
 import orjson
 
-from headgate.core import redacted
+from headgate.core import json_value, redacted
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.agentgym.dialects import Dialect
 
@@ -20,6 +21,9 @@ SETTING: Final = "agentgym_servers"
 
 CLOSE_TIMEOUT_S: Final = 5.0
 """A session that is not closed by then is given up; an episode has 10 s to close, the connection included."""
+
+MAX_ANSWER_BYTES: Final = 2**20
+"""Of one answer, unpacked: the model is told all of it."""
 
 _SHOWN_CHARS: Final = 200
 
@@ -113,17 +117,23 @@ class AgentGymServer:
         timeout = aiohttp.ClientTimeout(total=limit_s)
         try:
             async with self._http.request(method, self._url + path, timeout=timeout, **given) as response:
-                status, content = response.status, await response.read()
+                status = response.status
+                content = await response.content.readexactly(MAX_ANSWER_BYTES + 1)
+        except asyncio.IncompleteReadError as ended:
+            content = ended.partial  # all of it, as it nearly always is
         except TimeoutError:
             raise self._failed(f"did not answer {method} {path} within {limit_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._failed(f"cannot be reached for {method} {path}: {type(error).__name__}: {error}") from None
         if status != 200:
             raise self._failed(f"answered {method} {path} with status {status}: {_shown(content)}")
+        if len(content) > MAX_ANSWER_BYTES:
+            raise self._failed(f"answered {method} {path} with more than {MAX_ANSWER_BYTES:,} bytes")
         try:
-            answer = orjson.loads(content)
-        except ValueError:
-            raise self._failed(f"answered {method} {path} with what is no JSON: {_shown(content)}") from None
+            answer = json_value(content)
+        except orjson.JSONDecodeError as error:
+            said = f"{_shown(content)} ({error.msg})"
+            raise self._failed(f"answered {method} {path} with what is no JSON: {said}") from None
         if isinstance(answer, dict) and "error" in answer:
             raise self._failed(f"failed at {method} {path}: {str(answer['error'])[:_SHOWN_CHARS]}")
         return answer
@@ -153,7 +163,7 @@ class AgentGymServer:
     def _failed(self, what: str) -> EnvironmentFailedError:
         return EnvironmentFailedError(
             redacted(f"the AgentGym server of {self._environment} at {self._url} {what}".rstrip(".")),
-            next_step=f"Look at the server's log, start it again, or mend its address in `{SETTING}`.",
+            next_step=f"Look at the server's log, start it again, or correct its address in `{SETTING}`.",
         )
 
 

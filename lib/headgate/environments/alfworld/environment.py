@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.alfworld.plan import planned_actions
-from headgate.environments.alfworld.search import Search
+from headgate.environments.alfworld.plan import Search, planned_actions
 from headgate.environments.alfworld.tasks import HouseholdTask, household_task
 from headgate.environments.alfworld.telling import NOTHING_HAPPENS, room_told, told
 from headgate.environments.alfworld.world import World
-from headgate.environments.answers import named_actions
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.single_turn import failed, passed
 
@@ -50,7 +49,6 @@ Your task is to: {task}.
 
 _AVAILABLE: Final = "AVAILABLE ACTIONS: "
 _TASK: Final = "\nYour task is to: "
-_ONE_ACTION: Final = "Only one action is allowed per reply; nothing was done."
 _PUT: Final = re.compile(r"put (\w+ \d+) (?:in on|into|onto|in|on|to) (\w+ \d+)")
 _ACTION_CHARS: Final = 200
 """No action is nearly as long; the longest has about 50 characters."""
@@ -67,12 +65,7 @@ class AlfworldEpisode:
         text = _INSTRUCTIONS.format(
             rounds=MAX_ROUNDS, room=room_told(self._world), task=task.goal, available=_listed(self._possible)
         )
-        self._opening = (Message("user", text),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The rules, the room, the task and the first actions."""
-        return self._opening
+        self.opening = (Message("user", text),)
 
     async def answer(self, reply: str) -> Continue | Score:
         """Take the action in `reply`; a fraction of a millisecond of work, done on the event loop."""
@@ -89,10 +82,10 @@ class AlfworldEpisode:
 
     def _said(self, reply: str) -> str:
         """Do what `reply` asks for and return what came of it."""
-        named = list(named_actions(reply))
-        if len(named) > 1:
-            return _ONE_ACTION
-        action = self._possible.get(plain_action(named[0] if named else reply))
+        named = only_action(reply)
+        if named is None:
+            return ONE_ACTION
+        action = self._possible.get(plain_action(named))
         if action is None:
             return NOTHING_HAPPENS
         self._world.take(action)
@@ -103,7 +96,7 @@ class AlfworldEpisode:
 class AlfworldEnvironment:
     """AgentGym's alfworld, in houses of our own. Stateless; tasks depend on the index alone."""
 
-    _spec: Final = EnvironmentSpec(
+    spec: Final = EnvironmentSpec(
         name="agentgym:alfworld",
         summary="Do a household task in a house told in words, in up to 20 rounds",
         daily_rate=80.0,
@@ -114,11 +107,6 @@ class AlfworldEnvironment:
         chance_score=0.0016,
         tasks_are_drawn=True,
     )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> AlfworldEpisode:
         """Begin task `index`; `seed` is not used, since the index alone says which house it is and what to do."""

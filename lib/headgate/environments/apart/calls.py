@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart.frames import Frame
+
+
+class MovedError(EnvironmentFailedError):
+    """A call was withdrawn before the process began it: its episode is to go on in another process."""
 
 
 @dataclass(slots=True)
@@ -19,6 +24,7 @@ class Call:
         environment: of which environment; empty for what concerns all of them.
         number: of the call, unlike any other of its process.
         sent_at: monotonic time.
+        model: whose episode it is of; empty for none.
         begun_at: when the process said that it had begun; None before.
         given_up_at: when it took too long and was cancelled; None before.
         future: what the caller waits for; cancelled when it waits no longer, although the process is still at it.
@@ -28,6 +34,7 @@ class Call:
     environment: str
     number: int
     sent_at: float
+    model: str = ""
     begun_at: float | None = None
     given_up_at: float | None = None
     future: Future[Frame] = field(default_factory=Future)
@@ -88,6 +95,28 @@ class Calls:
         """Return whether a call has been waiting to be begun for `after_s`."""
         with self._lock:
             return any(call.begun_at is None and now - call.sent_at > after_s for call in self._open.values())
+
+    def blocking(self, now: float, after_s: float) -> Call | None:
+        """Return the answer that has been under way for `after_s` and keeps another model's episode waiting so long."""
+        with self._lock:
+            begun = ((call.begun_at, call) for call in self._open.values() if call.begun_at is not None)
+            since, last = max(begun, key=lambda pair: pair[0], default=(now, None))
+            if last is None or last.do != "answer" or now - since <= after_s:
+                return None
+            waiting = self._waiting({last.model})
+            return last if any(now - call.sent_at > after_s for call in waiting) else None
+
+    def withdrawn(self, staying: Collection[str]) -> list[Call]:
+        """Return the calls of episodes not begun, but for those of models `staying`; they are none any more."""
+        with self._lock:
+            moved = self._waiting(staying)
+            for call in moved:
+                del self._open[call.number]
+            return moved
+
+    def _waiting(self, staying: Collection[str]) -> list[Call]:
+        waiting = (call for call in self._open.values() if call.begun_at is None and call.do in ("open", "answer"))
+        return [call for call in waiting if call.model not in staying]
 
     @property
     def count(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgpack  # type: ignore[import-untyped]
 
-from headgate.core import Message
+from headgate.core import Message, check_msgpack
 from headgate.environments.episode import checked_score
 from headgate.environments.protocol import Continue, EnvironmentSpec, ForJudge, Score
 
@@ -39,8 +39,9 @@ def unpacked(body: bytes) -> Frame:
     """Return the frame that `packed` made.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is none, or holds more values than a conversation has.
     """
+    check_msgpack(body)
     frame = msgpack.unpackb(body, unicode_errors="surrogatepass")
     if not isinstance(frame, dict):
         raise ValueError(f"a frame must be a map (got {type(frame).__name__})")  # noqa: TRY004 - bad data, not a bad call

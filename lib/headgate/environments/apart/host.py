@@ -1,7 +1,9 @@
-"""The processes of one package: which one gets the next episode, and when a new one may be started."""
+"""The processes of one package: which one gets the next episode, when a new one is started, and how all end."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from headgate.environments.apart.calls import Call
 from headgate.environments.apart.keeper import keeper
 from headgate.environments.apart.limits import ApartLimits, Source
 from headgate.environments.apart.process import Child
+from headgate.environments.shares import MODEL
 
 FIRST_PAUSE_S: Final = 1.0
 """Before the third process in a row is started; the second one starts at once, since one death may be an accident."""
@@ -19,13 +22,17 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 
 _RETIRING_TIMES: Final = 2
-"""Times `processes` that there may be while some wait for their episodes to end."""
+"""Times `processes` that there may be while some wait for their episodes to end, or are apart from the others."""
+
+APART_S: Final = 600.0
+"""For so long a model whose answer blocked a process plays in processes apart from the others'."""
 
 
 class Host:
     """Chooses among the children of one `Source`. Thread-safe; lives as long as this process.
 
-    Invariant: at most `processes` children get new episodes, and at most twice as many exist.
+    Invariant: at most `processes` children get new episodes, and as many again those of models that blocked one; at
+    most twice as many exist.
     """
 
     def __init__(
@@ -45,15 +52,16 @@ class Host:
         self._deaths = 0
         self._not_before = 0.0
         self._last_death = ""
+        self._blocked: dict[str, float] = {}
 
     def seat(self) -> Child:
-        """Return a child with room for one more episode, which is counted; `leave` gives the seat back.
+        """Return a child with room for one more episode of the model at hand, which is counted; `leave` gives it back.
 
         Raises:
             EnvironmentFailedError: if processes of this package keep dying, or too many hold too much memory.
         """
         with self._lock:
-            child = self._chosen(wants_own=True)
+            child = self._chosen(wants_own=True, blocks=self._has_blocked(MODEL.get()))
             child.load += 1
             return child
 
@@ -64,7 +72,14 @@ class Host:
             EnvironmentFailedError: as `seat` does.
         """
         with self._lock:  # a child that is asked is not idle: nobody ends it between the choice and the question
-            return self._chosen(wants_own=False).call(do, environment, **arguments)
+            return self._chosen(wants_own=False, blocks=False).call(do, environment, **arguments)
+
+    def is_misplaced(self, child: Child) -> bool:
+        """Return whether an episode of the model at hand has to leave `child`, for those that block it."""
+        if not child.blocked_by:
+            return False
+        with self._lock:
+            return not self._has_blocked(MODEL.get())
 
     def leave(self, child: Child, *, is_well: bool) -> None:
         """Give a seat back. An episode played to its end shows that the package works: deaths are forgotten."""
@@ -96,11 +111,17 @@ class Host:
         for child in children:
             child.abandon()
 
-    def _chosen(self, *, wants_own: bool) -> Child:
+    def _has_blocked(self, model: str) -> bool:
+        """Return whether an answer of `model` blocked a process of late."""
+        self._bury()
+        return self._blocked.get(model, 0.0) > self._monotonic()
+
+    def _chosen(self, *, wants_own: bool, blocks: bool) -> Child:
         self._bury()
         self._retire()
         open_ones = sorted(
-            (child for child in self._children if not child.is_retiring), key=lambda c: (c.is_stalled(), c.load)
+            (child for child in self._children if not child.is_retiring and bool(child.blocked_by) == blocks),
+            key=lambda c: (c.is_stalled(), c.load),
         )
         if open_ones and (not wants_own or len(open_ones) >= self.limits.processes or _is_free(open_ones[0])):
             return open_ones[0]
@@ -115,6 +136,10 @@ class Host:
                 f"the processes of {self.source.label} ended {self._deaths} times in a row, and none is started for "
                 f"another {wait_s:.0f} s; the last one: {self._last_death}"
             )
+        blocked = [child for child in self._children if child.blocked_by and child.is_stalled()]
+        if len(self._children) >= _RETIRING_TIMES * self.limits.processes and blocked:
+            self._children.remove(blocked[0])
+            blocked[0].kill("a model's answer blocked it, and others needed its place")
         if len(self._children) >= _RETIRING_TIMES * self.limits.processes:
             raise EnvironmentFailedError(
                 f"{len(self._children)} processes of {self.source.label} hold more memory than "
@@ -130,8 +155,13 @@ class Host:
 
     def _bury(self) -> None:
         """Forget children that are gone, and wait before the next start when that was no single accident."""
+        until = self._monotonic() + APART_S
+        for child in self._children:
+            self._blocked.update((model, until) for model in tuple(child.blocked_by))
         for child in [child for child in self._children if child.is_gone]:
             self._children.remove(child)
+            if child.blocked_by:  # no death of the package's, but of a model's making
+                continue
             self._deaths += 1
             self._last_death = child.why_gone
             if self._deaths > 1:
@@ -149,3 +179,67 @@ class Host:
 
 def _is_free(child: Child) -> bool:
     return child.load == 0 and not child.is_stalled()
+
+
+_END_S: Final = 5.0
+"""For processes to end by themselves where a campaign waits for them."""
+
+_EXIT_S: Final = 1.0
+"""Likewise when this process ends: nobody waits longer for a prompt."""
+
+
+class Hosts:
+    """The hosts of this process, one for each source and limits. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # protects the map
+        self._hosts: dict[tuple[Source, ApartLimits], Host] = {}
+
+    def of(self, source: Source, limits: ApartLimits) -> Host:
+        """Return the host of `source` under `limits`, the same for every caller; starts no process."""
+        with self._lock:
+            if (source, limits) not in self._hosts:
+                self._hosts[source, limits] = Host(source, limits)
+            return self._hosts[source, limits]
+
+    def end_idle(self, within_s: float = _END_S) -> None:
+        """End the processes in which no episode is open, and wait for them; then kill them."""
+        with self._lock:
+            hosts = tuple(self._hosts.values())
+        _see_off(tuple(child for host in hosts for child in host.end_idle()), within_s)
+
+    def end_all(self) -> None:
+        """End every process, episodes or not: this process ends."""
+        with self._lock:
+            hosts = tuple(self._hosts.values())
+        children = tuple(child for host in hosts for child in host.children())
+        for child in children:
+            child.end()
+        _see_off(children, _EXIT_S)
+
+    def abandon(self) -> None:
+        """Let go of all processes: they are another process's, of which this one is a fork."""
+        self._lock = threading.Lock()
+        for host in self._hosts.values():
+            host.abandon()
+
+
+def end_idle_processes() -> None:
+    """End the processes of environments in which no episode is open; the next episode starts one again."""
+    HOSTS.end_idle()
+
+
+def _see_off(children: tuple[Child, ...], within_s: float) -> None:
+    until = time.monotonic() + within_s
+    for child in children:
+        if not child.wait(max(0.0, until - time.monotonic())):
+            child.kill()
+    for child in children:
+        child.wait(1.0)
+
+
+HOSTS: Final = Hosts()
+"""The hosts of this process."""
+
+atexit.register(HOSTS.end_all)
+os.register_at_fork(after_in_child=HOSTS.abandon)

@@ -11,6 +11,7 @@ from typing import Any
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
+from headgate.environments.apart.calls import MovedError
 from headgate.environments.apart.failures import failure_of
 from headgate.environments.apart.host import Host
 from headgate.environments.apart.process import Child
@@ -55,13 +56,8 @@ class HostedEnvironment:
     """An `Environment` whose episodes are played in child processes. Belongs to no event loop."""
 
     def __init__(self, spec: EnvironmentSpec, host: Host) -> None:
-        self._spec = spec
+        self.spec = spec
         self._host = host
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> HostedEpisode:
         """Begin task `index` in the process with the fewest episodes.
@@ -69,23 +65,13 @@ class HostedEnvironment:
         Raises:
             EnvironmentFailedError: if there is no such task, it cannot be made, or the process fails.
         """
-        name, length = self._spec.name, self._spec.data_length
+        name, length = self.spec.name, self.spec.data_length
         if not 0 <= index < length:
             raise EnvironmentFailedError(
                 f"environment {name!r} has the tasks 0 to {length - 1} (got {index})",
                 next_step="Ask for one of them; campaigns take an index modulo data_length.",
             )
-        child, call = self._host.seat(), None
-        try:
-            call = child.call("open", name, index=index, seed=seed)
-            frame = await asyncio.wrap_future(call.future)
-            return HostedEpisode(name, call.number, frames.heard(frame["opening"]), child, self._host)
-        except BaseException:
-            # Cancelled after its answer had come, and before it was heard here: the episode is open, and nobody's.
-            if call is not None and _has_succeeded(call.future) and not child.is_gone:
-                child.call("close", name, episode=call.number)
-            self._host.leave(child, is_well=False)
-            raise
+        return await HostedEpisode.begun(name, index, seed, self._host)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
@@ -93,7 +79,7 @@ class HostedEnvironment:
         """Return what a baseline agent replies; it draws from a generator of its own, begun with a draw of `rng`."""
         call = self._host.ask(
             "baseline",
-            self._spec.name,
+            self.spec.name,
             kind=kind,
             index=index,
             seed=seed,
@@ -108,16 +94,52 @@ def _has_succeeded(future: Future[dict[str, Any]]) -> bool:
 
 
 class HostedEpisode:
-    """An `Episode` in a child process. Owned by one worker; holds a seat of the host until it is closed."""
+    """An `Episode` in a child process. Owned by one worker; holds a seat of the host until it is closed.
 
-    def __init__(self, name: str, number: int, opening: tuple[Message, ...], child: Child, host: Host) -> None:
-        self.opening = opening
+    Where another model blocks its process it is begun anew in another one, and given the replies that it has had.
+    """
+
+    def __init__(self, name: str, index: int, seed: int, host: Host) -> None:
+        self.opening: tuple[Message, ...] = ()
         self._name = name
-        self._number = number
-        self._child = child
+        self._task = {"index": index, "seed": seed}
         self._host = host
-        self._is_closed = False
+        self._child: Child | None = None
+        self._number = 0
+        self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
+
+    @classmethod
+    async def begun(cls, name: str, index: int, seed: int, host: Host) -> HostedEpisode:
+        """Return an episode that has been opened; raises as `HostedEnvironment.open` does."""
+        episode = cls(name, index, seed, host)
+        while True:
+            try:
+                await episode._begin()
+            except MovedError:
+                continue
+            return episode
+
+    async def _begin(self) -> None:
+        """Open it in a process of the host's and bring it to where it was."""
+        child, call = self._host.seat(), None
+        try:
+            call = child.call("open", self._name, **self._task)
+            frame = await asyncio.wrap_future(call.future)
+            self._child, self._number, self.opening = child, call.number, frames.heard(frame["opening"])
+        except BaseException:
+            # Cancelled after its answer had come, and before it was heard here: the episode is open, and nobody's.
+            if call is not None and _has_succeeded(call.future) and not child.is_gone:
+                child.call("close", self._name, episode=call.number)
+            self._host.leave(child, is_well=False)
+            raise
+        for reply, answer in self._past:
+            if await self._asked(child, reply) != answer:
+                raise EnvironmentFailedError(f"environment {self._name!r} says otherwise when its task is played again")
+
+    async def _asked(self, child: Child, reply: str) -> Continue | Score | ForJudge:
+        call = child.call("answer", self._name, episode=self._number, reply=reply)
+        return frames.answer_of(await asyncio.wrap_future(call.future))
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
         """Return what the environment says to `reply`.
@@ -125,27 +147,49 @@ class HostedEpisode:
         Raises:
             EnvironmentFailedError: if it fails, or its process has ended, whoever's doing that was.
         """
-        if self._child.is_gone:
-            self._is_well = False
-            raise self._child.lost(self._name, "answer")
         try:
-            call = self._child.call("answer", self._name, episode=self._number, reply=reply)
-            return frames.answer_of(await asyncio.wrap_future(call.future))
+            while True:
+                try:
+                    answer = await self._asked(await self._place(), reply)
+                except MovedError:
+                    self._leave()
+                    continue
+                self._past.append((reply, answer))
+                return answer
         except BaseException:
             self._is_well = False
             raise
 
+    async def _place(self) -> Child:
+        """Return the process that the episode is in, another one where it cannot stay."""
+        if self._child is not None and self._host.is_misplaced(self._child):
+            self._leave()
+        if self._child is None:
+            await self._begin()
+        assert self._child is not None
+        if self._child.is_gone:
+            raise self._child.lost(self._name, "answer")
+        return self._child
+
+    def _leave(self) -> None:
+        """Give the seat back at once; the process closes what it has of the episode when it comes to it."""
+        child, self._child = self._child, None
+        if child is not None:
+            if not child.is_gone:
+                child.call("close", self._name, episode=self._number)
+            self._host.leave(child, is_well=False)
+
     async def close(self) -> None:
         """Free what the episode holds; with its process gone there is nothing to free."""
-        if self._is_closed:
+        child, self._child = self._child, None
+        if child is None:
             return
-        self._is_closed = True
         try:
-            if not self._child.is_gone:
-                call = self._child.call("close", self._name, episode=self._number)
+            if not child.is_gone:
+                call = child.call("close", self._name, episode=self._number)
                 await asyncio.wrap_future(call.future)
         except EnvironmentFailedError:
-            if not self._child.is_gone:
+            if not child.is_gone:
                 raise
         finally:
-            self._host.leave(self._child, is_well=self._is_well)
+            self._host.leave(child, is_well=self._is_well)

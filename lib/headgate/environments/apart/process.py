@@ -1,27 +1,39 @@
-"""One child process from outside: started, asked, watched and ended."""
+"""One child process from outside: started, asked, watched, quoted and ended."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.apart import frames
-from headgate.environments.apart.calls import Call, Calls, settle
+from headgate.environments.apart.calls import Call, Calls, MovedError, settle
 from headgate.environments.apart.failures import failure_of
 from headgate.environments.apart.frames import Frame
 from headgate.environments.apart.limits import KILLED_ABOVE, ApartLimits, Source
-from headgate.environments.apart.memory import resident_mib
 from headgate.environments.apart.outbox import Outbox
-from headgate.environments.apart.printed import Printed
+from headgate.environments.shares import MODEL
+
+KEPT_BYTES: Final = 1024 * 1024
+"""On disk, looked at with every tick of the keeper; what is older is forgotten."""
+
+_QUOTED_BYTES: Final = 4_096
+_QUOTED_LINES: Final = 5
+_QUOTED_CHARS: Final = 600
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_MIB: Final = 1024 * 1024
 
 _START_S: Final = 60.0
 """For the interpreter to start and import Headgate, however short the deadline of a call is."""
@@ -33,6 +45,41 @@ _HEED_S: Final = 1.0
 """For a call that took too long to be cancelled: one that only waits is, without harm to its neighbours."""
 
 
+class Printed:
+    """A nameless file that a process writes its stdout and stderr to: it is never held up, and needs no reader.
+
+    Lives as long as its `Child`, which owns it.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="headgate-printed-")  # noqa: SIM115 - closed by `close`
+        self.descriptor: Final = self._file.fileno()
+        # Appending, so that emptying the file moves the writer back to its start.
+        flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
+
+    def trim(self) -> None:
+        """Forget what is old when there is much of it."""
+        if os.fstat(self.descriptor).st_size > KEPT_BYTES:
+            tail = self._tail()
+            os.ftruncate(self.descriptor, 0)
+            os.write(self.descriptor, tail)
+
+    def quoted(self) -> str:
+        """Return the last lines as an addition to a sentence; empty when nothing was printed."""
+        lines = self._tail().decode(errors="replace").split("\n")
+        text = " | ".join([line.strip() for line in lines if line.strip()][-_QUOTED_LINES:])
+        return f"; it printed: {text[-_QUOTED_CHARS:]}" if text else ""
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+    def _tail(self) -> bytes:
+        size = os.fstat(self.descriptor).st_size
+        return os.pread(self.descriptor, _QUOTED_BYTES, max(0, size - _QUOTED_BYTES))
+
+
 class Child:
     """A process that plays environments of one `Source`. Made by the keeper's thread, lives until it is ended or dies.
 
@@ -41,12 +88,14 @@ class Child:
     Attributes:
         load: episodes open in it; counted by whoever opens and closes them.
         is_retiring: it holds too much memory, and gets no new episode.
+        blocked_by: models whose answers kept the episodes of others waiting; only theirs stay in it.
     """
 
     def __init__(self, source: Source, limits: ApartLimits) -> None:
         self.source = source
         self.load = 0
         self.is_retiring = False
+        self.blocked_by: set[str] = set()
         self._limits = limits
         self._calls = Calls()
         self._numbers = itertools.count(1)  # `next` on it is one step for every thread
@@ -98,7 +147,7 @@ class Child:
             TypeError: if an argument cannot cross.
             ValueError: if the arguments are too long.
         """
-        call = Call(do, environment, next(self._numbers), time.monotonic())
+        call = Call(do, environment, next(self._numbers), time.monotonic(), MODEL.get())
         data = frames.packed({"do": do, "call": call.number, "environment": environment, **arguments})
         self._calls.add(call)
         if do != "close":  # which is finished although nobody waits for it any more
@@ -149,7 +198,16 @@ class Child:
         self._weigh(resident_mib(self._process.pid))
 
     def _hurry(self, now: float) -> None:
-        """Give up a call that takes too long, and end the process when it does not heed that."""
+        """Give up a call that takes too long, and end the process when it does not heed that.
+
+        Before that, what a model's answer keeps from being begun goes on in another process.
+        """
+        blocking = self._calls.blocking(now, _STALLED_S)
+        if blocking is not None:
+            self.blocked_by.add(blocking.model)
+            for call in self._calls.withdrawn(self.blocked_by):
+                settle(call.future, MovedError("the answer of another model's episode blocks its process"))
+                self._cancel(call.number)
         unheeded = self._calls.unheeded(now, _HEED_S)
         if unheeded is not None:
             self.kill(self._lateness(unheeded))
@@ -276,3 +334,35 @@ def _ending(status: int) -> str:
     with contextlib.suppress(ValueError):
         return f"it was ended by {signal.Signals(-status).name}"
     return f"it was ended by signal {-status}"
+
+
+def resident_mib(process: int) -> float:
+    """Return the resident memory of `process` and its descendants; 0 when it is gone, or without /proc.
+
+    Pages that several of them share count once for each.
+    """
+    return sum(_pages(one) for one in _tree(process)) * _PAGE_BYTES / _MIB
+
+
+def _tree(process: int) -> list[int]:
+    found, ahead = [], [process]
+    while ahead:
+        one = ahead.pop()
+        found.append(one)
+        ahead.extend(_children(one))
+    return found
+
+
+def _children(process: int) -> list[int]:
+    try:
+        texts = [(thread / "children").read_text() for thread in Path(f"/proc/{process}/task").iterdir()]
+    except OSError:  # it, or one of its threads, ended meanwhile
+        return []
+    return [int(child) for text in texts for child in text.split()]
+
+
+def _pages(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except OSError:
+        return 0

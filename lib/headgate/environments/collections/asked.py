@@ -40,13 +40,8 @@ class AskedEnvironment:
     """
 
     def __init__(self, spec: EnvironmentSpec, tasks: Tasks) -> None:
-        self._spec = spec
+        self.spec = spec
         self._tasks = tasks
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without playing it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> ResumedEpisode:
         """Begin task `index`; `seed` is not used, as the package's tasks are listed.

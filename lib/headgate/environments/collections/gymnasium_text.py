@@ -35,12 +35,7 @@ class GymnasiumEpisode:
         self.observation = observation
         named = f"Actions: {', '.join(game.actions)}\n" if game.actions else ""
         text = f"{game.rules}\nYou have {game.rounds} rounds.\n{named}{_HOW_TO_ACT}\n\n{self._told()}"
-        self._opening = (Message("user", text),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The rules and the game in its first state."""
-        return self._opening
+        self.opening = (Message("user", text),)
 
     @property
     def game(self) -> Any:
@@ -110,7 +105,7 @@ class GymnasiumEnvironment:
         self._game = game
         self._best: dict[int, int] | None = None
         self._lock = threading.Lock()  # protects that the best actions are worked out once
-        self._spec = EnvironmentSpec(
+        self.spec = EnvironmentSpec(
             name=name,
             summary=f"gymnasium's {self._id}, told in text",
             daily_rate=100.0,
@@ -122,11 +117,6 @@ class GymnasiumEnvironment:
             solver_rate=game.solver_rate,
             tasks_are_drawn=True,
         )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without playing it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> GymnasiumEpisode:
         """Begin game `index`; `seed` is not used.

@@ -213,5 +213,5 @@ def _cannot_be_made(name: str, error: Exception) -> HeadgateError:
         return error
     return EnvironmentFailedError(
         f"environment {name!r} cannot be made: {type(error).__name__}: {error}",
-        next_step="Mend the task; `inspect list tasks` shows what inspect finds.",
+        next_step="Fix the task; `inspect list tasks` shows what inspect finds.",
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterable
 from typing import Any
 
+from headgate.core import nearest_name
 from headgate.core.errors import MissingExtraError, UnknownEnvironmentError
 from headgate.environments.answers import last_tagged, without_thinking
 
@@ -40,8 +40,8 @@ def member_of(name: str, prefix: str) -> str:
 def unknown(name: str, known: Iterable[str], why: str = "") -> UnknownEnvironmentError:
     """Return the error for an environment that a collection does not have, with the nearest name that it has."""
     members = {one.partition(":")[2]: one for one in known}  # the common prefix would make any two look alike
-    nearest = difflib.get_close_matches(name.partition(":")[2], members, n=1, cutoff=0.6)
-    hint = f"; did you mean {members[nearest[0]]!r}?" if nearest else ""
+    near = nearest_name(name.partition(":")[2], members)
+    hint = f"; did you mean {members[near]!r}?" if near else ""
     reason = f": {why}" if why else ""
     return UnknownEnvironmentError(
         f"environment {name!r} is not in its collection{reason}{hint}",

@@ -12,8 +12,8 @@ from typing import Any, Final
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.collections.members import member_of, required, tagged_answer, unknown
-from headgate.environments.collections.reasoning_chance import CHANCE
 from headgate.environments.collections.reasoning_rules import (
+    CHANCE,
     LEFT_OUT,
     MADE_ONE_BY_ONE,
     NO_SOLUTION,
@@ -48,7 +48,7 @@ class ReasoningTasks:
         self._made: Any = None
         self._lock = threading.Lock()  # protects the making of the data set, and of tasks, which no package promises
         self._entries: TaskCache[Entry] = TaskCache(self._entry, capacity=256)
-        self._spec = EnvironmentSpec(
+        self.spec = EnvironmentSpec(
             name=f"{PREFIX}:{dataset}",
             summary=f"One question of reasoning-gym's {dataset.replace('_', ' ')}",
             daily_rate=100.0,
@@ -59,11 +59,6 @@ class ReasoningTasks:
             solver_rate=0.0 if dataset in NO_SOLUTION else 0.99,
             tasks_are_drawn=True,
         )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> SingleTurnEpisode:
         """Begin task `index`; `seed` is not used.
@@ -97,7 +92,7 @@ class ReasoningTasks:
         return await asyncio.to_thread(self._drawn, index)
 
     def _drawn(self, index: int) -> Entry:
-        gym = required("reasoning_gym", f"environment {self._spec.name!r}", PREFIX)
+        gym = required("reasoning_gym", f"environment {self.spec.name!r}", PREFIX)
         try:
             with self._lock:
                 if self._dataset in MADE_ONE_BY_ONE:
@@ -124,7 +119,7 @@ class ReasoningTasks:
         return passed("the answer is right") if self._has_full_mark(answer, entry) else failed("the answer is wrong")
 
     def _has_full_mark(self, answer: str, entry: Entry) -> bool:
-        gym = required("reasoning_gym", f"environment {self._spec.name!r}", PREFIX)
+        gym = required("reasoning_gym", f"environment {self.spec.name!r}", PREFIX)
         scorer = gym.get_score_answer_fn(self._dataset) if self._made is None else self._made.score_answer
         try:
             return float(scorer(answer, entry)) >= 1.0

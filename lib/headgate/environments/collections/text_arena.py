@@ -15,8 +15,7 @@ from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.answers import without_thinking
 from headgate.environments.collections.dice import OwnDice
 from headgate.environments.collections.members import member_of, required, unknown
-from headgate.environments.collections.text_arena_chance import CHANCE
-from headgate.environments.collections.text_arena_games import GAMES, ArenaGame
+from headgate.environments.collections.text_arena_games import CHANCE, GAMES, ArenaGame
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.single_turn import failed
 
@@ -111,12 +110,7 @@ class ArenaEpisode:
         self._rounds = 0
         self._others_move()
         self.shown = self._play.told(self._player)
-        self._opening = (Message("user", f"{self.shown}\n\n{_HOW_TO_MOVE}"),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The rules, and the board where the game shows one."""
-        return self._opening
+        self.opening = (Message("user", f"{self.shown}\n\n{_HOW_TO_MOVE}"),)
 
     @property
     def play(self) -> ArenaPlay:
@@ -174,7 +168,7 @@ class ArenaEnvironment:
         self._member = member
         self._game = game
         opponent = "; the other player draws from the legal moves" if game.players == 2 else ""
-        self._spec = EnvironmentSpec(
+        self.spec = EnvironmentSpec(
             name=f"{PREFIX}:{member}",
             summary=f"textarena's {member} for {game.players}{opponent}",
             daily_rate=100.0,
@@ -187,11 +181,6 @@ class ArenaEnvironment:
             solver_rate=0.0,
             tasks_are_drawn=not game.is_fixed,
         )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without playing it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> ArenaEpisode:
         """Begin game `index`; `seed` is not used.
@@ -226,7 +215,7 @@ class ArenaEnvironment:
             return ArenaEpisode(self._member, self._game, index)
         except (SyntaxError, ValueError, LookupError, OSError, AssertionError) as error:
             raise EnvironmentFailedError(
-                f"environment {self._spec.name!r} cannot begin: {type(error).__name__}: {error}"
+                f"environment {self.spec.name!r} cannot begin: {type(error).__name__}: {error}"
             ) from error
 
 

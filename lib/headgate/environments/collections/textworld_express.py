@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.core import Message
 from headgate.core.errors import MissingExtraError
 from headgate.environments.collections.members import member_of, unknown
-from headgate.environments.collections.textworld_thumb import likeliest
-from headgate.environments.collections.textworld_view import View, chosen_action, told_actions
+from headgate.environments.collections.textworld_view import View, chosen_action, likeliest, told_actions
 from headgate.environments.java import java_runtime
 from headgate.environments.java_pool import Loan, Pool
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
@@ -84,12 +83,7 @@ class TextWorldEpisode:
         self._view = view
         self._rounds = 0
         text = _INSTRUCTIONS.format(rounds=max_rounds, task=task, view=view.text())
-        self._opening = (Message("user", text),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The rules, the task and what is seen first."""
-        return self._opening
+        self.opening = (Message("user", text),)
 
     async def answer(self, reply: str) -> Continue | Score:
         """Take the action in `reply`; in a thread, a millisecond."""
@@ -119,7 +113,7 @@ class TextWorldEnvironment:
         self._solvers = solvers
         self._solutions = TaskCache(self._solution)
         rules = RULES[game]
-        self._spec = EnvironmentSpec(
+        self.spec = EnvironmentSpec(
             name=f"{PREFIX}:{game}",
             summary=f"In a text game, {rules.asks}, in up to {rules.max_rounds} rounds",
             daily_rate=100.0,
@@ -132,11 +126,6 @@ class TextWorldEnvironment:
             solver_rate=rules.solver_rate,
             tasks_are_drawn=True,
         )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> TextWorldEpisode:
         """Begin task `index`; `seed` is not used.
@@ -151,7 +140,7 @@ class TextWorldEnvironment:
         except BaseException:
             loan.close()
             raise
-        return TextWorldEpisode(self._spec.name, self._spec.max_rounds, loan, task, view)
+        return TextWorldEpisode(self.spec.name, self.spec.max_rounds, loan, task, view)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random

@@ -1,14 +1,21 @@
-"""What a judge is asked about two answers: the question, what counts, and both behind a fence of their own."""
+"""What a judge is asked about two answers, both behind a fence of their own, and which one its reply prefers."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headgate.core import Message
+from headgate.environments.judge_question import read_question
+from headgate.environments.judge_reply import objects_in, one_line, verdict_text
+from headgate.environments.protocol import Continue, Environment, ForJudge, Judgement
+
+_ALONE: Final = re.compile(r"[\s*`\"'\[]{0,10}(a|b|tie)[\s*`\"'\].]{0,10}", re.IGNORECASE)
+_NAMES: Final = ("better", "winner", "verdict")
+_VALUES: Final = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 PAIR_INSTRUCTIONS: Final = (
     "You compare two answers to one question. Each was written by somebody else and stands between two equal lines: "
@@ -100,3 +107,45 @@ def _digest(first: str, second: str, secret: str) -> str:
     for text in (first, second):
         both.update(hashlib.blake2b(text.encode("utf-8", "replace")).digest())
     return both.hexdigest()
+
+
+async def points_of_task(environment: Environment, index: int, seed: int, replies: Sequence[str]) -> tuple[str, ...]:
+    """Return the points that count in task `index` for `replies`; none where its judge is asked another way.
+
+    The environment is asked what it would ask a judge about these replies. None is found where it scores them itself.
+    """
+    episode = await environment.open(index, seed)
+    try:
+        for reply in replies:
+            end = await episode.answer(reply)
+            if isinstance(end, ForJudge):
+                asked = read_question(end.questions[0])
+                return asked.points if asked is not None else ()
+            if not isinstance(end, Continue):
+                return ()
+        return ()
+    finally:
+        await episode.close()
+
+
+def read_preference(reply: str) -> Judgement | None:
+    """Return 1 where A is preferred, 0 where B is, 0.5 for a tie; None when the reply cannot be read.
+
+    Read are JSON objects that name `A`, `B` or `tie` as better, which must agree if there are several, and a reply
+    that is one of these words alone. A sentence about A and B is not read.
+    """
+    text = verdict_text(reply)
+    found = [judgement for named in objects_in(text) if (judgement := _of_object(named)) is not None]
+    if found:
+        return found[-1] if len({judgement.value for judgement in found}) == 1 else None
+    alone = _ALONE.fullmatch(text)
+    return Judgement(_VALUES[alone[1].casefold()], "") if alone else None
+
+
+def _of_object(named: Mapping[str, Any]) -> Judgement | None:
+    better = next((named[name] for name in _NAMES if name in named), None)
+    value = _VALUES.get(better.strip().casefold()) if isinstance(better, str) else None
+    if value is None:
+        return None
+    reason = named.get("reason", "")
+    return Judgement(value, one_line(reason) if isinstance(reason, str) else "")

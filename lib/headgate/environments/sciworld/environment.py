@@ -7,23 +7,32 @@ import importlib
 import importlib.util
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.core import Message, errors
-from headgate.environments.answers import named_actions
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate.environments.java import java_runtime
 from headgate.environments.java_pool import Loan, Pool
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.sciworld.sight import greedy_action, random_action
 from headgate.environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
 from headgate.environments.task_cache import TaskCache
 
 if TYPE_CHECKING:
     from headgate.environments.sciworld.game import ScienceWorld
 
+_PLACE: Final = re.compile(r"(?:room|location) is called the ([a-z ]+)\.")
+_DOOR: Final = re.compile(r"A door to the ([a-z ]+) \(that is (open|closed)\)")
+_THING: Final = re.compile(
+    r"(?:\t|: |, |containing )(?:[Aa]n? |[Tt]he )?(?:substance called )?([A-Za-z][A-Za-z0-9 '-]*?)(?= ?[.,()\n]|$)"
+)
+_NO_THINGS: Final = ("agent", "air", "nothing", "which is ", "currently ")
+
+_ON_ONE_THING: Final = ("look at", "pick up", "open", "focus on", "activate", "use", "look in", "eat", "read", "mix")
+
 GAMES: Final = 4
-"""Virtual machines for episodes at most: each holds up to 360 MB, and episodes spend their time waiting for models."""
+"""Virtual machines for episodes at most, which models share: each holds up to 360 MB."""
 
 SOLVERS: Final = 1
 """Those that only look up solutions, apart from the others: an episode that holds a game may wait for one of them."""
@@ -67,12 +76,7 @@ class SciWorldEpisode:
         self._game = game
         self._rounds = 0
         self._score = 0.0
-        self._opening = (Message("user", _INSTRUCTIONS.format(rounds=MAX_ROUNDS, task=task)),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The actions, the task and what is seen first."""
-        return self._opening
+        self.opening = (Message("user", _INSTRUCTIONS.format(rounds=MAX_ROUNDS, task=task)),)
 
     async def answer(self, reply: str) -> Continue | Score:
         """Take the action in `reply`; in a thread, some ten milliseconds."""
@@ -88,10 +92,10 @@ class SciWorldEpisode:
 
     async def _said(self, reply: str) -> tuple[str, bool]:
         """Do what `reply` asks for; return what came of it, and whether that ends the episode."""
-        named = list(named_actions(reply))
-        if len(named) > 1:
-            return "Only one action is allowed per reply; nothing was done.", False
-        action = plain_action(named[0] if named else reply)
+        named = only_action(reply)
+        if named is None:
+            return ONE_ACTION, False
+        action = plain_action(named)
         if not action:
             return "No action was found in the reply; nothing was done.", False
         outcome = await self._game.call(lambda game: game.step(action))
@@ -107,7 +111,7 @@ class SciWorldEpisode:
 class SciWorldEnvironment:
     """AgentGym's sciworld, played in this process. Tasks depend on the index alone."""
 
-    _spec: Final = EnvironmentSpec(
+    spec: Final = EnvironmentSpec(
         name="agentgym:sciworld",
         summary="Do an elementary science experiment told in words, in up to 40 rounds",
         daily_rate=80.0,
@@ -126,11 +130,6 @@ class SciWorldEnvironment:
         self._games: Pool[ScienceWorld] = Pool(_started, GAMES)
         self._solvers: Pool[ScienceWorld] = Pool(_started, SOLVERS)
         self._solutions = TaskCache(self._solution)
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> SciWorldEpisode:
         """Begin task `index`, when one of the virtual machines is free; `seed` is not used.
@@ -197,3 +196,94 @@ def _started() -> ScienceWorld:
     """Start a game; the module is loaded here since it needs the optional packages."""
     game: ScienceWorld = importlib.import_module("headgate.environments.sciworld.game").ScienceWorld()
     return game
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A place as the game told it last.
+
+    Attributes:
+        things: names of what is there, contents of open containers included.
+        doors: the neighbouring places, and whether the door to each is open.
+    """
+
+    things: tuple[str, ...]
+    doors: Mapping[str, bool]
+
+
+def random_action(conversation: Sequence[Message], rng: random.Random) -> str:
+    """Return any action on something in view, or any way out, as often; having gone somewhere, look around."""
+    done = _actions_in(conversation)
+    if _has_moved(done):
+        return "look around"
+    sight = last_sight(conversation)
+    if not sight.things or rng.random() < 0.5:
+        return rng.choice(["look around", *(_way_to(place, sight, done) for place in sight.doors)])
+    first, second = (rng.choice(sight.things) for _ in range(2))
+    return rng.choice([*(f"{act} {first}" for act in _ON_ONE_THING), f"move {first} to {second}"])
+
+
+def greedy_action(conversation: Sequence[Message], rng: random.Random) -> str:
+    """Return what a rule of thumb does: take what the task names, put it in the box, or go where one was least."""
+    done = _actions_in(conversation)
+    if _has_moved(done):
+        return "look around"
+    sight = last_sight(conversation)
+    task = _task_in(conversation)
+    for action in _on_named_things(sight, task, done):
+        if action not in done:
+            return action
+    if not sight.doors:
+        return random_action(conversation, rng)
+    return _way_to(min(sight.doors, key=lambda place: _reluctance(place, task, done)), sight, done)
+
+
+def last_sight(conversation: Sequence[Message]) -> Sight:
+    """Return the place that was described last; an empty one when none was."""
+    for message in reversed(conversation):
+        found = _PLACE.search(message.content)
+        if message.role == "user" and found is not None:
+            return _sight_of(message.content[found.end() :])
+    return Sight((), {})
+
+
+def _sight_of(text: str) -> Sight:
+    names = dict.fromkeys(_THING.findall(text.partition("You also see:")[0]))
+    things = tuple(name for name in names if not name.startswith(_NO_THINGS))
+    return Sight(things, {found[1]: found[2] == "open" for found in _DOOR.finditer(text)})
+
+
+def _on_named_things(sight: Sight, task: str, done: Sequence[str]) -> Iterator[str]:
+    """Yield what to do with the things whose every word stands in the task, the boxes last."""
+    words = frozenset(re.findall(r"[a-z]+", task.lower()))
+    named = [thing for thing in sight.things if words.issuperset(thing.lower().split())]
+    for thing in named:
+        if not thing.endswith("box"):
+            yield f"focus on {thing}"
+            yield f"pick up {thing}"
+    carried = [action.removeprefix("pick up ") for action in done if action.startswith("pick up ")]
+    for box in named:
+        if carried and box.endswith("box"):
+            yield f"move {carried[-1]} to {box}"
+
+
+def _reluctance(place: str, task: str, done: Sequence[str]) -> tuple[int, bool]:
+    """Return how often one went to `place`, then whether the task does not name it."""
+    return done.count(f"go to {place}"), place not in task
+
+
+def _way_to(place: str, sight: Sight, done: Sequence[str]) -> str:
+    opening = f"open door to {place}"
+    return f"go to {place}" if sight.doors[place] or opening in done else opening
+
+
+def _has_moved(done: Sequence[str]) -> bool:
+    return bool(done) and done[-1].startswith("go to ")
+
+
+def _task_in(conversation: Sequence[Message]) -> str:
+    return conversation[0].content.rpartition("Your task is to ")[2].partition("\n")[0]
+
+
+def _actions_in(conversation: Sequence[Message]) -> list[str]:
+    return [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]

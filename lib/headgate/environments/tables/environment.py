@@ -12,8 +12,7 @@ from headgate.core import Message
 from headgate.environments.answers import last_tagged, without_thinking
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.single_turn import failed, passed
-from headgate.environments.tables.orders import CUSTOMERS, Order, as_csv, orders
-from headgate.environments.tables.questions import Question, drawn_question
+from headgate.environments.tables.questions import CUSTOMERS, Order, Question, as_csv, drawn_question, orders
 from headgate.environments.tools import Toolbox, python_tool, tool_call
 
 MAX_ROUNDS: Final = 8
@@ -35,6 +34,7 @@ SPEC: Final = EnvironmentSpec(
     licence="Apache-2.0",
     source="Headgate; tables and questions are generated from the index",
     chance_score=0.006,
+    runs_programs=True,
     tasks_are_drawn=True,
 )
 
@@ -63,12 +63,7 @@ class TableEpisode:
             f"You have {MAX_ROUNDS} replies. "
             "End with the answer alone, a number or a name, between <answer> and </answer>."
         )
-        self._opening = (Message("user", text),)
-
-    @property
-    def opening(self) -> tuple[Message, ...]:
-        """The first lines of the table, the question, and the tool."""
-        return self._opening
+        self.opening = (Message("user", text),)
 
     async def answer(self, reply: str) -> Continue | Score:
         """Score the answer in `reply`, or run the call in it; an answer ends the episode whatever else is there."""
@@ -89,10 +84,7 @@ class TableEpisode:
 class Tables:
     """Questions on tables. Stateless; programs run in the sandbox."""
 
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return SPEC
+    spec: Final = SPEC
 
     async def open(self, index: int, seed: int) -> TableEpisode:
         """Begin task `index`; all of it is drawn from `seed`, which the index gives."""

@@ -1,14 +1,66 @@
-"""Questions on orders: their words, the right answer, and a program that a model could have written to find it."""
+"""Orders drawn from a seed, and questions on them: words, the right answer, and a program that finds it."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
-from headgate.environments.tables.orders import CUSTOMERS, PRODUCTS, REGIONS, Order
+CUSTOMERS: Final = tuple(f"{first} {last}" for first in ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn") for last in (
+    "Abel", "Brook", "Castle", "Dahl", "Engel"
+))  # fmt: skip
+PRODUCTS: Final = ("anvil", "bellows", "chisel", "drill", "file", "hammer")
+REGIONS: Final = ("north", "east", "south", "west")
+STATES: Final = ("shipped", "shipped", "shipped", "cancelled")
+
+_FEWEST_ROWS: Final = 80
+_MOST_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One row. `price` is in cents in here, and written in whole units with two decimals."""
+
+    order: int
+    month: int
+    customer: str
+    region: str
+    product: str
+    units: int
+    price: int
+    state: str
+
+
+def orders(rng: random.Random) -> tuple[Order, ...]:
+    """Return 80 to 200 orders."""
+    return tuple(
+        Order(
+            order=1_000 + number,
+            month=rng.randint(1, 12),
+            customer=rng.choice(CUSTOMERS),
+            region=rng.choice(REGIONS),
+            product=rng.choice(PRODUCTS),
+            units=rng.randint(1, 40),
+            price=rng.randint(100, 9_999),
+            state=rng.choice(STATES),
+        )
+        for number in range(rng.randint(_FEWEST_ROWS, _MOST_ROWS))
+    )
+
+
+def as_csv(rows: Sequence[Order]) -> str:
+    """Return orders as comma separated values with a header."""
+    header = ",".join(field.name for field in fields(Order))
+    return "\n".join([header, *map(_line, rows)]) + "\n"
+
+
+def _line(row: Order) -> str:
+    return ",".join(f"{row.price / 100:.2f}" if name == "price" else str(getattr(row, name)) for name in _NAMES)
+
+
+_NAMES: Final = tuple(field.name for field in fields(Order))
 
 _READ: Final = """\
 import csv, sys

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from headgate.environments.tools.calls import CLOSING, OPENING, CallProblem, ToolCall, read_call
+from headgate.core import did_you_mean
+from headgate.environments.answers import without_thinking
+
+OPENING: Final = "<tool_call>"
+CLOSING: Final = "</tool_call>"
+
+CALL_CHARS: Final = 20_000
+"""A longer call is not read: no program that a model writes for one step is nearly as long."""
 
 RESULT_CHARS: Final = 4_000
 """Of a result that the model is shown; the middle of a longer one is left out."""
@@ -18,6 +24,54 @@ RESULT_CHARS: Final = 4_000
 _SHOWN_PROBLEMS: Final = 3
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as the model wrote it; its arguments are not checked yet."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallProblem:
+    """Why a call cannot be read, in a sentence for the model."""
+
+    says: str
+
+
+def read_call(reply: str) -> ToolCall | CallProblem | None:
+    """Return the one call in `reply`, what is wrong with it, or None where there is none; thoughts are left out.
+
+    Two calls in one reply are a problem: the second answers to a result that the model has not seen.
+    """
+    said = without_thinking(reply)
+    start = said.find(OPENING)
+    if start < 0:
+        return None
+    end = said.find(CLOSING, start)
+    if end < 0:
+        return CallProblem(f"The tool call has no {CLOSING}.")
+    if said.find(OPENING, end) >= 0:
+        return CallProblem("Only one tool call is allowed per reply; nothing was called.")
+    written = said[start + len(OPENING) : end].strip()
+    if len(written) > CALL_CHARS:
+        return CallProblem(f"The tool call has {len(written)} characters, at most {CALL_CHARS} are read.")
+    return _parsed(written)
+
+
+def _parsed(written: str) -> ToolCall | CallProblem:
+    try:
+        call = orjson.loads(written)
+    except orjson.JSONDecodeError as error:
+        return CallProblem(f"The tool call is no JSON: {error}.")
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return CallProblem('A tool call is a JSON object with "name" and "arguments".')
+    arguments = call.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return CallProblem('The "arguments" of a tool call are a JSON object.')
+    return ToolCall(call["name"], arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +136,7 @@ class Toolbox:
     async def _called(self, call: ToolCall) -> str:
         tool = self._tools.get(call.name)
         if tool is None:
-            near = difflib.get_close_matches(call.name, self._tools, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(call.name, self._tools)
             return f"There is no tool {call.name[:80]!r}{hint}. The tools are {', '.join(self._tools)}."
         try:
             arguments = tool.arguments.model_validate(call.arguments)

@@ -12,7 +12,7 @@ from headgate.environments.webshop.reward import Wish
 from headgate.environments.webshop.search import search
 
 MAX_ROUNDS: Final = 10
-"""Replies per episode (the seed's default)."""
+"""Replies per episode (Affine's default)."""
 
 INSTRUCTIONS: Final = 12_000
 """About as many as WebShop has."""

@@ -68,7 +68,7 @@ def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]
 
     Raises:
         StoreInUseError: when a server owns it: what is in motion is in its memory.
-        StoreFailedError: when there is no job queue, or it cannot be read.
+        StoreFailedError: when there is not a job queue, or it cannot be read.
     """
     reader = store.reader()  # first: owning a database makes one where there is none
     try:

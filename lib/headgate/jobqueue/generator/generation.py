@@ -10,8 +10,7 @@ from typing import Any
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.generator.instances import Instance, Instances
 from headgate.jobqueue.generator.legacy_groups import bound_evenly, fitting_groups
-from headgate.jobqueue.generator.names import part_problem
-from headgate.jobqueue.generator.problems import refused
+from headgate.jobqueue.generator.problems import part_problem, refused
 from headgate.jobqueue.generator.servers import grouped, servers_document
 from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,

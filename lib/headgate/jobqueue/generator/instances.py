@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.generator.names import part_problem
-from headgate.jobqueue.generator.problems import Problems
+from headgate.jobqueue.generator.problems import Problems, part_problem
 from headgate.jobqueue.generator.submissions import json_files
 
 INSTANCE_SUFFIX: Final = "_template-tro_state.json"

@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.legacy_groups import UNNAMED, pools_of
-from headgate.jobqueue.generator.names import part_problem, team_slug
-from headgate.jobqueue.generator.problems import Problems
+from headgate.jobqueue.generator.problems import Problems, part_problem, team_slug
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
 from headgate.jobqueue.names import Name, NameOrEmpty, checked_object, object_text
 from headgate.jobqueue.outcomes import ImportedJob

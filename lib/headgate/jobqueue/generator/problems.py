@@ -1,4 +1,4 @@
-"""What is wrong with a file: every problem with its field, value and rule, told at once."""
+"""What is wrong with a file: every problem with its field, value and rule, told at once; and the names in files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from slugify import slugify
 
 from headgate.core import redacted
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.names import NAME_CHARS
+from headgate.jobqueue.names import NAME_CHARS, checked_id, checked_text
 
 _SHOWN_PROBLEMS: Final = 20
 _SHOWN_CHARS: Final = 80
@@ -114,3 +115,29 @@ def shown(value: object) -> str:
     if isinstance(value, str) and len(value) > _SHOWN_CHARS:
         return f"{redacted(repr(value), limit_chars=_SHOWN_CHARS)}, {len(value)} characters"
     return redacted(repr(value), limit_chars=_SHOWN_CHARS)
+
+
+def team_slug(team: str) -> str:
+    """Return the name of a team as folders, pools and payloads have it: `Robot Lab 2` is `robot_lab_2`.
+
+    Empty when no letter or digit is left.
+    """
+    return slugify(team, separator="_")
+
+
+def name_problem(name: str) -> str | None:
+    """Return which rule the name of a team, task or pool breaks, None when it breaks none."""
+    try:
+        checked_text(name)
+    except ValueError as error:
+        return str(error)
+    return None if 1 <= len(name) <= NAME_CHARS else f"must have 1 to {NAME_CHARS} characters"
+
+
+def part_problem(name: str) -> str | None:
+    """Return the same for a name that stands in paths."""
+    try:
+        checked_id(name)
+    except ValueError as error:
+        return str(error)
+    return name_problem(name)

@@ -114,7 +114,7 @@ class ResultFolder:
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
             raise InvalidJobError(
-                f"folder of results {folder} is not there",
+                f"folder of results {folder} does not exist",
                 next_step="Correct --results-dir, make the folder, or leave the option out when there is no result.",
             )
         self._folder = folder

@@ -11,19 +11,20 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from headgate.jobqueue.generator.names import name_problem
-from headgate.jobqueue.generator.problems import Problems, shown
+from headgate.jobqueue.generator.problems import Problems, name_problem, shown
 from headgate.jobqueue.names import Name, checked_object, object_text
 from headgate.jobqueue.resource import ResourceSpec
 
-_HOST: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+", re.ASCII)
+_HOST: Final = re.compile(r"(wss://)?[A-Za-z0-9._:\[\]-]+", re.ASCII)
 _HOST_CHARS: Final = 253
 _ONCE: Final = "a server serves one job at a time, so list it once"
 
 
 def _checked_host(host: str) -> str:
     if len(host) > _HOST_CHARS or not _HOST.fullmatch(host):
-        raise ValueError(f"must be a host name or address of 1 to {_HOST_CHARS} characters, without scheme and path")
+        raise ValueError(
+            f"must be a host name or address of 1 to {_HOST_CHARS} characters, without path and without a scheme but wss://"
+        )
     return host
 
 
@@ -33,7 +34,7 @@ def _tasks(value: object) -> frozenset[str]:
         raise ValueError("must be the name of a task or a list of such names")  # noqa: TRY004 - pydantic's protocol
     for name in names:
         if not isinstance(name, str):
-            raise ValueError(f"must list names of tasks, and {shown(name)} is none")  # noqa: TRY004 - pydantic's protocol
+            raise ValueError(f"must list names of tasks (got {shown(name)})")  # noqa: TRY004 - pydantic's protocol
         if (problem := name_problem(name)) is not None:
             raise ValueError(f"names a task that breaks a rule: {problem} (got {shown(name)})")
     return frozenset(names)

@@ -1,9 +1,8 @@
 """Policy servers: the protocol that simulators speak with them, clients, a server with baselines, a small simulator."""
 
 from headgate.jobqueue.policy.baselines import BASELINES, RandomPolicy, ScriptedPolicy, SlowPolicy, baseline_policy
-from headgate.jobqueue.policy.client import PolicyClient
+from headgate.jobqueue.policy.client import PolicyClient, SyncPolicyClient
 from headgate.jobqueue.policy.dialogue import Action
-from headgate.jobqueue.policy.errands import Errand, PolicyAt, read_errand
 from headgate.jobqueue.policy.errors import (
     MalformedMessageError,
     PolicyError,
@@ -13,12 +12,20 @@ from headgate.jobqueue.policy.errors import (
     PolicyTimeoutError,
     PolicyUnreachableError,
 )
-from headgate.jobqueue.policy.evaluation import MAX_STEPS, Actor, EpisodeResult, evaluate_episode, run_episode
+from headgate.jobqueue.policy.evaluation import (
+    MAX_STEPS,
+    Actor,
+    EpisodeResult,
+    Errand,
+    PolicyAt,
+    evaluate_episode,
+    read_errand,
+    run_episode,
+    write_result,
+)
 from headgate.jobqueue.policy.lease import EPOCH_HEADER, LEASE_HEADER, PolicyLease
-from headgate.jobqueue.policy.result_file import write_result
 from headgate.jobqueue.policy.server import HEALTH_PATH, Policy, PolicyServer
 from headgate.jobqueue.policy.simulator import GridSimulation, load_simulation
-from headgate.jobqueue.policy.sync_client import SyncPolicyClient
 from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES, decode, encode
 
 __all__ = [

@@ -11,9 +11,8 @@ import numpy as np
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy.dialogue import Action
-from headgate.jobqueue.policy.grid import STEPS, Cell, distances, neighbours
 from headgate.jobqueue.policy.server import Policy
-from headgate.jobqueue.policy.simulator import FORWARD, LEFT, NAME, RIGHT, WALL
+from headgate.jobqueue.policy.simulator import FORWARD, LEFT, NAME, RIGHT, STEPS, WALL, Cell, distances, neighbours
 
 
 class RandomPolicy:

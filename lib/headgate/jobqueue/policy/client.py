@@ -1,22 +1,28 @@
-"""The client of a policy server for asyncio."""
+"""The clients of a policy server: for asyncio, and for simulators that know none."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from headgate.jobqueue.policy.address import policy_url
+from headgate.jobqueue.blocking import BlockingClient, blocking
 from headgate.jobqueue.policy.dialogue import Action, Dialogue
-from headgate.jobqueue.policy.errors import PolicyTimeoutError
-from headgate.jobqueue.policy.failures import lost, not_open, not_opened
+from headgate.jobqueue.policy.errors import (
+    PolicyError,
+    PolicyLostError,
+    PolicyRefusedError,
+    PolicyTimeoutError,
+    PolicyUnreachableError,
+)
 from headgate.jobqueue.policy.lease import PolicyLease
-from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES
+from headgate.jobqueue.policy.wire import BUSY_CODE, MAX_MESSAGE_BYTES, SUPERSEDED_CODE, read_apart
 
 OPEN_TIMEOUT_S: Final = 30.0
 """Until the metadata is there: a server that has just been started may still load its weights."""
@@ -26,6 +32,31 @@ ACT_TIMEOUT_S: Final = 300.0
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """A server that does not say goodbye is not waited for."""
+
+
+_HOST: Final = re.compile(r"[A-Za-z0-9._~-]{1,253}|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?\]?")
+
+
+def policy_url(host: str, port: int) -> str:
+    """Return the websocket address of a policy server; `host` is a name or an address, with or without `ws(s)://`.
+
+    Raises:
+        PolicyUnreachableError: if nothing can be there.
+    """
+    scheme, separator, name = host.rpartition("://")
+    name = name.rstrip("/")
+    if (separator and scheme not in ("ws", "wss")) or _HOST.fullmatch(name) is None:
+        raise PolicyUnreachableError(
+            f"{host!r:.300} is not a policy server's host",
+            next_step="Give a host name or address, such as gpu-7.example.com.",
+        )
+    if not 1 <= port <= 65535:
+        raise PolicyUnreachableError(
+            f"the port of a policy server must be in 1..65535 (got {port})", next_step="Correct the port."
+        )
+    if ":" in name and not name.startswith("["):
+        name = f"[{name}]"
+    return f"{scheme or 'ws'}://{name}:{port}"
 
 
 class PolicyClient:
@@ -91,7 +122,7 @@ class PolicyClient:
                     proxy=None,
                 )
                 frame = await self._connection.recv()
-            self._dialogue = Dialogue(frame)
+                self._dialogue = await read_apart(Dialogue, frame)
         except (OSError, UnicodeError, WebSocketException) as error:
             self._abandon()
             raise not_opened(self._url, error) from error
@@ -122,7 +153,7 @@ class PolicyClient:
         """
         async with self._talking() as (connection, dialogue):
             await connection.send(dialogue.observe(observation))
-            while (action := dialogue.read(await connection.recv())) is None:
+            while (action := await read_apart(dialogue.read, await connection.recv())) is None:
                 pass
             return action
 
@@ -141,6 +172,12 @@ class PolicyClient:
         connection, self._connection, self._dialogue = self._connection, None, None
         if connection is not None:
             await connection.close()
+
+    def __copy__(self) -> Self:
+        """Return a client with the same options and no connection."""
+        client = object.__new__(type(self))
+        vars(client).update(vars(self), _connection=None, _dialogue=None)
+        return client
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -176,3 +213,76 @@ class PolicyClient:
         connection, self._connection, self._dialogue = self._connection, None, None
         if connection is not None:
             connection.transport.abort()
+
+
+_REFUSALS: Final = (409, 503)
+
+
+def not_opened(url: str, error: BaseException) -> PolicyError:
+    """Return why a connection could not be opened."""
+    if isinstance(error, InvalidStatus) and error.response.status_code in _REFUSALS:
+        said = error.response.body.decode(errors="replace").strip() if error.response.body else "it gives no reason"
+        return PolicyRefusedError(f"the policy server at {url} refuses: {said:.300}")
+    if (
+        isinstance(error, ConnectionClosed)
+        and error.rcvd is not None
+        and error.rcvd.code in (BUSY_CODE, SUPERSEDED_CODE)
+    ):
+        return PolicyRefusedError(f"the policy server at {url} refuses: {error.rcvd.reason or 'it is busy'}")
+    if isinstance(error, TimeoutError):
+        return PolicyUnreachableError(f"the policy server at {url} does not answer in time")
+    return PolicyUnreachableError(f"no policy server answers at {url}: {_sentence(error)}")
+
+
+def lost(url: str, error: BaseException) -> PolicyError:
+    """Return why a connection ended within an episode."""
+    if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == SUPERSEDED_CODE:
+        return PolicyRefusedError(f"the policy server at {url} was given to another: {error.rcvd.reason}")
+    return PolicyLostError(f"the connection to the policy server at {url} ended within the episode: {_sentence(error)}")
+
+
+def not_open(url: str) -> PolicyError:
+    """Return the error of a call on a connection that is not open."""
+    return PolicyLostError(
+        f"there is no open connection to the policy server at {url}",
+        next_step="Call connect(); after a failure the episode has to begin anew.",
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).strip().rstrip(".")
+
+
+class SyncPolicyClient(BlockingClient[PolicyClient]):
+    """`PolicyClient` with methods that block; the same rules hold. Owned by one thread."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        lease: PolicyLease | None = None,
+        open_timeout_s: float = OPEN_TIMEOUT_S,
+        act_timeout_s: float = ACT_TIMEOUT_S,
+    ) -> None:
+        client = PolicyClient(host, port, lease=lease, open_timeout_s=open_timeout_s, act_timeout_s=act_timeout_s)
+        super().__init__(client, "headgate-policy")
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._asynchronous.url
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the server said of itself; raises as `PolicyClient.metadata`."""
+        return self._asynchronous.metadata
+
+    connect = blocking(PolicyClient.connect)
+    reset = blocking(PolicyClient.reset)
+    act = blocking(PolicyClient.act)
+    update_host = blocking(PolicyClient.update_host)
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self

@@ -79,7 +79,7 @@ def _action(answer: Mapping[str, Any]) -> Action:
     try:
         action = np.asarray(answer["action"])
     except ValueError as error:
-        raise PolicyFailedError(f"the action is no array: {error}") from error
+        raise PolicyFailedError(f"the action is not an array: {error}") from error
     if action.dtype.kind not in "biuf":
         raise PolicyFailedError(f"an action must be numbers (got dtype {action.dtype})")
     return action

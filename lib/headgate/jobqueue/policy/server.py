@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import ssl
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -18,12 +20,11 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.policy.client import policy_url
 from headgate.jobqueue.policy.dialogue import Action
 from headgate.jobqueue.policy.errors import MalformedMessageError
-from headgate.jobqueue.policy.failures import BUSY_CODE, SUPERSEDED_CODE
-from headgate.jobqueue.policy.lease import read_lease
-from headgate.jobqueue.policy.seat import Busy, Seat, Stale, TakesOver
-from headgate.jobqueue.policy.wire import MAX_MESSAGE_BYTES, decode, encode
+from headgate.jobqueue.policy.lease import PolicyLease, read_lease
+from headgate.jobqueue.policy.wire import BUSY_CODE, MAX_MESSAGE_BYTES, SUPERSEDED_CODE, decode, encode, read_apart
 
 HEALTH_PATH: Final = "/healthz"
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -35,6 +36,89 @@ _MAX_REASON_CHARS: Final = 120
 """A close frame holds 123 bytes of reason."""
 
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The server is free: come in."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakesOver:
+    """A client is in there whose time is over: end its episode and come in."""
+
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another client's episode runs, and nothing says that it is over."""
+
+    why: str = "another episode is running"
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The lease is older than one that was here before."""
+
+    why: str
+
+
+FREE: Final = Free()
+BUSY: Final = Busy()
+
+
+class Seat:
+    """The one place at a policy server. Owned by the server; lives as long as its process.
+
+    A job queue counts the reservations of a server: the higher the epoch, the newer. So the newest one that ever came
+    takes the place from whoever sits there, older ones stay out for good, and the same one may come back on a new
+    connection. Clients that name no lease take turns: such a one comes in when the place is free, and gives way to a
+    lease.
+
+    Invariant: whoever sits there under a lease has the newest one.
+    """
+
+    def __init__(self) -> None:
+        self._visit: int | None = None
+        self._lease: PolicyLease | None = None
+        self._newest: PolicyLease | None = None
+
+    @property
+    def visit(self) -> int | None:
+        """Who sits there, None when it is free."""
+        return self._visit
+
+    def ask(self, lease: PolicyLease | None) -> Free | TakesOver | Busy | Stale:
+        """Return whether a client may come in; changes nothing."""
+        if (
+            lease is not None
+            and self._newest is not None
+            and lease != self._newest
+            and lease.epoch <= self._newest.epoch
+        ):
+            return Stale(
+                f"epoch {lease.epoch} of lease {lease.lease_id} is not newer than epoch {self._newest.epoch}, which "
+                "was here before; reserve again, or restart this server if the job queue was set up anew"
+            )
+        if self._visit is None:
+            return FREE
+        return BUSY if lease is None else TakesOver(self._visit)
+
+    def take(self, visit: int, lease: PolicyLease | None) -> None:
+        """Let a client in that `ask` did not refuse."""
+        self._visit, self._lease = visit, lease
+        if lease is not None:
+            self._newest = lease
+
+    def leave(self, visit: int) -> None:
+        """Free the place if it is still this client's."""
+        if self._visit == visit:
+            self._visit, self._lease = None, None
+
+    def validate(self) -> None:
+        """Raise AssertionError when the invariant does not hold."""
+        assert self._lease is None or (self._visit is not None and self._lease == self._newest)
 
 
 class Policy(Protocol):
@@ -59,14 +143,17 @@ class PolicyServer:
 
     The metadata comes first on each connection. A message with the key `reset` begins an episode and is not answered;
     any other one is an observation, answered by a map with `action`. An error is answered by text and the end of the
-    connection. `GET /healthz` on the same port answers `OK`. Who is let in says `Seat`: a refusal is HTTP 409 (an old
-    lease) or 503 (busy); a client whose reservation is over is cut off with close code 4409.
+    connection. `GET /healthz` on the same port answers `OK`; with `tls` all of it is TLS. Who is let in says `Seat`: a
+    refusal is HTTP 409 (an old lease) or 503 (busy); who has no reservation any more is cut off with close code 4409.
     """
 
-    def __init__(self, policy: Policy, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._policy = policy
         self._host = host
         self._port = port
+        self._tls = tls
         self._server: Server | None = None
         self._seat = Seat()
         self._seated: ServerConnection | None = None
@@ -84,7 +171,7 @@ class PolicyServer:
     @property
     def url(self) -> str:
         """The address of its websocket."""
-        return f"ws://[{self._host}]:{self._port}" if ":" in self._host else f"ws://{self._host}:{self._port}"
+        return policy_url(self._host if self._tls is None else f"wss://{self._host}", self._port)
 
     async def __aenter__(self) -> Self:
         """Listen.
@@ -97,7 +184,9 @@ class PolicyServer:
                 self._visited,
                 self._host,
                 self._port,
+                ssl=self._tls,
                 process_request=self._asked,
+                origins=[None],  # browsers send one
                 compression=None,
                 max_size=MAX_MESSAGE_BYTES,
                 max_queue=2,  # a client waits for each answer; what one sends ahead is not to fill the memory
@@ -191,7 +280,7 @@ class PolicyServer:
     async def _answer(self, frame: str | bytes) -> bytes | None:
         if isinstance(frame, str):
             raise MalformedMessageError(f"messages are binary (got the text {frame!r:.80})")
-        message = decode(frame)
+        message = await read_apart(decode, frame)
         if "reset" in message:
             await asyncio.to_thread(self._policy.reset)
             return None

@@ -8,15 +8,25 @@ so are records and complex numbers, which those servers refuse, too.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
+from headgate.core import check_msgpack
 from headgate.jobqueue.policy.errors import MalformedMessageError
+
+T = TypeVar("T")
+
+BUSY_CODE: Final = 1013
+"""Close code: another episode runs (RFC 6455's registry: try again later)."""
+
+SUPERSEDED_CODE: Final = 4409
+"""Close code of our own: a newer reservation has the server."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 2**20
 """Of one message, either way: five times the observation of three 720x720 cameras with depth."""
@@ -32,7 +42,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 _PLAIN: Final[Mapping[str, tuple[type, ...]]] = {
     "b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "S": (bytes,), "U": (str,),
 }  # fmt: skip
-"""Kind of dtype -> what the value of a scalar may be; scalars of other kinds do not travel."""
+"""Kind of dtype -> what the value of a scalar may be; scalars of other kinds cannot be sent."""
 
 
 def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
@@ -54,17 +64,24 @@ def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]
     """Return the message that `data` holds; its arrays are views that cannot be written to.
 
     Raises:
-        MalformedMessageError: if it is no msgpack, no map, too large, or holds an array that is not what it says.
+        MalformedMessageError: if it is no msgpack, no map, too large, holds more values than `check_msgpack` allows, or
+            an array that is not what it says.
     """
     if len(data) > max_bytes:
         raise MalformedMessageError(_too_large(len(data), max_bytes))
     try:
+        check_msgpack(data)
         message = msgpack.unpackb(data, object_hook=_numpy, ext_hook=_no_extension, strict_map_key=False)
     except (msgpack.UnpackException, TypeError, ValueError, ArithmeticError) as error:
         raise MalformedMessageError(f"a message of {len(data)} bytes cannot be read: {error}") from error
     if not isinstance(message, dict):
         raise MalformedMessageError(f"a message must be a map (got {type(message).__name__})")
     return message
+
+
+async def read_apart(read: Callable[[Any], T], frame: str | bytes) -> T:
+    """Return what `read` makes of a frame, of a large one in a thread, so that the loop goes on meanwhile."""
+    return await asyncio.to_thread(read, frame) if len(frame) > 2**18 else read(frame)
 
 
 def _too_large(size: int, limit: int) -> str:
@@ -78,9 +95,9 @@ def _plain(value: Any) -> Any:
         return {_ARRAY: True, b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": value.shape}
     if isinstance(value, np.generic):
         if value.dtype.kind not in _PLAIN or value.dtype.itemsize > 8:
-            raise ValueError(f"scalars of dtype {value.dtype} do not travel")
+            raise ValueError(f"scalars of dtype {value.dtype} cannot be sent")
         return {_SCALAR: True, b"data": value.item(), b"dtype": value.dtype.str}
-    raise TypeError(f"values of type {type(value).__name__} do not travel")
+    raise TypeError(f"values of type {type(value).__name__} cannot be sent")
 
 
 def _numpy(pairs: dict[Any, Any]) -> Any:
@@ -120,7 +137,7 @@ def _dtype(text: object) -> np.dtype[Any]:
 
 def _check_dtype(dtype: np.dtype[Any]) -> None:
     if _DTYPE.fullmatch(dtype.str) is None:
-        raise ValueError(f"arrays of dtype {dtype} do not travel")
+        raise ValueError(f"arrays of dtype {dtype} cannot be sent")
 
 
 def _check_contents(data: bytes, dtype: np.dtype[Any]) -> None:
@@ -138,4 +155,4 @@ def _is_size(value: object) -> bool:
 
 
 def _no_extension(code: int, _: bytes) -> Any:
-    raise ValueError(f"extension type {code} does not travel")
+    raise ValueError(f"extension type {code} cannot be sent")

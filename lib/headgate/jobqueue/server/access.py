@@ -8,6 +8,7 @@ from headgate.jobqueue.authority import Caller
 from headgate.jobqueue.errors import ForbiddenError, UnknownJobError
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.names import id_prefix
 from headgate.jobqueue.tokens import Scope
 
 
@@ -26,36 +27,58 @@ def unknown(job_id: str) -> UnknownJobError:
     return UnknownJobError(f"no job is called {job_id!r}")
 
 
-def narrowed(asked: Iterable[str] | None, caller: Caller) -> frozenset[str] | None:
-    """Return the teams that a caller asks for, less those that its token excludes; None for all."""
+def narrowed(asked: Iterable[str] | None, allowed: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the teams or pools that a caller asks for, less those that its token excludes; None for all."""
     if asked is None:
-        return caller.teams
-    return frozenset(asked) if caller.teams is None else caller.teams & frozenset(asked)
+        return allowed
+    return frozenset(asked) if allowed is None else allowed & frozenset(asked)
+
+
+def usable_pools(caller: Caller) -> frozenset[str] | None:
+    """Return the pools whose jobs a caller may be given; among them, empty, that of jobs which need no server."""
+    return None if caller.pools is None else caller.pools | {""}
 
 
 def check_scope(caller: Caller, needed: Scope, *, is_of_all_teams: bool = False) -> None:
     """Return when a caller may do what needs this scope.
 
     Raises:
-        ForbiddenError: its token lacks it, or is bound to teams while all are concerned.
+        ForbiddenError: its token lacks it, or is bound to teams or pools while all are concerned.
     """
     if not caller.has(needed):
         raise ForbiddenError(f"the token lacks the scope {needed.value!r}")
-    if is_of_all_teams and caller.teams is not None:
-        raise ForbiddenError("the token is bound to teams, and this concerns all of them")
+    if is_of_all_teams and (caller.teams is not None or caller.pools is not None):
+        raise ForbiddenError("the token is bound to teams or pools, and this concerns all of them")
 
 
-def check_teams(caller: Caller, specs: Iterable[JobSpec]) -> None:
-    """Return when the caller may submit all of these jobs.
+def check_submission(caller: Caller, specs: Iterable[JobSpec]) -> None:
+    """Return when the caller may submit all of these jobs; what other teams have submitted makes no difference.
 
     Raises:
-        ForbiddenError: its token excludes the team of one.
+        ForbiddenError: its token excludes the team, the pool, the priority or the id of one.
     """
-    if caller.teams is None:
-        return
+    most = caller.most_priority
     for spec in specs:
-        if spec.team not in caller.teams:
+        if caller.teams is not None and spec.team not in caller.teams:
             raise ForbiddenError(f"the token is not for team {spec.team!r} (job {spec.job_id!r})")
+        if caller.teams is not None and not spec.job_id.startswith(prefix := id_prefix(spec.team)):
+            raise ForbiddenError(
+                f"job ids must begin with {prefix!r}, as the token is bound to teams (got {spec.job_id!r})",
+                next_step="Ids are unique in the whole queue: begin each with its team and a dot.",
+            )
+        check_pool(caller, spec)
+        if most is not None and spec.priority > most:
+            raise ForbiddenError(f"priority must be <= {most} for this token (job {spec.job_id!r}: {spec.priority})")
+
+
+def check_pool(caller: Caller, spec: JobSpec) -> None:
+    """Return when the caller may use the servers of a job's pool.
+
+    Raises:
+        ForbiddenError: its token excludes the pool.
+    """
+    if spec.pool and caller.pools is not None and spec.pool not in caller.pools:
+        raise ForbiddenError(f"the token is not for pool {spec.pool!r} (job {spec.job_id!r})")
 
 
 def check_worker(caller: Caller, worker: str) -> None:

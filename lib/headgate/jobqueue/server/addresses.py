@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
-from typing import Final
 
+from headgate.core import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.resource import ResourceSpec, ip_address_of
-
-_METADATA_NAMES: Final = frozenset({"metadata", "metadata.google.internal", "instance-data"})
-_METADATA: Final = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")))
+from headgate.jobqueue.resource import ResourceSpec
 
 
 def is_refused(host: str) -> bool:
     """Return whether a host, as it is written, names a link-local or metadata address, or no host at all."""
-    name = host.strip("[]").rstrip(".").lower()
-    if name in _METADATA_NAMES:
-        return True
-    address = ip_address_of(name)
-    return address is not None and is_refused_address(address)
+    name = host.removeprefix("wss://")
+    address = ip_address_of(name.strip("[]").rstrip(".").lower())
+    return is_metadata_host(name) or (address is not None and is_refused_address(address))
 
 
-def is_refused_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def is_refused_address(address: IPAddress) -> bool:
     """Return whether an address is link-local, a metadata service's, unspecified or multicast."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return is_refused_address(mapped)
-    return address.is_link_local or address.is_unspecified or address.is_multicast or address in _METADATA
+    address = getattr(address, "ipv4_mapped", None) or address
+    return is_metadata_address(address) or address.is_unspecified or address.is_multicast
 
 
 def check_addresses(specs: Iterable[ResourceSpec], *, allow_link_local: bool) -> None:

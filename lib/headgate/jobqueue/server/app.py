@@ -32,6 +32,8 @@ from headgate.jobqueue.server.service import Listings, Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.server.waiting import LongPolls
+from headgate.net.hosts import HostNames
+from headgate.net.refusals import PROBLEM_TYPE
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -58,14 +60,15 @@ def new_service(
         clock: of this machine when None.
     """
     chosen = clock or SystemClock()
+    by = settings or ServerSettings()
     return Service(
-        desk, Listings(open_reader), authority, settings or ServerSettings(), chosen, Metrics(desk), LongPolls(),
-        chosen.monotonic(),
+        desk, Listings(open_reader), authority, by, chosen, Metrics(desk), LongPolls(), chosen.monotonic(),
+        names=HostNames(by.host),
     )  # fmt: skip
 
 
 def build_app(service: Service) -> FastAPI:
-    """Return the application with all routes: those of `v1.ROUTES` and of the legacy protocol."""
+    """Return the application with the routes of `v1.ROUTES` and, where they are wanted, of the legacy protocol."""
     # FastAPI's interactive pages load scripts from a CDN; the description itself is at /openapi.json.
     app = FastAPI(
         title="Headgate job queue", version=headgate.__version__, description=_ABOUT,
@@ -74,7 +77,8 @@ def build_app(service: Service) -> FastAPI:
     service.description = lambda: _described(app)
     for route in ROUTES:
         app.router.routes.append(MountedRoute(route.pattern, Endpoint(route, service), methods=[route.method]))
-    app.include_router(legacy_routes.router)
+    if service.settings.legacy_routes:
+        app.include_router(legacy_routes.router)
     _answer_errors(app)
     app.state.service = service
     return app
@@ -134,4 +138,4 @@ def _methods(app: FastAPI, request: Request) -> list[str]:
 
 
 def _response(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, dict(answer.headers), "application/problem+json")
+    return Response(answer.body, answer.status, dict(answer.headers), PROBLEM_TYPE)

@@ -48,8 +48,8 @@ class JobsQuery(Parameters):
     team: Name | None = Field(None, description="Only of this team.")
     task: Name | None = Field(None, description="Only of this task.")
     pool: NameOrEmpty | None = Field(None, description="Only of this pool.")
-    after: Seq = Field(-1, description="Only behind this `seq`: `next` of the page before.")
-    limit: Limit = Field(100, description="At most so many; a page of large jobs ends earlier.")
+    after: Seq = Field(-1, description="Only entries after this `seq`: the `next` of the previous page.")
+    limit: Limit = Field(100, description="Longest page; one of large jobs ends earlier.")
 
 
 class DeadQuery(Parameters):
@@ -57,14 +57,14 @@ class DeadQuery(Parameters):
 
     team: Name | None = Field(None, description="Only of this team.")
     task: Name | None = Field(None, description="Only of this task.")
-    after: Seq = Field(-1, description="Only behind this `seq`: `next` of the page before.")
+    after: Seq = Field(-1, description="Only entries after this `seq`: the `next` of the previous page.")
     limit: Limit = Field(100, description="At most so many.")
 
 
 class PageQuery(Parameters):
     """Where a listing goes on."""
 
-    after: Seq = Field(-1, description="Only behind this entry: `next` of the page before.")
+    after: Seq = Field(-1, description="Only entries after this one: the `next` of the previous page.")
     limit: Limit = Field(100, description="At most so many.")
 
 

@@ -14,19 +14,26 @@ from time import perf_counter
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.authority import Caller, Refused
+from headgate.jobqueue.authority import EVERYBODY, Caller, Refused
 from headgate.jobqueue.server.access import check_scope
-from headgate.jobqueue.server.answers import Answer, problem, problem_of, problem_of_flaws
-from headgate.jobqueue.server.browsers import check_host, check_site
+from headgate.jobqueue.server.answers import (
+    Answer,
+    FlawedError,
+    flaws_of,
+    problem,
+    problem_of,
+    problem_of_flaws,
+)
+from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
 from headgate.jobqueue.server.errors import BodyTooLargeError, BodyTooSlowError, HungUp, NotJsonError
-from headgate.jobqueue.server.idempotency import key_of
-from headgate.jobqueue.server.route import AUDIT, Call, Route
+from headgate.jobqueue.server.route import AUDIT, Call, Route, key_of
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.tokens import token_of
+from headgate.net.hosts import check_site
+from headgate.net.refusals import token_of
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -36,12 +43,6 @@ NOBODY: Final = Caller(token_id="", name="", scopes=frozenset())
 """Whoever calls a route that needs no token."""
 
 
-class _InvalidError(Exception):
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
 class Endpoint:
     """An ASGI application for one route."""
 
@@ -49,7 +50,8 @@ class Endpoint:
         self.route = route
         self._service = service
         settings = service.settings
-        self._most_bytes = settings.batch_body_bytes if route.is_batch else settings.body_bytes
+        is_ordinary = route.most_bytes <= ORDINARY_BYTES
+        self._most_bytes = min(route.most_bytes, settings.body_bytes if is_ordinary else settings.batch_body_bytes)
         self._lists = frozenset(
             name for name, field in route.query.model_fields.items() if "list" in str(field.annotation)
         )
@@ -61,8 +63,8 @@ class Endpoint:
             answer = await self._answer(scope, receive)
         except HungUp:
             return
-        except _InvalidError as error:
-            answer = error.answer
+        except FlawedError as error:
+            answer = problem_of_flaws(error)
         except HeadgateError as error:
             answer = problem_of(error)
         except Exception:  # noqa: BLE001 - the boundary of a request: reported, and answered without details
@@ -83,16 +85,12 @@ class Endpoint:
             if isinstance(verdict, Answer):
                 return verdict
             caller = verdict
-            check_host(caller, headers)
-            if route.method != "GET":
-                check_site(headers)
+            check_browser(service, caller, headers, route.method)
             check_scope(caller, route.scope, is_of_all_teams=route.is_of_all_teams)
         with service.opened(caller):
-            raw = b""
+            raw, body = b"", None
             if route.takes is not None:
-                settings = service.settings
-                raw = await read_body(receive, headers, self._most_bytes, settings.body_deadline_s)
-            body = None if route.takes is None else _checked(route.takes.model_validate_json, raw, "body")
+                raw, body = await self._body(route.takes, caller, receive, headers)
             given = headers.get(b"idempotency-key")
             key = None
             if given is not None and route.method == "POST":
@@ -101,15 +99,42 @@ class Endpoint:
             query = _checked(route.query.model_validate, self._query(scope), "query")
             call = Call(service, caller, receive, path, query, body, key, token_in(headers))
             answer = await route.handler(call)
+            for record in call.changes:
+                await asyncio.to_thread(record)  # it waits for the disk
             if call.action:
                 AUDIT.info("token %s: %s", caller.token_id or "none", call.action)
             return answer
+
+    async def _body(
+        self, takes: type[BaseModel], caller: Caller, receive: Receive, headers: dict[bytes, bytes]
+    ) -> tuple[bytes, BaseModel]:
+        """Return the body of a request, as it came and as its model; a large one waits for its token's turn."""
+        service, most_bytes, deadline_s = self._service, self._most_bytes, self._service.settings.body_deadline_s
+        announced = headers.get(b"content-length", b"")
+        if (announced.isdigit() and int(announced) <= SMALL_BYTES) or most_bytes <= SMALL_BYTES:
+            raw = await read_body(receive, headers, most_bytes, deadline_s)
+            return raw, checked(takes, raw)
+        async with service.large_bodies.turn(caller.token_id, deadline_s):
+            raw = await read_body(receive, headers, most_bytes, deadline_s)
+            return raw, await service.large_bodies.run(lambda: checked(takes, raw))
 
     def _query(self, scope: Scope) -> dict[str, Any]:
         if not scope["query_string"]:
             return {}
         raw = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         return {name: given if name in self._lists or len(given) > 1 else given[0] for name, given in raw.items()}
+
+
+def check_browser(service: Service, caller: Caller, headers: dict[bytes, bytes], method: str) -> None:
+    """Return unless a web page made a browser send a request; raises as `net.hosts`."""
+
+    def header(name: str) -> str | None:
+        value = headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+    if caller is EVERYBODY:
+        service.names.check(header("host"))
+    check_site(header, method)
 
 
 async def let_in(service: Service, headers: dict[bytes, bytes]) -> Caller | Answer:
@@ -143,7 +168,7 @@ def _checked(validate: Callable[[Any], T], value: Any, place: str) -> T:
     try:
         return validate(value)
     except ValidationError as error:
-        raise _InvalidError(problem_of_flaws(error, place=place)) from None
+        raise FlawedError(flaws_of(error, place), error.error_count()) from None
 
 
 async def read_body(receive: Receive, headers: dict[bytes, bytes], most_bytes: int, deadline_s: float) -> bytes:

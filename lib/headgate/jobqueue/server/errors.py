@@ -13,14 +13,6 @@ class TokenEndedError(JobQueueError):
     next_step = "Ask whoever runs the job queue for a token."
 
 
-class MisdirectedError(JobQueueError):
-    """A server without tokens was called by a name that is not this machine's own."""
-
-    code = "misdirected"
-    http_status = 421
-    next_step = "Call it by 127.0.0.1 or localhost, or create a token with `headgate jobqueue token create`."
-
-
 class BodyTooLargeError(JobQueueError):
     """A request's body is larger than this route takes."""
 

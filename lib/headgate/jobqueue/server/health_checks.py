@@ -7,8 +7,9 @@ import ipaddress
 import logging
 import random
 import socket
+import ssl
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 from headgate.jobqueue.errors import StoreFailedError, UnknownResourceError
 from headgate.jobqueue.ledger import Ledger
@@ -99,20 +100,22 @@ async def trouble_of(host: str, port: int, timeout_s: float, *, allow_link_local
     """Return what is wrong with a policy server, in a few words; empty when it is alive."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await _asked(host.strip("[]"), port, allow_link_local=allow_link_local)
+            scheme, _, name = host.rpartition("://")
+            return await _asked(name.strip("[]"), port, bool(scheme), allow_link_local=allow_link_local)
     except TimeoutError:
         return f"no answer within {timeout_s:g} s"
     except (OSError, UnicodeError) as error:
         return f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
 
 
-async def _asked(host: str, port: int, *, allow_link_local: bool) -> str:
+async def _asked(host: str, port: int, speaks_tls: bool, *, allow_link_local: bool) -> str:
     addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     address = addresses[0][4][0]
     if not allow_link_local and is_refused_address(ipaddress.ip_address(str(address).partition("%")[0])):
         return "its name has a link-local or metadata address"
     # The address that was looked at, not the name: it could mean another one by now.
-    reader, writer = await asyncio.open_connection(str(address), port, limit=4096)
+    tls: dict[str, Any] = {"ssl": ssl.create_default_context(), "server_hostname": host} if speaks_tls else {}
+    reader, writer = await asyncio.open_connection(str(address), port, limit=4096, **tls)
     try:
         shown = f"[{host}]" if ":" in host else host
         writer.write(f"GET /healthz HTTP/1.1\r\nHost: {shown}:{port}\r\nConnection: close\r\n\r\n".encode("latin-1"))

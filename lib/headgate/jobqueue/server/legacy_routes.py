@@ -18,14 +18,14 @@ from headgate.jobqueue.names import JobId, Name
 from headgate.jobqueue.outcomes import Instant, Reserved, Stale, Unknown
 from headgate.jobqueue.server import legacy_ledger
 from headgate.jobqueue.server.access import check_scope, check_worker, is_hidden
-from headgate.jobqueue.server.browsers import check_host, check_site
-from headgate.jobqueue.server.endpoint import headers_of_refusal
+from headgate.jobqueue.server.endpoint import check_browser, headers_of_refusal
 from headgate.jobqueue.server.errors import HungUp
-from headgate.jobqueue.server.legacy_ledger import Acquired, LegacyLease, NotHeld, UnknownType
+from headgate.jobqueue.server.legacy_ledger import Acquired, Holder, LegacyLease, NotHeld, UnknownType
 from headgate.jobqueue.server.route import AUDIT
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1_reservations import kept
-from headgate.jobqueue.tokens import Scope, token_of
+from headgate.jobqueue.tokens import Scope
+from headgate.net.refusals import token_of
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -33,16 +33,16 @@ Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 router: Final = APIRouter(tags=["legacy protocol"])
 
-SCOPES: Final = {
-    ("GET", "/job"): Scope.CLAIM,
-    ("POST", "/job/{job_id}/heartbeat"): Scope.CLAIM,
-    ("POST", "/done/{job_id}"): Scope.COMPLETE,
-    ("POST", "/resource/{resource_type}/acquire"): Scope.CLAIM,
-    ("POST", "/resource/{resource_type}/heartbeat"): Scope.CLAIM,
-    ("POST", "/resource/{resource_type}/release"): Scope.CLAIM,
-    ("POST", "/heartbeat"): Scope.CLAIM,
-}
-"""What a token needs."""
+ROUTES: Final = (
+    ("GET", "/job"),
+    ("POST", "/job/{job_id}/heartbeat"),
+    ("POST", "/done/{job_id}"),
+    ("POST", "/resource/{resource_type}/acquire"),
+    ("POST", "/resource/{resource_type}/heartbeat"),
+    ("POST", "/resource/{resource_type}/release"),
+    ("POST", "/heartbeat"),
+)
+"""All of them need the scope `legacy`: they tell workers by name alone, without a lease."""
 
 
 class LegacyProblem(BaseModel):
@@ -66,42 +66,37 @@ def _service(request: Request) -> Service:
     return service
 
 
-def _with(scope: Scope) -> Any:
-    async def let_in(request: Request) -> AsyncIterator[Caller]:
-        service = _service(request)
-        verdict = await service.authority.identify_async(
-            token_of(request.headers.get("authorization")), service.clock.wall()
-        )
-        if isinstance(verdict, Refused):
-            how = headers_of_refusal(service, verdict)
-            if verdict.http_status == HTTPStatus.UNAUTHORIZED:
-                how["WWW-Authenticate"] = "Bearer"  # only programs call these routes
-            raise HTTPException(verdict.http_status, verdict.message, how)
-        try:
-            headers = dict(request.scope["headers"])
-            check_host(verdict, headers)
-            check_site(headers)
-            check_scope(verdict, scope)
-            with service.opened(verdict):
-                yield verdict
-        except HeadgateError as error:
-            headers_of = {"Retry-After": "1"} if error.http_status in {429, 503} else None
-            raise HTTPException(error.http_status, error.message, headers_of) from None
-
-    return Depends(let_in)
+async def _let_in(request: Request) -> AsyncIterator[Caller]:
+    service = _service(request)
+    verdict = await service.authority.identify_async(
+        token_of(request.headers.get("authorization")), service.clock.wall()
+    )
+    if isinstance(verdict, Refused):
+        how = headers_of_refusal(service, verdict)
+        if verdict.http_status == HTTPStatus.UNAUTHORIZED:
+            how["WWW-Authenticate"] = "Bearer"  # only programs call these routes
+        raise HTTPException(verdict.http_status, verdict.message, how)
+    try:
+        check_browser(service, verdict, dict(request.scope["headers"]), "POST")
+        check_scope(verdict, Scope.LEGACY)
+        with service.opened(verdict):
+            yield verdict
+    except HeadgateError as error:
+        headers_of = {"Retry-After": "1"} if error.http_status in {429, 503} else None
+        raise HTTPException(error.http_status, error.message, headers_of) from None
 
 
 Serving = Annotated[Service, Depends(_service)]
-Claimer = Annotated[Caller, _with(Scope.CLAIM)]
-Completer = Annotated[Caller, _with(Scope.COMPLETE)]
+Calling = Annotated[Caller, Depends(_let_in)]
 
 
 @router.get("/job", responses=_answering())
-async def get_job(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
+async def get_job(service: Serving, caller: Calling, worker: Name) -> dict[str, Any]:
     """Claim the next job; this changes the queue, although the method is GET."""
-    check_worker(caller, worker)
+    holder = _holder(caller, worker)
     lease_s = service.settings.job_heartbeat_timeout_s
-    job = await service.desk.do(lambda ledger, at: legacy_ledger.take(ledger, worker, caller.teams, lease_s, at))
+    teams, pools = caller.teams, caller.pools
+    job = await service.desk.do(lambda ledger, at: legacy_ledger.take(ledger, holder, teams, lease_s, at, pools))
     if job is None:
         return {"job": None}
     service.metrics.claimed(1)
@@ -112,19 +107,19 @@ async def get_job(service: Serving, caller: Claimer, worker: Name) -> dict[str, 
 
 
 @router.post("/job/{job_id}/heartbeat", responses=_answering(404))
-async def job_heartbeat(service: Serving, caller: Claimer, job_id: JobId, worker: Name) -> dict[str, str]:
+async def job_heartbeat(service: Serving, caller: Calling, job_id: JobId, worker: Name) -> dict[str, str]:
     """Renew one job."""
-    check_worker(caller, worker)
-    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.beat(ledger, worker, job_id, at)):
+    holder = _holder(caller, worker)
+    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.beat(ledger, holder, job_id, at)):
         raise HTTPException(404, "Job not assigned to worker")
     return {"status": "ok"}
 
 
 @router.post("/done/{job_id}", responses=_answering(400))
-async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name) -> dict[str, str]:
+async def done(service: Serving, caller: Calling, job_id: JobId, worker: Name) -> dict[str, str]:
     """Complete a job; the worker keeps its server until it releases it."""
-    check_worker(caller, worker)
-    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.done(ledger, worker, job_id, at)):
+    holder = _holder(caller, worker)
+    if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.done(ledger, holder, job_id, at)):
         raise HTTPException(400, "Job not assigned to worker")
     service.metrics.ended("done")
     _log.info("Job %s finished by %s", job_id, worker)
@@ -134,16 +129,16 @@ async def done(service: Serving, caller: Completer, job_id: JobId, worker: Name)
 
 @router.post("/resource/{resource_type}/acquire", responses=_answering(404))
 async def acquire(
-    request: Request, service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId
+    request: Request, service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId
 ) -> dict[str, Any]:
     """Reserve a server, waiting for one."""
-    check_worker(caller, worker)
+    holder = _holder(caller, worker)
     lease_s = service.settings.resource_heartbeat_timeout_s
 
     def ask(ledger: Ledger, at: Instant, *, wait: bool) -> Acquired:
         if is_hidden(ledger, caller, job_id):
             return NotHeld()
-        return legacy_ledger.acquire(ledger, resource_type, worker, job_id, lease_s, at, wait=wait)
+        return legacy_ledger.acquire(ledger, resource_type, holder, job_id, lease_s, at, wait=wait)
 
     match await _acquired(service, request, ask):
         case Reserved(resource, spec):
@@ -161,11 +156,11 @@ async def acquire(
 
 @router.post("/resource/{resource_type}/heartbeat", responses=_answering(404))
 async def resource_heartbeat(
-    service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
+    service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
 ) -> dict[str, str]:
     """Renew a server."""
-    check_worker(caller, worker)
-    lease = LegacyLease(resource_type, worker, job_id, resource_idx)
+    holder = _holder(caller, worker)
+    lease = LegacyLease(resource_type, holder, job_id, resource_idx)
     if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.beat_server(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found")
     _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, worker, job_id)
@@ -174,11 +169,11 @@ async def resource_heartbeat(
 
 @router.post("/resource/{resource_type}/release", responses=_answering(404))
 async def release(
-    service: Serving, caller: Claimer, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
+    service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
 ) -> dict[str, str]:
     """Free a server."""
-    check_worker(caller, worker)
-    lease = LegacyLease(resource_type, worker, job_id, resource_idx)
+    holder = _holder(caller, worker)
+    lease = LegacyLease(resource_type, holder, job_id, resource_idx)
     if not await _done(service, caller, job_id, lambda ledger, at: legacy_ledger.release(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found or mismatch")
     _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
@@ -187,16 +182,21 @@ async def release(
 
 
 @router.post("/heartbeat", responses=_answering())
-async def heartbeat(service: Serving, caller: Claimer, worker: Name) -> dict[str, Any]:
+async def heartbeat(service: Serving, caller: Calling, worker: Name) -> dict[str, Any]:
     """Renew every job and server of a worker."""
-    check_worker(caller, worker)
-    jobs, servers = await service.desk.do(lambda ledger, at: legacy_ledger.beat_all(ledger, worker, caller.teams, at))
+    holder = _holder(caller, worker)
+    jobs, servers = await service.desk.do(lambda ledger, at: legacy_ledger.beat_all(ledger, holder, caller.teams, at))
     return {
         "status": "ok",
         "jobs_heartbeated": jobs,
         "resources_heartbeated": servers,
         "total_resources_heartbeated": sum(servers.values()),
     }
+
+
+def _holder(caller: Caller, worker: str) -> Holder:
+    check_worker(caller, worker)
+    return Holder(worker, caller.token_id)
 
 
 async def _done(service: Service, caller: Caller, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:

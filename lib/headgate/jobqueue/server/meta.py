@@ -56,7 +56,7 @@ async def overview(call: Call) -> Answer:
 
     teams = call.caller.teams
     statistics, servers = await call.look(
-        lambda ledger, _: (statistics_of(ledger, teams), resources_of(ledger, call.caller))
+        lambda ledger, _: (statistics_of(ledger, teams, call.caller.pools), resources_of(ledger, call.caller))
     )
     query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
     dead = await call.service.listings.ask(lambda reader: reader.jobs(query))

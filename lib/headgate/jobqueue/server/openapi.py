@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from headgate.jobqueue.server.route import Route
 from headgate.jobqueue.wire import ProblemOut
+from headgate.net.refusals import PROBLEM_TYPE
 
 _TEMPLATE: Final = "#/components/schemas/{model}"
 _Use = tuple[type[BaseModel], JsonSchemaMode]
@@ -137,7 +138,7 @@ def _error(status: int, route: Route, schemas: Mapping[Any, Any]) -> dict[str, A
     if route.scope is None and status == 503 and route.answers is not None:
         content = {route.media_type: {"schema": schemas[route.answers, "serialization"]}}
     else:
-        content = {"application/problem+json": {"schema": schemas[ProblemOut, "serialization"]}}
+        content = {PROBLEM_TYPE: {"schema": schemas[ProblemOut, "serialization"]}}
     response: dict[str, Any] = {"description": f"{HTTPStatus(status).phrase}.", "content": content}
     if status in {429, 503} and route.scope is not None:
         response["headers"] = {

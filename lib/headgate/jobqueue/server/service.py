@@ -15,10 +15,12 @@ from headgate.jobqueue.authority import Authority, Caller
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.port import Reader
+from headgate.jobqueue.server.bodies import LargeBodies
 from headgate.jobqueue.server.errors import TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.waiting import LongPolls
+from headgate.net.hosts import HostNames
 
 T = TypeVar("T")
 
@@ -77,6 +79,8 @@ class Service:
         clock: for expiry of tokens and records.
         metrics: what has been served.
         long_polls: requests that stand in line.
+        large_bodies: requests that send much.
+        names: that it answers to without a token.
         started_at: monotonic time.
         description: makes the OpenAPI document.
     """
@@ -90,6 +94,8 @@ class Service:
     long_polls: LongPolls
     started_at: float
     description: Callable[[], dict[str, Any]] = dict
+    large_bodies: LargeBodies = field(default_factory=LargeBodies)
+    names: HostNames = field(default_factory=HostNames)
     _open: Counter[str] = field(default_factory=Counter)
 
     async def check_still_let_in(self, token: str | None) -> None:

@@ -7,38 +7,38 @@ import contextlib
 import getpass
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import uvicorn
-
-from headgate.core import SystemClock
+from headgate.core import SystemClock, record_change
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.authority import Authority
+from headgate.jobqueue.authority import Authority, Rate
 from headgate.jobqueue.desk import Desk
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.server.app import build_app, new_service
-from headgate.jobqueue.server.background import periodic_statistics
-from headgate.jobqueue.server.binding import bound, check_binding, is_loopback, url_of
 from headgate.jobqueue.server.health_checks import HealthChecks
 from headgate.jobqueue.server.importing import Imports
-from headgate.jobqueue.server.protocol import BoundedProtocol
+from headgate.jobqueue.server.legacy_ledger import type_of
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.stores import open_store
-from headgate.jobqueue.token_rate import Rate
 from headgate.jobqueue.token_stores import TokenStore, open_tokens
+from headgate.net.asgi import serving
+from headgate.net.hosts import is_loopback
+from headgate.net.listener import allow_many_connections, bound, url_of
+from headgate.net.refusals import check_binding
+from headgate.net.tls import server_context
 
 _log = logging.getLogger("headgate.jobqueue")
-
-_KEEP_ALIVE_S: Final = 75
-"""Longer than the time between two heartbeats: a worker keeps its connection."""
 
 _SWITCH_S: Final = 0.0005
 """How long the desk's thread and the event loop leave each other waiting for the interpreter while both have work. With
@@ -81,41 +81,40 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
         desk.open()
         stack.callback(desk.close)
         if imports is not None:
-            await desk.do(imports.into)
+            taken = await desk.do(imports.into)
+            after = f"{taken.added} new jobs, {len(imports.resources)} policy servers"
+            record_change("jobqueue import", "files of --import", after=after)
         tokens = open_tokens(settings.database)
-        check_binding(settings.host, _usable(tokens))
+        check_binding(
+            settings.host,
+            "the job queue",
+            is_guarded=_usable(tokens) > 0,
+            next_step="Create one with `headgate jobqueue token create NAME --scopes admin` and start the server "
+            "again, or listen on 127.0.0.1.",
+        )
         rate = Rate(settings.rate_per_s, settings.rate_burst)
         authority = Authority(tokens, needs_no_tokens=is_loopback(settings.host), rate=rate)
         stack.callback(authority.close)
         service = new_service(desk, store.reader, authority, settings, clock)
         stack.callback(service.listings.close)
+        stack.callback(service.large_bodies.close)
+        tls = server_context(settings.tls_certificate, settings.tls_key)
         listener = stack.enter_context(contextlib.closing(bound(settings.host, settings.port)))
-        async with _listening(service, listener):
-            yield RunningServer(url_of(listener), service)
+        served = serving(
+            build_app(service), listener, name="jobqueue-http", most=settings.most_connections, stop_s=settings.stop_s,
+            tls=tls,
+        )  # fmt: skip
+        async with served, _working(service):
+            yield RunningServer(url_of(listener, tls), service)
 
 
 @asynccontextmanager
-async def _listening(service: Service, listener: socket.socket) -> AsyncIterator[None]:
-    settings = service.settings
-    config = uvicorn.Config(
-        build_app(service),
-        http=BoundedProtocol,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(settings.stop_s)),
-        backlog=4096,
-        limit_concurrency=settings.most_connections,
-    )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="jobqueue-http")
+async def _working(service: Service) -> AsyncIterator[None]:
+    """Do what the server does by itself; leaving lets nobody stand in line any more."""
     background = [
         _watched(HealthChecks(service).run(), "jobqueue-health-checks"),
         _watched(periodic_statistics(service), "jobqueue-statistics"),
+        _watched(signs_of_life(service), "jobqueue-signs-of-life"),
     ]
     try:
         yield
@@ -123,8 +122,7 @@ async def _listening(service: Service, listener: socket.socket) -> AsyncIterator
         for task in background:
             task.cancel()
         service.long_polls.close()
-        server.should_exit = True
-        await asyncio.gather(serving, *background, return_exceptions=True)
+        await asyncio.gather(*background, return_exceptions=True)
 
 
 def _watched(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -137,14 +135,6 @@ def _watched(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("%s has ended", task.get_name(), exc_info=error)
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the process that runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def serve(settings: ServerSettings, announce: Callable[[RunningServer], None], imports: Imports | None = None) -> None:
@@ -182,14 +172,6 @@ async def _until_told(
         _log.info("Stopping: what is in flight is answered first")
 
 
-def allow_many_connections() -> None:
-    """Raise this process's limit on open files as far as it may: each long poll is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def _usable(tokens: TokenStore) -> int:
     try:
         now = time.time()
@@ -205,3 +187,50 @@ def _owner() -> str:
     except (KeyError, OSError):
         user = "unknown user"
     return f"{user}@{socket.gethostname()} process {os.getpid()}"
+
+
+_SIGN_S: Final = 0.5
+
+
+def statistics_line(ledger: Ledger) -> str:
+    """Return the line of statistics; runs on the desk."""
+    jobs = ledger.totals()
+    servers: Counter[str] = Counter()
+    busy: Counter[str] = Counter()
+    for one in ledger.resources().values():
+        servers[one.spec.pool] += 1
+        busy[one.spec.pool] += not one.is_free
+    used = {pool: f"{busy[pool]}/{servers[pool]} ({busy[pool] / servers[pool]:.1%})" for pool in sorted(servers)}
+    running = Counter(type_of(job) for job in ledger.running())
+    parts = (
+        f"Jobs: {sum(jobs.values())}",
+        f"Pending jobs: {jobs[JobState.PENDING]}",
+        f"In progress: {jobs[JobState.IN_PROGRESS]}",
+        f"Finished jobs: {jobs[JobState.DONE]}",
+        f"Dead jobs: {jobs[JobState.DEAD]}",
+        f"Resource pools: {len(servers)}",
+        f"Resource counts: {dict(sorted(servers.items()))}",
+        f"Resource utilization by resource type: {used}",
+        f"In-progress jobs per resource type: {running}",
+    )
+    return " | ".join(parts)
+
+
+async def periodic_statistics(service: Service) -> None:
+    """Write a line of statistics every now and then, until cancelled."""
+    every_s = service.settings.statistics_every_s
+    while every_s:
+        await asyncio.sleep(every_s)
+        try:
+            line = await service.desk.do(lambda ledger, _: statistics_line(ledger))
+        except StoreFailedError as error:
+            _log.warning("No statistics: %s", error.message)
+        else:
+            _log.info("%s", line)
+
+
+async def signs_of_life(service: Service) -> None:
+    """Tell the desk that this event loop turns, and so hears heartbeats, until cancelled."""
+    while True:
+        service.desk.hearing()
+        await asyncio.sleep(_SIGN_S)

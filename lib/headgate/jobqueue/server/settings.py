@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import redacted
+from headgate.core import did_you_mean, redacted
 from headgate.core.errors import InvalidSettingError
+from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE
 
 PREFIX: Final = "HEADGATE_JOBQUEUE_"
 
@@ -17,6 +17,8 @@ CLIENT_VARIABLES: Final = frozenset({"HEADGATE_JOBQUEUE_URL", "HEADGATE_JOBQUEUE
 """Variables of the same prefix which are not the server's: workers and commands read them."""
 
 _FORMER_VARIABLES: Final = {f"{PREFIX}SEED_ACQUIRE_WAIT_S": "legacy_acquire_wait_s"}
+_SHARED_VARIABLES: Final = {CERTIFICATE_VARIABLE: "tls_certificate", KEY_VARIABLE: "tls_key"}
+"""Variables that every server of Headgate reads."""
 
 
 class ServerSettings(BaseModel):
@@ -29,6 +31,11 @@ class ServerSettings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; beyond loopback tokens are needed.")
     port: int = Field(8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+    tls_certificate: str = Field(
+        "", description="PEM file of the certificate for HTTPS; HEADGATE_TLS_CERTIFICATE, too."
+    )
+    tls_key: str = Field("", description="PEM file of its private key; HEADGATE_TLS_KEY, too.")
+    legacy_routes: bool = Field(True, description="Serve workers of the legacy protocol.")
     job_heartbeat_timeout_s: float = Field(
         3600.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a job for legacy-protocol workers."
     )
@@ -46,7 +53,7 @@ class ServerSettings(BaseModel):
     rate_burst: int = Field(2000, ge=1, le=10_000_000, description="Burst of requests of one token.")
     most_open_per_token: int = Field(12_000, ge=1, le=1_000_000, description="Open requests of one token.")
     most_connections: int = Field(
-        20_000, ge=1, le=1_000_000, description="Connections in total; more are answered 503."
+        20_000, ge=1, le=1_000_000, description="Connections in total; idle ones make room for more."
     )
     body_bytes: int = Field(1024**2, ge=1024, le=1024**3, description="Largest body of an ordinary request.")
     batch_body_bytes: int = Field(16 * 1024**2, ge=1024, le=1024**3, description="Largest body of a batch.")
@@ -79,28 +86,28 @@ def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Map
     known = {PREFIX + name.upper(): name for name in ServerSettings.model_fields} | _FORMER_VARIABLES
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    for variable, name in _SHARED_VARIABLES.items():
+        if value := environ.get(variable):
+            values[name], origins[name] = value, f"env {variable}"
     for variable, value in environ.items():
         if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES or not value:
             continue
         if variable not in known:
-            raise InvalidSettingError(f"unknown setting {variable!r}{_nearest(variable, [*known, *CLIENT_VARIABLES])}")
+            raise InvalidSettingError(
+                f"unknown setting {variable!r}{did_you_mean(variable, [*known, *CLIENT_VARIABLES])}"
+            )
         values[known[variable]], origins[known[variable]] = value, f"env {variable}"
     for name, value in (flags or {}).items():
         if value is None:
             continue
         if name not in ServerSettings.model_fields:
-            raise InvalidSettingError(f"unknown setting {name!r}{_nearest(name, list(ServerSettings.model_fields))}")
+            raise InvalidSettingError(f"unknown setting {name!r}{did_you_mean(name, ServerSettings.model_fields)}")
         values[name], origins[name] = value, "flag"
     try:
         return ServerSettings.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False)
         raise InvalidSettingError("; ".join(_sentence(item, origins) for item in found)) from None
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _sentence(error: Any, origins: Mapping[str, str]) -> str:

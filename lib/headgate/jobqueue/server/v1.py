@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.jobqueue.server import meta, v1_claims, v1_jobs, v1_reservations, v1_resources
+from headgate.jobqueue.server.bodies import ORDINARY_BYTES
 from headgate.jobqueue.server.documents import (
     DeadQuery,
     HealthOut,
@@ -49,13 +50,19 @@ from headgate.jobqueue.wire import (
     SubmitOut,
 )
 
+_NAMES: Final = 4 * 1024**2
+"""10 000 leases or ids with the longest names."""
+
+_BATCH: Final = 1024**3
+"""Jobs, servers and results have as much as the settings allow."""
+
 _LEASE: Final = {"lease_id": "0f" * 16, "epoch": 1}
 _SERVER: Final = {"pool": "team_a", "host": "server1.example.com", "port": 8080, "not_compatible_task": ["task_c"]}
 
 ROUTES: Final = (
     Route(
         "POST", "/v1/jobs", v1_jobs.submit, Scope.SUBMIT, "Submit jobs, all or none",
-        SubmitOut, SubmitIn, is_batch=True, errors=(409,),
+        SubmitOut, SubmitIn, most_bytes=_BATCH, errors=(409,),
         example={"jobs": [{"id": "17", "team": "team_a", "task": "turning_on_radio", "pool": "team_a"}]},
     ),
     Route("GET", "/v1/jobs", v1_jobs.list_jobs, Scope.READ, "List jobs", JobsOut, query=JobsQuery),
@@ -70,21 +77,21 @@ ROUTES: Final = (
     ),
     Route(
         "POST", "/v1/leases/renew", v1_claims.renew, Scope.CLAIM, "Renew claims",
-        RenewOut, RenewIn, is_batch=True, tag="claims", example={"leases": [{"job_id": "17", **_LEASE}]},
+        RenewOut, RenewIn, most_bytes=_NAMES, tag="claims", example={"leases": [{"job_id": "17", **_LEASE}]},
     ),
     Route(
         "POST", "/v1/jobs/{job_id}/complete", v1_claims.complete, Scope.COMPLETE, "Hand in a result",
-        CompletionOut, CompleteIn, path=JobPath, errors=(404, 409), tag="claims",
+        CompletionOut, CompleteIn, most_bytes=ORDINARY_BYTES, path=JobPath, errors=(404, 409), tag="claims",
         example={**_LEASE, "result": {"q_score": 0.75}},
     ),
     Route(
         "POST", "/v1/completions", v1_claims.complete_many, Scope.COMPLETE, "Hand in many results",
-        CompletionsOut, CompletionsIn, is_batch=True, tag="claims",
+        CompletionsOut, CompletionsIn, most_bytes=_BATCH, tag="claims",
         example={"completions": [{"job_id": "17", **_LEASE, "result": {"q_score": 0.75}}]},
     ),
     Route(
         "POST", "/v1/jobs/{job_id}/fail", v1_claims.fail, Scope.COMPLETE, "Report that an attempt failed",
-        EndOut, FailIn, path=JobPath, errors=(404, 409), tag="claims",
+        EndOut, FailIn, most_bytes=ORDINARY_BYTES, path=JobPath, errors=(404, 409), tag="claims",
         example={**_LEASE, "error": "the simulator crashed", "retry": True},
     ),
     Route(
@@ -103,7 +110,7 @@ ROUTES: Final = (
     Route("GET", "/v1/dead-jobs", v1_jobs.list_dead, Scope.READ, "List dead jobs", JobsOut, query=DeadQuery),
     Route(
         "POST", "/v1/dead-jobs/requeue", v1_jobs.requeue, Scope.SUBMIT, "Make dead jobs pending again",
-        RequeueOut, RequeueIn, is_batch=True, errors=(404, 409), example={"job_ids": ["17"]},
+        RequeueOut, RequeueIn, most_bytes=_NAMES, errors=(404, 409), example={"job_ids": ["17"]},
     ),
     Route(
         "POST", "/v1/jobs/{job_id}/withdraw", v1_jobs.withdraw, Scope.SUBMIT, "Make a job dead",
@@ -118,7 +125,8 @@ ROUTES: Final = (
     ),
     Route(
         "POST", "/v1/resources", v1_resources.register, Scope.ADMIN, "Register policy servers",
-        ResourcesOut, ResourcesIn, is_batch=True, is_of_all_teams=True, tag="servers", example={"resources": [_SERVER]},
+        ResourcesOut, ResourcesIn, most_bytes=_BATCH, is_of_all_teams=True, tag="servers",
+        example={"resources": [_SERVER]},
     ),
     Route(
         "POST", "/v1/resources/{pool:path}/{index}/drain", v1_resources.drain, Scope.ADMIN, "Stop assigning a server",

@@ -24,17 +24,17 @@ from headgate.jobqueue.outcomes import (
     Stale,
     Unknown,
 )
-from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown
+from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown, usable_pools
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.errors import TokenEndedError
-from headgate.jobqueue.server.idempotency import Key
-from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.route import Call, Key
 from headgate.jobqueue.wire import (
     ClaimedJob,
     ClaimIn,
     ClaimOut,
     CompleteIn,
     CompletionOut,
+    CompletionsIn,
     CompletionsOut,
     EndOut,
     FailIn,
@@ -58,9 +58,9 @@ async def claim(call: Call) -> Answer:
         body.worker,
         body.count,
         body.lease_s,
-        narrowed(body.teams, call.caller),
+        narrowed(body.teams, call.caller.teams),
         None if body.tasks is None else frozenset(body.tasks),
-        None if body.pools is None else frozenset(body.pools),
+        narrowed(body.pools, usable_pools(call.caller)),
         "" if call.key is None else f"{call.key.name}\0{call.key.fingerprint}",
     )
     if call.key is not None:
@@ -203,7 +203,10 @@ async def complete(call: Call) -> Answer:
 
 async def complete_many(call: Call) -> Answer:
     """Take many results in; each is taken or refused by itself."""
-    results = [(LeaseRef(one.job_id, one.lease_id, one.epoch), _completion(one)) for one in call.body.completions]
+    body: CompletionsIn = call.body
+    results = await call.service.large_bodies.each(
+        body.completions, lambda one: (LeaseRef(one.job_id, one.lease_id, one.epoch), _completion(one))
+    )
     said: list[CompleteOutcome] = []
 
     def operation(ledger: Ledger, at: Instant) -> Answer:

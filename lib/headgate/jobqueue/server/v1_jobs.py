@@ -13,7 +13,7 @@ from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
 from headgate.jobqueue.port import HistoryEntry, JobQuery, Reader
-from headgate.jobqueue.server.access import check_teams, is_hidden, narrowed, sees, unknown
+from headgate.jobqueue.server.access import check_submission, is_hidden, narrowed, sees, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobsQuery, PageQuery
 from headgate.jobqueue.server.route import Call
@@ -50,8 +50,8 @@ class _Chunk(Protocol[T_co]):
 async def submit(call: Call) -> Answer:
     """Take jobs in, all or none; those that are there with the same contents are left alone."""
     body: SubmitIn = call.body
-    specs = [job.spec for job in body.jobs]
-    check_teams(call.caller, specs)
+    specs = await call.service.large_bodies.each(body.jobs, lambda job: job.spec)
+    check_submission(call.caller, specs)
     said: list[int] = []
 
     def operation(ledger: Ledger, at: Instant) -> Answer:
@@ -81,7 +81,7 @@ async def list_dead(call: Call) -> Answer:
 async def _page(
     call: Call, state: JobState | None, team: str | None, task: str | None, pool: str | None, after: int, limit: int
 ) -> Answer:
-    teams = narrowed(None if team is None else [team], call.caller)
+    teams = narrowed(None if team is None else [team], call.caller.teams)
 
     def chunk(reader: Reader, /, *, behind: int, most: int) -> Sequence[Job]:
         return reader.jobs(JobQuery(state, teams, task, pool, behind, most))
@@ -201,15 +201,17 @@ async def withdraw(call: Call) -> Answer:
     body: ReasonIn = call.body
     job_id = call.path.job_id
     said: list[EndOutcome] = []
+    before: list[str] = []
 
     def operation(ledger: Ledger, at: Instant) -> Answer:
         hidden = is_hidden(ledger, call.caller, job_id)
+        before.extend(job.state.value for job in [ledger.job(job_id)] if job is not None)
         said.append(Unknown(job_id) if hidden else ledger.withdraw(job_id, body.reason, at))
         return ended(said[-1])
 
     answer = await call.change(operation)
     if any(isinstance(outcome, Ended) for outcome in said):
-        call.action = f"withdrew job {job_id!r}"
+        call.changed("withdraw", job_id, before=before[0], after=f"dead: {body.reason}")
         _log.info("Job %s withdrawn", job_id)
     return answer
 
@@ -233,7 +235,7 @@ async def requeue(call: Call) -> Answer:
 
     answer = await call.change(operation)
     if said:
-        call.action = f"requeued {named(said)}"
+        call.changed("requeue", named(said), before="dead", after="pending")
         _log.info("%d dead jobs requeued", len(said))
     return answer
 
@@ -259,6 +261,6 @@ def _is_meant(call: Call, body: RequeueIn, job: Job) -> bool:
 
 
 async def _dead_ids(call: Call, body: RequeueIn) -> list[str]:
-    teams = narrowed(None if body.team is None else [body.team], call.caller)
+    teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
     query = JobQuery(JobState.DEAD, teams, body.task, limit=MOST_AT_ONCE)
     return [job.job_id for job in await call.service.listings.ask(lambda reader: reader.jobs(query))]

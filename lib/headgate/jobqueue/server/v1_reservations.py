@@ -8,7 +8,7 @@ from time import perf_counter
 from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutcome, Stale, Unknown
-from headgate.jobqueue.server.access import is_hidden, unknown
+from headgate.jobqueue.server.access import check_pool, is_hidden, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import ReleaseOut
 from headgate.jobqueue.server.errors import TokenEndedError
@@ -27,7 +27,11 @@ async def reserve(call: Call) -> Answer:
     started = perf_counter()
 
     def ask(ledger: Ledger, at: Instant, *, wait: bool) -> ReserveOutcome:
-        return Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else ledger.reserve(ref, at, wait=wait)
+        if is_hidden(ledger, call.caller, ref.job_id):
+            return Unknown(ref.job_id)
+        if call.caller.pools is not None and (job := ledger.job(ref.job_id)) is not None:
+            check_pool(call.caller, job.spec)
+        return ledger.reserve(ref, at, wait=wait)
 
     desk = call.service.desk
     outcome: object = None

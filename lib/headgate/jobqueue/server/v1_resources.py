@@ -41,28 +41,27 @@ async def register(call: Call) -> Answer:
 
     answer = await call.change(operation)
     if said:
-        call.action = f"registered {len(said)} policy servers, {said[0].resource_id} first"
+        call.changed("register", ", ".join(one.resource_id for one in said), after=f"{len(said)} policy servers")
         _log.info("%d policy servers registered", len(said))
     return answer
 
 
 async def list_resources(call: Call) -> Answer:
-    """Return policy servers; tokens bound to teams see those of the pools that their jobs name."""
+    """Return policy servers; tokens bound to pools see those of these pools."""
     resources = await call.look(lambda ledger, _: resources_of(ledger, call.caller))
     return ok(ResourcesOut.model_construct(resources=resources))
 
 
 def resources_of(ledger: Ledger, caller: Caller) -> list[ResourceOut]:
     """Return the policy servers that a caller may see, by pool and index."""
-    teams = caller.teams
-    pools = None if teams is None else {lane.pool for lane in ledger.lane_counts() if lane.team in teams}
+    pools = caller.pools
     shown = [
         one for one in ledger.resources().values() if pools is None or any(spec.pool in pools for spec in one.specs)
     ]
     return [_seen(ledger, caller, one, pools) for one in sorted(shown, key=_place)]
 
 
-def _seen(ledger: Ledger, caller: Caller, resource: Resource, pools: set[str] | None) -> ResourceOut:
+def _seen(ledger: Ledger, caller: Caller, resource: Resource, pools: frozenset[str] | None) -> ResourceOut:
     shown = ResourceOut.of(resource, pools)
     if caller.teams is not None and resource.job_id and not sees(caller, ledger.job(resource.job_id)):
         return shown.model_copy(update={"job_id": None, "worker": None})
@@ -93,12 +92,14 @@ async def _change(call: Call, state: ResourceState) -> Answer:
     said: list[Resource] = []
 
     def operation(ledger: Ledger, at: Instant) -> Answer:
+        said.append(ledger.servers.resource(resource_id))
         said.append(ledger.change_resource(resource_id, state, at, body.reason))
         return ok(ResourceOut.of(said[-1]))
 
     answer = await call.change(operation)
     if said:
-        call.action = f"made {resource_id} {state.value}"
+        before, after = (f"{one.state.value}: {one.note}" for one in said)
+        call.changed("change server", resource_id, before=before, after=after)
         _log.info("Resource %s is %s now%s", resource_id, state.value, f": {body.reason}" if body.reason else "")
     return answer
 
@@ -113,18 +114,20 @@ async def remove(call: Call) -> Answer:
         return ok(RemovedOut(removed=resource_id))
 
     answer = await call.change(operation)
-    call.action = f"removed {resource_id}{' by force' if force else ''}"
+    call.changed("remove server", resource_id, after="removed by force" if force else "removed")
     _log.info("Resource %s removed", resource_id)
     return answer
 
 
 async def statistics(call: Call) -> Answer:
     """Return the queue at a glance; tokens bound to teams see their part of it."""
-    return ok(await call.look(lambda ledger, _: statistics_of(ledger, call.caller.teams)))
+    return ok(await call.look(lambda ledger, _: statistics_of(ledger, call.caller.teams, call.caller.pools)))
 
 
-def statistics_of(ledger: Ledger, teams: frozenset[str] | None = None) -> StatisticsOut:
-    """Return the queue at a glance, as far as it concerns `teams` (None: all)."""
+def statistics_of(
+    ledger: Ledger, teams: frozenset[str] | None = None, usable: frozenset[str] | None = None
+) -> StatisticsOut:
+    """Return the queue at a glance, as far as it concerns `teams` and the servers of `usable` pools (None: all)."""
     lanes = {lane: counts for lane, counts in ledger.lane_counts().items() if teams is None or lane.team in teams}
     jobs: Counter[JobState] = Counter()
     for counts in lanes.values():
@@ -132,10 +135,12 @@ def statistics_of(ledger: Ledger, teams: frozenset[str] | None = None) -> Statis
     pools = {lane.pool for lane in lanes if lane.pool}
     if teams is None:
         pools |= {spec.pool for resource in ledger.resources().values() for spec in resource.specs}
+    if usable is not None:
+        pools &= usable
     return StatisticsOut.model_construct(
         jobs={state: jobs[state] for state in JobState},
         workers=_workers(ledger, teams),
-        waiting_claims=ledger.waiting_claims,
+        waiting_claims=ledger.waiting_claims_of(teams),
         pools=_pools(ledger, sorted(pools)),
         lanes=[_lane(ledger, lane, lanes[lane]) for lane in sorted(lanes)],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
 from typing import Self
@@ -14,7 +14,7 @@ from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.port import CLAIMS_READ, Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
 from headgate.jobqueue.resource import Resource
-from headgate.jobqueue.stores.writing import completions, flaw_of, next_indexes
+from headgate.jobqueue.stores.rows import completions, flaw_of, next_indexes
 
 
 class MemoryStore:
@@ -62,6 +62,12 @@ class MemoryStore:
         """Return the remembered reply of a key."""
         self._check_owned()
         return self._rows.replies.get(key)
+
+    def entries(self, job_id: str, what: Happening, limit: int, *, lease_id: str | None = None) -> list[HistoryEntry]:
+        """Return the first entries of a kind about a job, or about one lease on it."""
+        self._check_owned()
+        about = (one for one in self._rows.history if (one.job_id, one.what) == (job_id, what))
+        return list(islice((one for one in about if lease_id in {None, one.lease_id}), limit))
 
     def commit(self, changes: Changes) -> None:
         """Write all changes, or none.
@@ -204,8 +210,12 @@ class _Rows:
         for job_id, entry in completions(changes).items():
             self.completed[job_id] = entry
         self.replies.update(changes.replies)
-        if (before := changes.forget_replies_before) is not None:
-            self.replies = {key: reply for key, reply in self.replies.items() if reply.at >= before}
+        if changes.forget_before is not None:
+            replies_before, late_before = changes.forget_before
+            self.replies = {key: reply for key, reply in self.replies.items() if reply.at >= replies_before}
+            for position, one in enumerate(self.history):
+                if one.what is Happening.LATE_RESULT and one.at < late_before and one.note:
+                    self.history[position] = replace(one, note="")
 
     def snapshot(self) -> Snapshot:
         counts: defaultdict[Lane, Counter[JobState]] = defaultdict(Counter)

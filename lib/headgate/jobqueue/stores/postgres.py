@@ -10,15 +10,13 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from headgate.core import redacted
+from headgate.core import redacted, require_agreement
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
-from headgate.jobqueue.job import Job, Lane, Place
-from headgate.jobqueue.port import Changes, Reply, Snapshot
-from headgate.jobqueue.stores import reading
+from headgate.jobqueue.port import Snapshot
 from headgate.jobqueue.stores.postgres_connection import Address, connected
-from headgate.jobqueue.stores.rows import Row, job_of_row, storable_text
+from headgate.jobqueue.stores.rows import Batch, Row
+from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found
 from headgate.jobqueue.stores.statements import check_version, statements, steps_from
-from headgate.jobqueue.stores.writing import Batch, batches_of, flaw_of
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
@@ -26,7 +24,7 @@ _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class PostgresStore:
+class PostgresStore(SqlStore[_Connection]):
     """A `Store` in one PostgreSQL database, owned through a lock of the very connection that writes.
 
     A lost connection therefore loses the lock, and what it had not committed; `own` connects again. A pooler between
@@ -34,8 +32,8 @@ class PostgresStore:
     """
 
     def __init__(self, address: Address) -> None:
+        super().__init__(address)
         self._address = address
-        self._db: _Connection | None = None
 
     def own(self, owner: str) -> Self:
         """Become the only ledger that writes here, creating or migrating tables as needed.
@@ -62,35 +60,9 @@ class PostgresStore:
         with self._failing("read"), self._connection().transaction():
             # The connection is told to use indexes wherever it can; the counts need every row.
             self._connection().execute("SET LOCAL enable_seqscan = on")
-            return reading.snapshot(self._select)
+            return super().load()
 
-    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
-        """Return those of the jobs that exist, by id."""
-        asked = texts([storable_text(job_id) for job_id in job_ids])
-        jobs = map(job_of_row, self._select("jobs_by_id", {"job_ids": asked}))
-        return {job.job_id: job for job in jobs}
-
-    def pending(self, lane: Lane, after: Place | None, limit: int) -> list[Job]:
-        """Return up to `limit` pending jobs of a lane behind a place (None: from the first), by place."""
-        return reading.pending(self._select, lane, after, limit)
-
-    def reply(self, key: str) -> Reply | None:
-        """Return the remembered reply of a key."""
-        return reading.reply(self._select, key)
-
-    def commit(self, changes: Changes) -> None:
-        """Write all changes durably, or none.
-
-        Raises:
-            StoreFailedError: when they could not be written, or it is not known whether they were.
-        """
-        if flaw := flaw_of(changes):
-            raise StoreFailedError(f"The job queue in {self._address} refused the changes: {flaw}")
-        batches = batches_of(changes)
-        with self._failing("written"):
-            _write(self._connection(), batches)
-
-    def reader(self) -> reading.SqlReader:
+    def reader(self) -> SqlReader:
         """Return a reader with a connection of its own.
 
         Raises:
@@ -110,9 +82,9 @@ class PostgresStore:
             with lock, self._failing("read"):
                 if db.broken:  # a restart of the database; a listing changes nothing, so a new connection will do
                     db = connected(self._address, "headgate jobqueue: reader", writes=False)
-                return _selected(db, name, parameters, filters)
+                return self._selected(db, name, parameters, filters)
 
-        return reading.SqlReader(select, lambda: db.close())  # noqa: PLW0108 - it may be another one by then
+        return SqlReader(select, lambda: db.close())  # noqa: PLW0108 - it may be another one by then
 
     def close(self) -> None:
         """Give ownership and the connection up; legal twice."""
@@ -125,22 +97,13 @@ class PostgresStore:
         try:
             with db.transaction():
                 db.execute("SELECT set_config('lock_timeout', %s, true)", (_LAST_OWNER_GONE_WITHIN_MS,))
-                _selected(db, "take_ownership", {})
+                self._selected(db, "take_ownership", {})
         except psycopg.errors.LockNotAvailable as error:
-            holders = _selected(db, "holder", {})
+            holders = self._selected(db, "holder", {})
             holder = "{} (from {}, server process {})".format(*holders[0]) if holders else "a process that just ended"
             raise StoreInUseError(f"The job queue in {self._address} is served by {holder}") from error
-
-    def _connection(self) -> _Connection:
-        if self._db is None:
-            raise StoreFailedError(
-                f"The job queue in {self._address} is not owned", next_step="Call `own` before reading or writing it."
-            )
-        return self._db
-
-    def _select(self, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
-        with self._failing("read"):
-            return _selected(self._connection(), name, parameters, filters)
+        ((at,),) = _rows(db, "SELECT extract(epoch FROM clock_timestamp())::float8")
+        require_agreement(time.time(), at, f"the database of {self._address}")
 
     @contextmanager
     def _failing(self, done: str) -> Iterator[None]:
@@ -151,6 +114,27 @@ class PostgresStore:
                 self.close()  # the lock went with the connection
             what = redacted(" ".join(str(error).split()))
             raise StoreFailedError(f"The job queue in {self._address} could not be {done}: {what}") from error
+
+    @staticmethod
+    def _selected(db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        return _rows(db, statements("postgres", filters)[name], parameters)
+
+    @staticmethod
+    def _array(listed: Sequence[str]) -> str:
+        return texts(listed)
+
+    @staticmethod
+    def _write(db: _Connection, batches: Sequence[Batch]) -> None:
+        """Write all batches or none.
+
+        One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while a part of a large
+        statement is still unsent, and PostgreSQL waits for that part, for ever.
+        """
+        named = statements("postgres")
+        with db.transaction():
+            for batch in batches:
+                done = db.execute(named[batch.statement], columns_of(batch.rows), prepare=True)
+                check_found(batch, done.rowcount)
 
 
 def _migrate(db: _Connection, place: str) -> None:
@@ -168,28 +152,8 @@ def _version_of(db: _Connection) -> int:
     return int(_rows(db, named["version"])[0][0]) if has_tables else 0
 
 
-def _selected(db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
-    return _rows(db, statements("postgres", filters)[name], parameters)
-
-
 def _rows(db: _Connection, sql: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
     return db.execute(sql, parameters).fetchall()
-
-
-def _write(db: _Connection, batches: Sequence[Batch]) -> None:
-    """Write all batches or none.
-
-    One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while a part of a large
-    statement is still unsent, and PostgreSQL waits for that part, for ever.
-    """
-    named = statements("postgres")
-    with db.transaction():
-        for batch in batches:
-            found = db.execute(named[batch.statement], columns_of(batch.rows), prepare=True).rowcount
-            if batch.must_match and found != len(batch.rows):
-                raise StoreFailedError(
-                    f"{len(batch.rows)} jobs were to be changed, and {found} of them are in the database"
-                )
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:

@@ -67,3 +67,6 @@ ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, status = exc
 
 -- name: forget_replies
 DELETE FROM replies WHERE at < ANY (%s::float8[]);
+
+-- name: empty_late_results
+UPDATE history SET note = '' WHERE what = 'late_result' AND at < ANY (%s::float8[]) AND note <> '';

@@ -49,6 +49,11 @@ SELECT completed_entry, {job_columns} FROM jobs
 WHERE completed_entry >= 0 AND completed_entry > :after AND state = 'done' {filters}
 ORDER BY completed_entry LIMIT :limit;
 
+-- name: entries_of_job
+-- The text added to `what` keeps the index of kinds out: every claim of the queue is of one.
+SELECT entry, at, what, job_id, epoch, lease_id, worker, resource_id, note FROM history
+WHERE job_id = :job_id AND what || '' = :what {filters} ORDER BY entry LIMIT :limit;
+
 -- name: history
 SELECT entry, at, what, job_id, epoch, lease_id, worker, resource_id, note FROM history
 WHERE entry > :after {filters} ORDER BY entry LIMIT :limit;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,25 +14,65 @@ from typing import Any, Self
 
 import orjson
 
-from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import Job, Lane, Place
-from headgate.jobqueue.port import Changes, Reply, Snapshot
-from headgate.jobqueue.stores import reading
-from headgate.jobqueue.stores.lock_file import LockFile
-from headgate.jobqueue.stores.rows import Row, job_of_row, storable_text
-from headgate.jobqueue.stores.statements import check_version, statements, steps_from
-from headgate.jobqueue.stores.writing import Batch, batches_of, flaw_of
+from headgate.core import next_step_after
+from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
+from headgate.jobqueue.stores.rows import Batch, Row
+from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found
+from headgate.jobqueue.stores.statements import check_version, migrations, statements, steps_from
 
 _BUSY_S = 5.0  # another process may hold the file for a moment, e.g. to copy it
 
 
-class SqliteStore:
-    """A `Store` in one SQLite file, owned through a lock file beside it, which ends with its process."""
+class LockFile:
+    """A file that one owner at a time has locked. The operating system frees it when the owner dies, however it does.
+
+    The file stays when it is given back: removing it would let two owners lock two files of the same name.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._handle: int | None = None
+
+    def take(self, owner: str) -> None:
+        """Lock it and write down who has it.
+
+        Raises:
+            StoreInUseError: when it is locked, here or by another process.
+            StoreFailedError: when it cannot be made.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreFailedError(f"The lock file {self._path} could not be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(handle, 1_000, 0).decode(errors="replace").strip() or "a process that just started"
+            os.close(handle)
+            raise StoreInUseError(f"The job queue of {self._path} is served by {holder}") from error
+        except OSError as error:
+            os.close(handle)
+            raise StoreFailedError(f"The lock file {self._path} could not be locked: {error.strerror}") from error
+        with suppress(OSError):  # on a full disk, the lock holds without its words
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} ({owner})\n".encode(errors="replace"), 0)
+        self._handle = handle
+
+    def give_back(self) -> None:
+        """Unlock it; legal twice."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+class SqliteStore(SqlStore[sqlite3.Connection]):
+    """A `Store` in one SQLite file, owned through a lock file beside it, which ends with its process."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
         self._lock_file = LockFile(path.with_name(path.name + ".lock"))
-        self._db: sqlite3.Connection | None = None
 
     def own(self, owner: str) -> Self:
         """Become the only ledger that writes here, creating or migrating tables as needed.
@@ -49,43 +91,11 @@ class SqliteStore:
             raise
         return self
 
-    def load(self) -> Snapshot:
-        """Return what a ledger starts from."""
-        return reading.snapshot(self._select)
-
-    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
-        """Return those of the jobs that exist, by id."""
-        asked = orjson.dumps([storable_text(job_id) for job_id in job_ids]).decode()
-        jobs = map(job_of_row, self._select("jobs_by_id", {"job_ids": asked}))
-        return {job.job_id: job for job in jobs}
-
-    def pending(self, lane: Lane, after: Place | None, limit: int) -> list[Job]:
-        """Return up to `limit` pending jobs of a lane behind a place (None: from the first), by place."""
-        return reading.pending(self._select, lane, after, limit)
-
-    def reply(self, key: str) -> Reply | None:
-        """Return the remembered reply of a key."""
-        return reading.reply(self._select, key)
-
-    def commit(self, changes: Changes) -> None:
-        """Write all changes durably, or none.
-
-        Raises:
-            StoreFailedError: when they could not be written.
-        """
-        if flaw := flaw_of(changes):
-            raise StoreFailedError(f"The job queue in {self._path} refused the changes: {flaw}")
-        with self._failing("written"):
-            db = self._connection()
-            with _transaction(db):
-                for batch in batches_of(changes):
-                    _write(db, batch)
-
-    def reader(self) -> reading.SqlReader:
+    def reader(self) -> SqlReader:
         """Return a reader with a connection of its own.
 
         Raises:
-            StoreFailedError: when there is no job queue in the file, or one of another version.
+            StoreFailedError: when there is not a job queue in the file, or one of another version.
         """
         lock = Lock()  # one connection, which threads of a server share
         with self._failing("opened"):
@@ -99,9 +109,9 @@ class SqliteStore:
 
         def select(name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
             with lock, self._failing("read"):
-                return _selected(db, name, parameters, filters)
+                return self._selected(db, name, parameters, filters)
 
-        return reading.SqlReader(select, db.close)
+        return SqlReader(select, db.close)
 
     def close(self) -> None:
         """Give ownership and the connection up; legal twice."""
@@ -111,25 +121,31 @@ class SqliteStore:
                 db.close()
         self._lock_file.give_back()
 
-    def _connection(self) -> sqlite3.Connection:
-        if self._db is None:
-            raise StoreFailedError(
-                f"The job queue in {self._path} is not owned", next_step="Call `own` before reading or writing it."
-            )
-        return self._db
-
-    def _select(self, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
-        with self._failing("read"):
-            return _selected(self._connection(), name, parameters, filters)
-
     @contextmanager
     def _failing(self, done: str) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError, OverflowError) as error:
             raise StoreFailedError(
-                f"The job queue in {self._path} could not be {done}: {str(error).rstrip('.')}"
+                f"The job queue in {self._path} could not be {done}: {str(error).rstrip('.')}",
+                next_step=next_step_after(error, self._path),
             ) from error
+
+    @staticmethod
+    def _selected(db: sqlite3.Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        with closing(db.cursor()) as cursor:
+            return cursor.execute(statements("sqlite", filters)[name], parameters).fetchall()
+
+    @staticmethod
+    def _array(listed: Sequence[str]) -> str:
+        return orjson.dumps(listed).decode()
+
+    @staticmethod
+    def _write(db: sqlite3.Connection, batches: Sequence[Batch]) -> None:
+        with _transaction(db), closing(db.cursor()) as cursor:
+            for batch in batches:
+                cursor.executemany(statements("sqlite")[batch.statement], batch.rows)
+                check_found(batch, cursor.rowcount)
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -161,18 +177,22 @@ def _transaction(db: sqlite3.Connection, first: str = "") -> Iterator[None]:
 def _version_of(db: sqlite3.Connection) -> int:
     named = statements("sqlite")
     ((has_tables,),) = db.execute(named["has_tables"])
-    return int(db.execute(named["version"]).fetchone()[0]) if has_tables else 0
+    if not has_tables:
+        return 0
+    (version,) = db.execute(named["version"]).fetchone()
+    return _version_by_tables(db) if version is None else int(version)
 
 
-def _selected(db: sqlite3.Connection, name: str, parameters: Mapping[str, Any], filters: str) -> list[Row]:
-    with closing(db.cursor()) as cursor:
-        return cursor.execute(statements("sqlite", filters)[name], parameters).fetchall()
+def _version_by_tables(db: sqlite3.Connection) -> int:
+    """Return the version of a queue that lost the record of it, as a repaired one may have; 1 when no tables are it."""
+    version = 1
+    with closing(sqlite3.connect(":memory:")) as made:
+        for step in migrations("sqlite"):
+            made.executescript(step.sql)
+            if _tables(made) <= _tables(db):
+                version = step.version
+    return version
 
 
-def _write(db: sqlite3.Connection, batch: Batch) -> None:
-    with closing(db.cursor()) as cursor:
-        cursor.executemany(statements("sqlite")[batch.statement], batch.rows)
-        if batch.must_match and cursor.rowcount != len(batch.rows):
-            raise StoreFailedError(
-                f"{len(batch.rows)} jobs were to be changed, and {cursor.rowcount} of them are in the database"
-            )
+def _tables(db: sqlite3.Connection) -> set[str]:
+    return {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE type = 'table'")}

@@ -38,3 +38,6 @@ INSERT OR REPLACE INTO replies (key, fingerprint, status, body, at) VALUES (?, ?
 
 -- name: forget_replies
 DELETE FROM replies WHERE at < ?;
+
+-- name: empty_late_results
+UPDATE history SET note = '' WHERE what = 'late_result' AND at < ? AND note <> '';

@@ -5,7 +5,7 @@ Needs httpx and pydantic, and nothing of the server.
 
 from headgate.jobqueue.errors import ForbiddenError
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
-from headgate.jobqueue.worker.client import JobQueueClient
+from headgate.jobqueue.worker.client import JobQueueClient, SyncJobQueueClient
 from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.errors import (
     LeaseLost,
@@ -20,9 +20,7 @@ from headgate.jobqueue.worker.reserved import ReservedServer
 from headgate.jobqueue.worker.reserving import release_from_environment, reserve_from_environment
 from headgate.jobqueue.worker.results import Artifact, artifact_of, publish_result, result_path, retract_result
 from headgate.jobqueue.worker.retrying import RetryPolicy
-from headgate.jobqueue.worker.sync_client import SyncJobQueueClient
-from headgate.jobqueue.worker.sync_job import SyncHeldJob
-from headgate.jobqueue.worker.sync_worker import SyncWorker
+from headgate.jobqueue.worker.sync_worker import SyncHeldJob, SyncWorker
 from headgate.jobqueue.worker.worker import TERMINATED, Worker, worker_name
 
 __all__ = [

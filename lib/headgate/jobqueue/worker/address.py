@@ -16,6 +16,7 @@ URL_VARIABLES: Final = ("HEADGATE_JOBQUEUE_URL", "JOB_QUEUE_URL")
 
 TOKEN_VARIABLE: Final = "HEADGATE_JOBQUEUE_TOKEN"  # noqa: S105 - its name
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
+_WHOLE_TOKEN: Final = f"Copy it whole into {TOKEN_VARIABLE}, as `headgate jobqueue token create` printed it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class QueueAddress:
             token: in place of the one in the URL.
 
         Raises:
-            InvalidInputError: if it is no URL of HTTP.
+            InvalidInputError: if it is no URL of HTTP, or the token has characters that no token has.
         """
         try:
             parts = urlsplit(text.strip())
@@ -50,7 +51,12 @@ class QueueAddress:
             raise _no_address(text)
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         place = host if port is None else f"{host}:{port}"
-        return cls(f"{parts.scheme}://{place}{parts.path.rstrip('/')}", Secret(token or _token_in(parts)))
+        token = token or _token_in(parts)
+        if not token.isascii():
+            raise InvalidInputError(
+                "the token of the job queue has characters that no token has", next_step=_WHOLE_TOKEN
+            )
+        return cls(f"{parts.scheme}://{place}{parts.path.rstrip('/')}", Secret(token))
 
     @property
     def headers(self) -> dict[str, str]:

@@ -1,18 +1,20 @@
-"""The asynchronous client of the job queue."""
+"""The clients of the job queue: for asyncio, and for programs that know none."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypedDict, TypeVar
 
 import httpx
 from pydantic import BaseModel
 
 from headgate.jobqueue import wire
+from headgate.jobqueue.blocking import BlockingClient, blocking
 from headgate.jobqueue.job import JobSpec
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.resource import ResourceSpec
@@ -20,11 +22,68 @@ from headgate.jobqueue.worker import calls
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
 from headgate.jobqueue.worker.calls import Call
 from headgate.jobqueue.worker.retrying import Heard, RetryPolicy, conversation
-from headgate.jobqueue.worker.transport import client_options, request_options
 
 T = TypeVar("T", bound=BaseModel)
 
 PAGE: Final = 1_000
+
+
+CONNECT_S: Final = 10.0
+ANSWER_S: Final = 30.0
+"""For an answer that the server gives at once; a commit behind a full group takes a fraction of it."""
+
+BEYOND_WAIT_S: Final = 10.0
+"""For the answer to a long poll, beyond the time that the server was asked to wait."""
+
+
+class ClientOptions(TypedDict):
+    """What both clients of httpx are made with."""
+
+    base_url: str
+    headers: dict[str, str]
+    limits: httpx.Limits
+    trust_env: bool
+    verify: ssl.SSLContext
+
+
+def client_options(address: QueueAddress) -> ClientOptions:
+    """Return how to make a client.
+
+    Long polls each hold a connection, so that their number is not bounded; the proxies of the environment are for the
+    world outside, and would cut long polls off.
+    """
+    return ClientOptions(
+        base_url=address.url,
+        headers={**address.headers, "User-Agent": "headgate-jobqueue"},
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        trust_env=False,
+        verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, which `trust_env` would leave out
+    )
+
+
+def request_options(call: Call[Any], longest_s: float | None = None) -> dict[str, Any]:
+    """Return the arguments of `httpx.Client.request`; `longest_s` bounds the wait for an answer."""
+    headers = {"Idempotency-Key": call.key} if call.key else {}
+    content = None if call.body is None else _content(call.body)
+    if content is not None:
+        headers["Content-Type"] = "application/json"
+    answer_s = call.wait_s + BEYOND_WAIT_S if call.wait_s else ANSWER_S
+    connect_s = CONNECT_S
+    if longest_s is not None:
+        answer_s, connect_s = min(answer_s, longest_s), min(connect_s, longest_s)
+    return {
+        "method": call.method,
+        "url": call.path,
+        "params": dict(call.query) or None,
+        "content": content,
+        "headers": headers,
+        "timeout": httpx.Timeout(ANSWER_S, connect=connect_s, read=answer_s, pool=CONNECT_S),
+    }
+
+
+def _content(body: BaseModel) -> bytes:
+    # What was not given stays out: a server's own keys are passed on to workers as they came.
+    return body.model_dump_json(exclude_unset=True).encode()
 
 
 class JobQueueClient:
@@ -49,8 +108,13 @@ class JobQueueClient:
     ) -> None:
         self.address = address if isinstance(address, QueueAddress) else queue_address(address)
         self._retry = retry or RetryPolicy()
+        self._transport = transport
         self._rng = random.Random()
         self._http = httpx.AsyncClient(**client_options(self.address), transport=transport)
+
+    def __copy__(self) -> JobQueueClient:
+        """Return a client with the same options and no connection."""
+        return JobQueueClient(self.address, retry=self._retry, transport=self._transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,7 +168,7 @@ class JobQueueClient:
             added, existing = added + answer.added, existing + answer.existing
         return wire.SubmitOut(added=added, existing=existing)
 
-    async def jobs(self, **wish: Any) -> wire.JobsOut:
+    async def jobs(self, /, **wish: Any) -> wire.JobsOut:
         """Return a page of jobs: `state`, `team`, `task`, `pool`, `after`, `limit`, `dead` (`calls.jobs`)."""
         return await self.send(calls.jobs(**wish))
 
@@ -222,3 +286,72 @@ class JobQueueClient:
     async def remove(self, pool: str, index: int, *, force: bool = False) -> None:
         """Take a policy server out; `force` even while a job uses it."""
         await self.send(calls.remove_resource(pool, index, force=force))
+
+
+class SyncJobQueueClient(BlockingClient[JobQueueClient]):
+    """`JobQueueClient` with methods that block; the same rules hold. Threads may share it."""
+
+    def __init__(
+        self,
+        address: str | QueueAddress | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(JobQueueClient(address, retry=retry, transport=transport), "headgate-jobqueue")
+        self.address = self._asynchronous.address
+
+    send = blocking(JobQueueClient.send)
+
+    # Jobs.
+
+    submit = blocking(JobQueueClient.submit)
+    jobs = blocking(JobQueueClient.jobs)
+    job = blocking(JobQueueClient.job)
+    job_history = blocking(JobQueueClient.job_history)
+    withdraw = blocking(JobQueueClient.withdraw)
+    requeue = blocking(JobQueueClient.requeue)
+
+    def all_jobs(self, **wish: Any) -> Iterator[wire.JobOut]:
+        """Yield all jobs of a wish (`jobs`), by order of submission, page by page."""
+        after: int | None = None
+        while True:
+            page = self.jobs(**{"limit": PAGE, **wish, "after": after})
+            yield from page.jobs
+            after = page.next
+            if after is None:
+                return
+
+    # Work.
+
+    claim = blocking(JobQueueClient.claim)
+    renew = blocking(JobQueueClient.renew)
+    complete = blocking(JobQueueClient.complete)
+    complete_many = blocking(JobQueueClient.complete_many)
+    fail = blocking(JobQueueClient.fail)
+    give_back = blocking(JobQueueClient.give_back)
+    reserve = blocking(JobQueueClient.reserve)
+    release = blocking(JobQueueClient.release)
+
+    # Results and history.
+
+    results = blocking(JobQueueClient.results)
+    history = blocking(JobQueueClient.history)
+    statistics = blocking(JobQueueClient.statistics)
+
+    def all_results(self, after: int = -1) -> Iterator[wire.FinishedOut]:
+        """Yield all jobs completed after an entry of the history; the last one's `entry` is where to go on later."""
+        while True:
+            page = self.results(after)
+            yield from page.results
+            if not page.results or page.next <= after:
+                return
+            after = page.next
+
+    # Policy servers.
+
+    resources = blocking(JobQueueClient.resources)
+    register = blocking(JobQueueClient.register)
+    drain = blocking(JobQueueClient.drain)
+    open = blocking(JobQueueClient.open)
+    remove = blocking(JobQueueClient.remove)

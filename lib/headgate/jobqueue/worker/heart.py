@@ -1,17 +1,20 @@
-"""The heartbeat of a worker: renews everything that it holds in one request, and stops what it holds no more."""
+"""The heartbeat of a worker: renews everything that it holds in one request, and stops what it holds no more.
+
+Its leases are what it believes of them: when to renew them, and when to believe in them no more.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from headgate.core import Clock
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.wire import JobLeaseIn, RenewalOut, ReservationOut
+from headgate.jobqueue.wire import ClaimedJob, JobLeaseIn, RenewalOut, ReservationOut
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.leases import Leases
 from headgate.jobqueue.worker.retrying import RetryPolicy
 
 _log = logging.getLogger("headgate.jobqueue.worker")
@@ -20,6 +23,130 @@ _ONCE: Final = RetryPolicy(patience_s=0)
 """The heart is its own retry: a renewal that failed is asked for again with what is held by then."""
 
 _LONGEST_RENEWAL_S: Final = 15.0
+
+
+FENCE_MARGIN_S: Final = 5.0
+"""A lease that could not be renewed counts as lost so long before the server's deadline: the work has stopped when the
+job goes to somebody else."""
+
+RENEWALS_IN_A_LEASE: Final = 3
+_RETRY_SHARE: Final = 30
+"""A renewal that failed is tried again after this fraction of the lease: every 3 s with the default of 90 s."""
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One lease.
+
+    Attributes:
+        ref: as the server knows it.
+        lease_s: its period.
+        confirmed_at: when the renewal was sent, or the claim answered, that the server confirmed last; it ends
+            `lease_s` after that at the earliest.
+        renew_at: when to renew it.
+        moved_at: when the work went on last.
+        stall_after_s: seconds without going on after which it is stalled, or None.
+        stop_s: seconds that stopping the work may take.
+        is_ending: whether its holder is telling the server how it ends; then only the answer to that counts.
+    """
+
+    ref: JobLeaseIn
+    lease_s: float
+    confirmed_at: float
+    renew_at: float
+    moved_at: float
+    stall_after_s: float | None = None
+    stop_s: float = 0.0
+    is_ending: bool = False
+
+    @property
+    def fenced_at(self) -> float:
+        """When it counts as lost unless it is renewed."""
+        return self.confirmed_at + self.lease_s - min(FENCE_MARGIN_S + self.stop_s, self.lease_s / 2)
+
+    @property
+    def stalled_at(self) -> float:
+        """When its work counts as stalled unless it goes on."""
+        return float("inf") if self.stall_after_s is None else self.moved_at + self.stall_after_s
+
+
+class Leases:
+    """The leases of one worker, which owns it. Pure: the time comes in.
+
+    Invariant: every lease is renewed before it is fenced, `confirmed_at <= renew_at`.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Tenure] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, ref: JobLeaseIn, lease_s: float, *, asked_at: float, now: float) -> Tenure:
+        """Note a claim.
+
+        Args:
+            ref: the lease.
+            lease_s: its period.
+            asked_at: when the claim was first sent. The server may have granted it at any time since, and the answer
+                may have been lost on its first way: a claim that took long is renewed at once.
+            now: when it was answered.
+        """
+        tenure = Tenure(ref, lease_s, confirmed_at=now, renew_at=now, moved_at=now)
+        tenure.renew_at = max(now, asked_at + lease_s / RENEWALS_IN_A_LEASE)
+        self._held[ref.lease_id] = tenure
+        return tenure
+
+    def drop(self, lease_id: str) -> None:
+        """Forget a lease; legal twice."""
+        self._held.pop(lease_id, None)
+
+    def get(self, lease_id: str) -> Tenure | None:
+        """Return what is known of a lease."""
+        return self._held.get(lease_id)
+
+    def due(self, now: float) -> list[JobLeaseIn]:
+        """Return the leases to renew in one request: all of them as soon as one is due, none otherwise."""
+        if any(tenure.renew_at <= now for tenure in self._held.values()):
+            return [tenure.ref for tenure in self._held.values()]
+        return []
+
+    def confirmed(self, lease_id: str, sent_at: float) -> None:
+        """Note that a renewal sent then was granted."""
+        tenure = self._held.get(lease_id)
+        if tenure is not None:
+            tenure.confirmed_at = max(tenure.confirmed_at, sent_at)
+            tenure.renew_at = sent_at + tenure.lease_s / RENEWALS_IN_A_LEASE
+
+    def unconfirmed(self, refs: Iterable[JobLeaseIn], now: float) -> None:
+        """Note that a renewal was not answered."""
+        for ref in refs:
+            tenure = self._held.get(ref.lease_id)
+            if tenure is not None:
+                tenure.renew_at = now + tenure.lease_s / _RETRY_SHARE
+
+    def fenced(self, now: float) -> list[Tenure]:
+        """Return the leases that count as lost by now; not those whose end the server is being told."""
+        return [tenure for tenure in self._held.values() if tenure.fenced_at <= now and not tenure.is_ending]
+
+    def stalled(self, now: float) -> list[Tenure]:
+        """Return the leases whose work does not go on."""
+        return [tenure for tenure in self._held.values() if tenure.stalled_at <= now and not tenure.is_ending]
+
+    def next_renewal(self) -> float | None:
+        """Return when to renew next."""
+        return min((tenure.renew_at for tenure in self._held.values()), default=None)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next lease is fenced or its work stalled."""
+        ends = (min(t.fenced_at, t.stalled_at) for t in self._held.values() if not t.is_ending)
+        return min(ends, default=None)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for tenure in self._held.values():
+            assert tenure.confirmed_at <= tenure.renew_at, tenure
+            assert tenure.lease_s >= 2 * FENCE_MARGIN_S, tenure
 
 
 class Patient(Protocol):
@@ -132,3 +259,92 @@ class Heart:
 
 def _key(reservation: ReservationOut | None) -> tuple[str, int] | None:
     return None if reservation is None else (reservation.lease_id, reservation.epoch)
+
+
+class JobLease:
+    """One claim's lease. Owned by its `HeldJob`.
+
+    Invariant: once lost or over it stays so; the work is interrupted once at most.
+
+    Attributes:
+        ref: as the server knows it.
+        lost: set when the work must stop.
+        loss: why, in a sentence.
+        is_over: whether the server has been told how the job ends.
+        interrupt: stops the work; None while there is nothing to stop.
+        was_interrupted: whether that was called.
+    """
+
+    def __init__(self, claimed: ClaimedJob, heart: Heart, clock: Clock) -> None:
+        self.ref = JobLeaseIn(job_id=claimed.job.id, lease_id=claimed.lease.lease_id, epoch=claimed.lease.epoch)
+        self.lost = asyncio.Event()
+        self.loss = ""
+        self.is_over = False
+        self.interrupt: Callable[[], object] | None = None
+        self.was_interrupted = False
+        self._heart = heart
+        self._clock = clock
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What names it in a request whose path names the job."""
+        return {"lease_id": self.ref.lease_id, "epoch": self.ref.epoch}
+
+    @property
+    def is_lost(self) -> bool:
+        """True when the work must stop."""
+        return self.lost.is_set()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds for which it certainly runs; 0 when it is lost or over."""
+        tenure = None if self.is_lost else self._heart.leases.get(self.ref.lease_id)
+        return 0.0 if tenure is None else max(0.0, tenure.fenced_at - self._clock.monotonic())
+
+    def moved(self) -> None:
+        """Note that the work goes on."""
+        tenure = self._heart.leases.get(self.ref.lease_id)
+        if tenure is not None:
+            tenure.moved_at = self._clock.monotonic()
+
+    def set_ending(self, is_ending: bool) -> None:
+        """While the server is told of the end, its answer counts, and no renewal that crosses it on the way."""
+        tenure = self._heart.leases.get(self.ref.lease_id)
+        if tenure is not None:
+            tenure.is_ending = is_ending
+            self._heart.wake()
+
+    def stop(self, reason: str, *, renew_on: bool = False) -> bool:
+        """Stop the work; return False when it was stopped before or is over.
+
+        Args:
+            reason: why, in a sentence.
+            renew_on: keep the lease until the work has stopped.
+        """
+        if self.is_lost or self.is_over:
+            return False
+        self.note_loss(reason, renew_on=renew_on)
+        self.interrupt_now()
+        return True
+
+    def note_loss(self, reason: str, *, renew_on: bool = False) -> None:
+        """Note that the work must stop, where it is the work itself that has found out."""
+        if self.is_lost:
+            return
+        self.loss = reason
+        self.lost.set()
+        if not renew_on:
+            self._heart.leases.drop(self.ref.lease_id)
+        _log.warning("Job %s (epoch %d) must stop: %s", self.ref.job_id, self.ref.epoch, reason)
+
+    def interrupt_now(self) -> None:
+        """Interrupt the work, if there is any."""
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            self.was_interrupted = True
+            interrupt()
+
+    def drop(self) -> None:
+        """Renew it no more."""
+        self._heart.leases.drop(self.ref.lease_id)
+        self._heart.wake()

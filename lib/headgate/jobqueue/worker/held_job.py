@@ -19,8 +19,7 @@ from headgate.jobqueue.errors import StaleLeaseError
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.endings import Failed, Said, Stopped, ending_of, error_text, may_pass, plain
 from headgate.jobqueue.worker.errors import NoServerError
-from headgate.jobqueue.worker.heart import Heart
-from headgate.jobqueue.worker.job_lease import JobLease
+from headgate.jobqueue.worker.heart import Heart, JobLease
 from headgate.jobqueue.worker.reserved import ReservedServer
 from headgate.jobqueue.worker.results import Artifact, artifact_of
 from headgate.jobqueue.worker.retrying import RetryPolicy

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.whole_files import flush_folder, written_beside
 from headgate.jobqueue.worker.errors import ResultRefusedError
 
 PROVENANCE: Final = "provenance"
@@ -86,13 +86,13 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
     text = _text({**result, PROVENANCE: dict(provenance)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _written(path, text)
+        temporary = written_beside(path, text)
         try:
             with _one_at_a_time(path.parent):
                 _put(temporary, path, provenance)
         finally:
             temporary.unlink(missing_ok=True)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:
         raise InvalidInputError(
             f"the result {path} cannot be written: {error.strerror or error}",
@@ -109,7 +109,7 @@ def retract_result(path: Path, provenance: Mapping[str, Any]) -> bool:
             is_ours = there is not None and all(there.get(key) == provenance[key] for key in ("job_id", "epoch"))
             if is_ours:
                 path.unlink()
-                _flush_folder(path.parent)
+                flush_folder(path.parent)
     except OSError:
         return False
     return is_ours
@@ -177,27 +177,6 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _written(path: Path, text: bytes) -> Path:
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

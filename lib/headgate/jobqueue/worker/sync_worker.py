@@ -1,23 +1,180 @@
-"""The worker for simulators that block: its heartbeat goes on in a thread of its own."""
+"""Workers for simulators that block: heartbeats go on in a thread of their own, which interrupts the main one."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Self
 
+from headgate.jobqueue.blocking import BlockingFacade, LoopThread, blocking
+from headgate.jobqueue.wire import JobOut
+from headgate.jobqueue.worker import publishing
 from headgate.jobqueue.worker.address import QueueAddress
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.interrupts import Interrupts
-from headgate.jobqueue.worker.sync_job import SyncHeldJob
+from headgate.jobqueue.worker.endings import may_pass
+from headgate.jobqueue.worker.errors import LeaseLost
+from headgate.jobqueue.worker.held_job import HeldJob
+from headgate.jobqueue.worker.reserved import ReservedServer
 from headgate.jobqueue.worker.worker import TERMINATED, Worker
 
-T = TypeVar("T")
 
-_STOP_S: Final = 30.0
+class Interrupts:
+    """Raises `LeaseLost` in the main thread when its job must stop, and `SystemExit(143)` at SIGTERM.
+
+    Installed by the main thread, for as long as a worker lives; elsewhere it does nothing. A SIGUSR1 that is not its
+    own goes to whoever handled it before, and so does SIGTERM when somebody does.
+
+    Args:
+        terminated: exit status after SIGTERM.
+    """
+
+    def __init__(self, terminated: int) -> None:
+        self._terminated = terminated
+        self._job: HeldJob | None = None
+        self._restore: list[Callable[[], object]] = []
+        self._usr1_before: Any = signal.SIG_DFL
+
+    def install(self) -> None:
+        """Handle the signals from now on."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._usr1_before = signal.signal(signal.SIGUSR1, self._on_usr1)
+        self._restore.append(lambda: signal.signal(signal.SIGUSR1, self._usr1_before or signal.SIG_DFL))
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_term)
+            self._restore.append(lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+    def remove(self) -> None:
+        """Handle them as before; legal twice."""
+        while self._restore:
+            self._restore.pop()()
+
+    def watch(self, job: HeldJob | None) -> None:
+        """Name the job that this thread works on; None when it works on none."""
+        if not self._restore or threading.current_thread() is not threading.main_thread():
+            return
+        self._job = job
+        if job is None:
+            return
+        job.lease.interrupt = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        if job.is_lost:
+            self._raise_for(job)
+
+    def _on_usr1(self, number: int, frame: FrameType | None) -> None:
+        job = self._job
+        if job is not None and job.is_lost and not job.is_finished:
+            self._raise_for(job)
+        if callable(self._usr1_before):
+            self._usr1_before(number, frame)
+
+    def _raise_for(self, job: HeldJob) -> None:
+        self._job = None  # once: what cleans up after it is not interrupted
+        raise LeaseLost(job.loss)
+
+    def _on_term(self, _number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # giving back is not interrupted by a second one
+        raise SystemExit(self._terminated)
+
+
+class SyncHeldJob(BlockingFacade[HeldJob]):
+    """`HeldJob` with methods that block, as a context manager around the work on it; the same rules hold.
+
+    When the work must stop, `LeaseLost` is raised in the main thread wherever it is; elsewhere at the next `check`,
+    `progress` or other call. The context swallows it.
+
+    Args:
+        job: the job on the loop.
+        loop: where it lives.
+        watch: told which job the main thread works on, None when on none.
+    """
+
+    def __init__(self, job: HeldJob, loop: LoopThread, watch: Callable[[HeldJob | None], None]) -> None:
+        super().__init__(job, loop)
+        self._watch = watch
+
+    @property
+    def spec(self) -> JobOut:
+        """The job as the server has it."""
+        return self._asynchronous.spec
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._asynchronous.id
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        """What was submitted with it."""
+        return self._asynchronous.payload
+
+    @property
+    def epoch(self) -> int:
+        """Number of this claim."""
+        return self._asynchronous.epoch
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._asynchronous.attempt
+
+    @property
+    def server(self) -> ReservedServer | None:
+        """The policy server that it has now."""
+        return self._asynchronous.server
+
+    @property
+    def is_lost(self) -> bool:
+        """True when the work must stop."""
+        return self._asynchronous.is_lost
+
+    @property
+    def loss(self) -> str:
+        """Why the work must stop, in a sentence."""
+        return self._asynchronous.loss
+
+    def check(self) -> None:
+        """Return when the work may go on.
+
+        Raises:
+            LeaseLost: when it must stop.
+        """
+        if self._asynchronous.is_lost and not self._asynchronous.is_finished:
+            raise LeaseLost(self._asynchronous.loss)
+
+    def progress(self) -> None:
+        """Say that the work goes on; see `HeldJob.progress`, and `check` for what it raises."""
+        self.check()
+        self._loop.post(self._asynchronous.progress)
+
+    @contextmanager
+    def reserve(self, timeout_s: float | None = None) -> Iterator[ReservedServer]:
+        """Have a policy server for the time of the context; see `HeldJob.reserve`."""
+        server = self._loop.run(self._asynchronous.reserve_server(timeout_s))
+        try:
+            yield server
+        finally:
+            self._loop.run(self._asynchronous.release_server())
+
+    complete = blocking(HeldJob.complete)
+    fail = blocking(HeldJob.fail)
+    give_back = blocking(HeldJob.give_back)
+    publish = blocking(publishing.publish)
+
+    def __enter__(self) -> Self:
+        self._watch(self._asynchronous)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._watch(None)
+        self._loop.run(self._asynchronous.end(error))
+        return may_pass(error)
 
 
 class SyncWorker:
@@ -34,12 +191,12 @@ class SyncWorker:
     def __init__(self, address: str | QueueAddress | None = None, **options: Any) -> None:
         self._address = address
         self._options = options
-        self._started: Future[tuple[asyncio.AbstractEventLoop, Worker, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=self._serve, name="headgate-worker", daemon=True)
+        self._started: Future[Worker] = Future()
+        self._loop = LoopThread("headgate-worker")
         self._interrupts = Interrupts(TERMINATED)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.start(self._live())
         self._started.result()
         self._interrupts.install()
         return self
@@ -47,58 +204,39 @@ class SyncWorker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loop, worker, stop = self._started.result()
         try:
-            for job in list(worker.held.values()):
-                self.run(job.end(error))
+            for job in list(self._started.result().held.values()):
+                self._loop.run(job.end(error))
         finally:
-            loop.call_soon_threadsafe(stop.set)
-            self._thread.join(_STOP_S)
+            self._loop.stop()
             self._interrupts.remove()
 
     @property
     def name(self) -> str:
         """The name under which it claims jobs."""
-        return self._started.result()[1].name
+        return self._started.result().name
 
     def jobs(
         self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
     ) -> Iterator[SyncHeldJob]:
         """Yield one job after the other; work on each inside `with job:`. Arguments as of `Worker.jobs`."""
-        worker = self._started.result()[1]
+        worker = self._started.result()
         taken = 0
         while max_jobs is None or taken < max_jobs:
-            job = self.run(worker.claim(0.0 if stop_when_empty else idle_s))
+            job = self._loop.run(worker.claim(0.0 if stop_when_empty else idle_s))
             if job is None:
                 return
             taken += 1
-            yield SyncHeldJob(job, self, self._interrupts.watch)
-            self.run(worker.put_away(job))
+            yield SyncHeldJob(job, self._loop, self._interrupts.watch)
+            self._loop.run(worker.put_away(job))
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns on the worker's loop; whoever is interrupted meanwhile cancels it."""
-        loop = self._started.result()[0]
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+    async def _live(self) -> None:
+        """Work until the loop is stopped."""
         try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def post(self, act: Callable[[], object]) -> None:
-        """Let something be done on the worker's loop, soon."""
-        self._started.result()[0].call_soon_threadsafe(act)
-
-    def _serve(self) -> None:
-        try:
-            asyncio.run(self._live())
+            async with JobQueueClient(self._address) as client, Worker(client, **self._options) as worker:
+                self._started.set_result(worker)
+                await asyncio.Event().wait()
         except BaseException as error:
             if self._started.done():
                 raise
             self._started.set_exception(error)
-
-    async def _live(self) -> None:
-        stop = asyncio.Event()
-        async with JobQueueClient(self._address) as client, Worker(client, **self._options) as worker:
-            self._started.set_result((asyncio.get_running_loop(), worker, stop))
-            await stop.wait()

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import ray
 
-from headgate.core import ReleaseOutcome, new_holder_id
+from headgate.core import ReleaseOutcome, new_holder_id, record_change
 from headgate.core.errors import HeadgateError, JournalError
 from headgate.placement.amounts import Amounts
 from headgate.placement.checks import pool_spec
@@ -162,11 +162,15 @@ class Placement:
                     next_step="Use placement.pool(name) to get it as it is, or change=True (`--change`) to change it.",
                 )
             self._link.ask("change_pool", wanted)
+            record_change("placement change pool", name, before=told.pool, after=wanted)
+        elif not told.again:
+            record_change("placement open pool", name, after=wanted)
         return PlacementPool(self._link, self._heart, wanted, factor)
 
     def close_pool(self, name: str) -> None:
         """Withdraw the work of a pool and remove its groups."""
         self._link.ask("close_pool", name)
+        record_change("placement close pool", name, before="open", after="closed")
 
     def remove_group(self, group_id: str) -> bool:
         """Have a dynamic group removed as soon as nobody holds it, and not kept for the next; reserved ones stay.
@@ -220,7 +224,10 @@ class Placement:
 
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for all pools."""
+        before = self.rules()
         self._link.ask("set_rules", rules)
+        if before != rules:
+            record_change("placement set rules", self.connection.address, before=before, after=rules)
 
     def rules(self) -> PreemptionRules:
         """Return the rules in force."""
@@ -297,6 +304,7 @@ class Placement:
             self._heart.close()  # first: its next call would be one of a ledger that has ended
             self._link.ask("end")
             self._link.kill()
+            record_change("placement down", self.connection.address, after="all work and groups are removed")
         finally:
             self._leave()
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 import ray
+from ray._private import ray_constants
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.services import find_bootstrap_address
 
@@ -119,14 +120,31 @@ def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
     # A cluster that a process starts asks for the token that Ray keeps for this user, and refuses after 20 s whoever
     # shows none; Ray by itself shows it to clusters that it found, and not to those that were named.
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    host, _, port = address.rpartition(":")
+    # A cluster that listens on all interfaces may be named by loopback, and knows this machine by another address.
+    _heed("")
+    if not _answers(f"{ray.util.get_node_ip_address()}:{port}"):  # type: ignore[no-untyped-call]
+        _heed(host)
     _init({"address": address}, log_to_driver=log_to_driver)
     return Connection(address, found)
 
 
 def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _heed(local.host)
     _init(local.as_init(), log_to_driver=log_to_driver)
     return Connection(ray.get_runtime_context().gcs_address, Found.STARTED)
+
+
+def _heed(host: str) -> None:
+    """Let Ray, and what it starts, take loopback for the address of this machine if it is `host`, and no other.
+
+    On Linux it would take another one in its place, and then listen on all interfaces. Ray's own switch for that is a
+    variable, which of this process it has read already.
+    """
+    is_cluster = host.strip("[]") not in {"127.0.0.1", "localhost", "::1"}
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = str(int(is_cluster))
+    ray_constants.ENABLE_RAY_CLUSTER = is_cluster
 
 
 def _init(options: dict[str, Any], *, log_to_driver: bool) -> None:

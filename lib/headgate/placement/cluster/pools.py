@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headgate.core import nearest_name
 from headgate.placement.amounts import Amounts
 from headgate.placement.checks import RequestSpec, request_spec
 from headgate.placement.cluster.heart import Heart
@@ -182,7 +182,7 @@ class PlacementPool:
 def _refuse_arguments_of_the_class(more: Mapping[str, Any]) -> None:
     """Say where keyword arguments of a work's class go, unless the name is a field's with a slip."""
     fields = RequestSpec.model_fields
-    strange = sorted(name for name in more if not difflib.get_close_matches(name, fields, n=1))
+    strange = sorted(name for name in more if not nearest_name(name, fields))
     if strange:
         raise InvalidPlacementError(
             f"submit has no argument {strange[0]!r}",

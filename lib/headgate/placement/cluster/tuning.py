@@ -40,6 +40,8 @@ class LocalCluster:
         object_store_bytes: size of the store that results of Ray's own tasks pass through.
         dashboard: whether Ray's dashboard runs too; it doubles the time to start.
         temp_dir: where Ray keeps its session; None for Ray's own choice. At most 60 characters, as sockets lie there.
+        host: address of this machine under which others reach it; with any but loopback Ray listens on all interfaces,
+            and its dashboard on this one.
     """
 
     cpus: float = 8
@@ -47,6 +49,7 @@ class LocalCluster:
     object_store_bytes: int = 256 * MEBIBYTE
     dashboard: bool = False
     temp_dir: str | None = None
+    host: str = "127.0.0.1"
 
     def as_init(self) -> dict[str, Any]:
         """Return the arguments of `ray.init`."""
@@ -56,6 +59,8 @@ class LocalCluster:
             "num_gpus": self.gpus,
             "object_store_memory": self.object_store_bytes,
             "include_dashboard": self.dashboard,
+            "dashboard_host": self.host,
+            "_node_ip_address": self.host,
             "_temp_dir": self.temp_dir,
             "_system_config": dict(TUNED),
         }

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from headgate.placement.replay.bound import least_waiting_s
 from headgate.placement.replay.cluster import Cluster, check_fits
+from headgate.placement.replay.engine import replayed
 from headgate.placement.replay.errors import InvalidTraceError
 from headgate.placement.replay.job import HIGH_FROM, Trace
 from headgate.placement.replay.ledger_driver import through_ledger
 from headgate.placement.replay.measures import QUANTILES, Measures, measured
 from headgate.placement.replay.outcome import Outcome
-from headgate.placement.replay.playing import replayed
 from headgate.placement.replay.rivals.clairvoyant import clairvoyant
 from headgate.placement.replay.rivals.fifo import Easy, PlainRay, StrictFifo
 from headgate.placement.replay.rivals.single_victim import SingleVictim

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
+import time
 from typing import Final, Protocol
 
 from headgate.placement.replay.cluster import Cluster
@@ -143,3 +145,10 @@ class Engine:
 
     def _at(self, at_s: float, kind: int, job: int) -> None:
         heapq.heappush(self._events, (at_s, next(self._count), kind, job))
+
+
+def replayed(trace: Trace, cluster: Cluster, policy: Policy) -> Outcome:
+    """Return what a rival makes of a trace."""
+    began = time.perf_counter()
+    outcome = Engine(trace, cluster, policy).play()
+    return dataclasses.replace(outcome, took_s=time.perf_counter() - began)

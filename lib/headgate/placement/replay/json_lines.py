@@ -84,7 +84,7 @@ def read_json_lines(path: Path) -> Trace:
     except OSError as error:
         raise InvalidTraceError(f"the file of jobs {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InvalidTraceError(f"{path} is no text in UTF-8 (byte {error.start})") from None
+        raise InvalidTraceError(f"{path} is not UTF-8 text (byte {error.start})") from None
     jobs = [_job(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     return trace_of(path.name, jobs)
 

@@ -20,8 +20,8 @@ from headgate.placement.pool import Pool
 from headgate.placement.replay.cluster import Cluster
 from headgate.placement.replay.errors import OvercommittedError
 from headgate.placement.replay.job import Trace
+from headgate.placement.replay.least import Asker, Holding, Question, answered
 from headgate.placement.replay.outcome import Outcome
-from headgate.placement.replay.questions import Asker, Holding, Question, answered
 from headgate.placement.replay.room import Free, Room
 from headgate.placement.replay.work import Attempt, Work
 from headgate.placement.rules import PreemptionRules

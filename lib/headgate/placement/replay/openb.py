@@ -104,7 +104,7 @@ def _pods(path: Path) -> pl.DataFrame:
             "https://github.com/alibaba/clusterdata and give its path.",
         ) from None
     except pl.exceptions.PolarsError as error:
-        raise InvalidTraceError(f"{path} is no CSV file: {str(error).splitlines()[0]}") from None
+        raise InvalidTraceError(f"{path} is not a CSV file: {str(error).splitlines()[0]}") from None
     missing = [name for name in _COLUMNS if name not in pods.columns]
     if missing:
         raise InvalidTraceError(f"{path} lacks the columns {', '.join(missing)} of a list of pods")

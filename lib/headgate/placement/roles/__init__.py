@@ -7,10 +7,9 @@ from headgate.placement.roles.batches import Batch, RoleFolder, names_in
 from headgate.placement.roles.policy import Policy, blank_policy
 from headgate.placement.roles.reward import Reward
 from headgate.placement.roles.role import Figures, Place, Role
-from headgate.placement.roles.rollout import BATCH, Rollout
+from headgate.placement.roles.rollout import BATCH, Rollout, Trial
 from headgate.placement.roles.skill import SKILLS, skill_of
 from headgate.placement.roles.train import Train
-from headgate.placement.roles.trial import Trial
 
 __all__ = [
     "BATCH",

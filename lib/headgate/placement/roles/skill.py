@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -10,6 +13,25 @@ from numpy.typing import NDArray
 
 from headgate.core import Message
 from headgate.placement.errors import InvalidPlacementError
+
+_AVAILABLE: Final = "Available actions: "
+_VERBS: Final = (
+    "toggle and go through",
+    "go through",
+    "go to",
+    "pick up",
+    "move forward",
+    "turn left",
+    "turn right",
+    "toggle",
+    "drop",
+)
+_ON_THINGS: Final = frozenset({"toggle and go through", "go through", "go to", "pick up"})
+_UNDONE_BY: Final = {"turn left": "turn right", "turn right": "turn left"}
+_STATES: Final = frozenset({"open", "closed", "locked"})
+_WORD: Final = re.compile(r"[a-z]+")
+
+_LITERAL: Final = re.compile(r"(¬?)x(\d{1,9})\b")
 
 Features = NDArray[np.float64]
 """One decision: a row of features for each alternative."""
@@ -32,22 +54,93 @@ class Skill(Protocol):
         ...
 
 
-def _babyai() -> Skill:
-    from headgate.placement.roles.babyai_skill import BabyAISkill  # noqa: PLC0415 - only what is played is loaded
+class SatisfiabilitySkill:
+    """Decides each variable by how often it stands in the formula with and without "not"."""
 
-    return BabyAISkill()
+    @property
+    def features(self) -> int:
+        """Columns of every decision."""
+        return 3
+
+    def decisions(self, conversation: Sequence[Message]) -> list[Features]:
+        """Return a decision for each variable: its first alternative is True, the second False."""
+        counts = _occurrences(conversation)
+        return [_both(counts[name]) for name in sorted(counts)]
+
+    def reply(self, conversation: Sequence[Message], chosen: Sequence[int]) -> str:
+        """Return the assignment."""
+        names = sorted(_occurrences(conversation))
+        return ", ".join(f"x{name}={alternative == 0}" for name, alternative in zip(names, chosen, strict=True))
 
 
-def _sat() -> Skill:
-    from headgate.placement.roles.sat_skill import SatisfiabilitySkill  # noqa: PLC0415 - as above
+def _occurrences(conversation: Sequence[Message]) -> dict[int, Counter[bool]]:
+    """Return for each variable how often it stands plain (True) and negated (False)."""
+    formula = conversation[0].content.partition("\n")[2].partition("\n")[0]
+    counts: dict[int, Counter[bool]] = {}
+    for negated, name in _LITERAL.findall(formula):
+        counts.setdefault(int(name), Counter())[not negated] += 1
+    return counts
 
-    return SatisfiabilitySkill()
+
+def _both(count: Counter[bool]) -> Features:
+    lean = (count[True] - count[False]) / (count[True] + count[False])
+    return np.array([[lean, abs(lean), 1.0], [-lean, abs(lean), 0.0]])
+
+
+class BabyAISkill:
+    """Scores each available action by its verb, and by what it shares with the goal and the actions before."""
+
+    @property
+    def features(self) -> int:
+        """Columns of every decision."""
+        return len(_VERBS) + 16
+
+    def decisions(self, conversation: Sequence[Message]) -> list[Features]:
+        """Return the one decision of this round."""
+        goal = conversation[0].content.rpartition("\nGoal: ")[2].partition("\n")[0]
+        done = [m.content.removeprefix("Action: ") for m in conversation if m.role == "assistant"]
+        is_loaded = "You are carrying" in conversation[-1].content
+        rows = [_row(action, goal, done, is_loaded=is_loaded) for action in _available(conversation)]
+        return [np.array(rows, dtype=np.float64)]
+
+    def reply(self, conversation: Sequence[Message], chosen: Sequence[int]) -> str:
+        """Return the chosen action in the environment's form."""
+        return f"Action: {_available(conversation)[chosen[0]]}"
+
+
+def _available(conversation: Sequence[Message]) -> list[str]:
+    listed: list[str] = json.loads(conversation[-1].content.rpartition(_AVAILABLE)[2])
+    return listed
+
+
+def _row(action: str, goal: str, done: Sequence[str], *, is_loaded: bool) -> list[float]:
+    verb = next(verb for verb in _VERBS if action.startswith(verb))
+    wanted = set(_WORD.findall(goal))
+    thing = set(_WORD.findall(action[len(verb) :])) - _STATES
+    is_wanted = bool(thing) and thing <= wanted
+    is_putting, is_opening = "put" in wanted, "open" in wanted
+    facts = [
+        len(thing & wanted) / 2,
+        is_wanted,
+        *(is_wanted and verb == on_things for on_things in sorted(_ON_THINGS)),
+        verb in goal,
+        verb in goal and is_wanted,
+        is_opening and is_wanted and ("through" in verb or verb == "toggle"),
+        is_putting and verb == "drop",
+        is_putting and is_wanted and verb == "pick up",
+        is_putting and is_wanted and verb == "go to" and is_loaded,
+        action in done,
+        action in done and is_wanted,
+        bool(done) and done[-1] == _UNDONE_BY.get(action),
+        is_loaded and "through" in verb,
+    ]
+    return [float(fact) for fact in (*(verb == known for known in _VERBS), *facts)]
 
 
 SKILLS: Final[Mapping[str, Callable[[], Skill]]] = {
-    "agentgym:babyai": _babyai,
-    "affine:sat": _sat,
-    "affine:sat-hard": _sat,
+    "agentgym:babyai": BabyAISkill,
+    "affine:sat": SatisfiabilitySkill,
+    "affine:sat-hard": SatisfiabilitySkill,
 }
 """Environment -> how a policy plays it."""
 

@@ -15,7 +15,16 @@ from headgate.placement.cluster.live_actor import actor_of, driver_namespace
 from headgate.placement.errors import PlacementLostError
 from headgate.placement.occupancy import Stage
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.schedulemesh.agent import Agent, Preserver, Restorer, actor_options, agent_class
+from headgate.placement.schedulemesh.agent import (
+    Agent,
+    Preserver,
+    Restorer,
+    actor_options,
+    agent_class,
+    ended,
+    refused,
+    running,
+)
 from headgate.placement.schedulemesh.config.policy import (
     SCHEDULEMESH_RULES,
     WITHOUT_EFFECT,
@@ -23,9 +32,7 @@ from headgate.placement.schedulemesh.config.policy import (
     changed_rules,
     protected_pools,
 )
-from headgate.placement.schedulemesh.forms import amounts_of, as_written
-from headgate.placement.schedulemesh.pool_book import PoolBook
-from headgate.placement.schedulemesh.submitting import ended, refused, running
+from headgate.placement.schedulemesh.forms import PoolBook, amounts_of, as_written
 from headgate.placement.schedulemesh.task_spec import SimpleTaskSpec
 from headgate.placement.service.values import WorkView
 

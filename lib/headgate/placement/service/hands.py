@@ -104,8 +104,5 @@ class Hands(Protocol):
     async def existing_groups(self) -> Mapping[str, tuple[str, ...]]:
         """Return groups of ours in the cluster, with their nodes."""
 
-    async def existing_work(self) -> Mapping[str, tuple[str, int]]:
-        """Return group id -> (request id, epoch) of work that hosts hold."""
-
     async def adopt(self, group_id: str, work: WorkOrder) -> Running | None:
         """Take up work again that runs since before a restart; None when it does not."""

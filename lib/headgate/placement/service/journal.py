@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 import orjson
 from pydantic import TypeAdapter
 
+from headgate.core import credible, next_step_after
 from headgate.core.errors import JournalError
 from headgate.placement.group import Group
 from headgate.placement.occupancy import Occupancy
@@ -23,6 +24,7 @@ from headgate.placement.service.values import Ended
 
 _VERSION: Final = 1
 _BUSY_S: Final = 5.0
+_LONGEST_RETRY_S: Final = 3_600.0
 
 _POOLS: Final = TypeAdapter(Pool)
 _GROUPS: Final = TypeAdapter(Group)
@@ -112,8 +114,8 @@ class Journal:
         offset = wall - now
         shift = before - offset if isinstance(before, float) else 0.0
         self.commit(Writes(meta={"clock": offset}))
-        groups = [replace(each, since=each.since + shift) for each in self._read("groups", _GROUPS)]
-        requests = [_moved(each, shift) for each in self._read("requests", _REQUESTS)]
+        groups = [replace(each, since=min(each.since + shift, now)) for each in self._read("groups", _GROUPS)]
+        requests = [_moved(each, shift, now) for each in self._read("requests", _REQUESTS)]
         return Journalled(list(self._read("pools", _POOLS)), groups, requests)
 
     def commit(self, writes: Writes) -> None:
@@ -222,7 +224,9 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            raise JournalError(f"The journal {self.path} could not be {done}: {error}") from error
+            raise JournalError(
+                f"The journal {self.path} could not be {done}: {error}", next_step=next_step_after(error, self.path)
+            ) from error
 
 
 def _write(db: sqlite3.Connection, writes: Writes) -> None:
@@ -249,13 +253,14 @@ def _write(db: sqlite3.Connection, writes: Writes) -> None:
         db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value)))
 
 
-def _moved(request: Occupancy, shift: float) -> Occupancy:
+def _moved(request: Occupancy, shift: float, now: float) -> Occupancy:
+    """Return a request with its times moved to this clock; what a clock that was set puts ahead is `now`."""
     return replace(
         request,
-        submitted_at=request.submitted_at + shift,
-        started_at=None if request.started_at is None else request.started_at + shift,
-        saved_at=request.saved_at + shift,
-        waiting_since=request.waiting_since + shift,
-        not_before=request.not_before + shift,
-        stop_at=request.stop_at + shift,
+        submitted_at=min(request.submitted_at + shift, now),
+        started_at=None if request.started_at is None else min(request.started_at + shift, now),
+        saved_at=min(request.saved_at + shift, now),
+        waiting_since=min(request.waiting_since + shift, now),
+        not_before=credible(request.not_before + shift, now, ahead_s=_LONGEST_RETRY_S),
+        stop_at=min(request.stop_at + shift, now),
     )

@@ -7,9 +7,8 @@ from headgate.placement.ledger import PlacementLedger
 from headgate.placement.occupancy import Stage
 from headgate.placement.service.carrying import Carrier, order_of
 from headgate.placement.service.hands import Hands, Running
-from headgate.placement.service.looking import ours
+from headgate.placement.service.looking import Strays, ours
 from headgate.placement.service.steps import Steps
-from headgate.placement.service.strays import Strays
 
 
 async def reconcile(steps: Steps, carrier: Carrier, hands: Hands, strays: Strays) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, Final
 
@@ -18,10 +18,9 @@ from headgate.placement.rules import PreemptionRules, rules_from
 from headgate.placement.service.carrying import Carrier
 from headgate.placement.service.hands import Hands
 from headgate.placement.service.journal import Journal, Writes
-from headgate.placement.service.looking import Looker, ours
+from headgate.placement.service.looking import Looker, Strays, ours
 from headgate.placement.service.reconciling import reconcile
 from headgate.placement.service.steps import Steps
-from headgate.placement.service.strays import Strays
 from headgate.placement.service.tally import pool_stats
 from headgate.placement.service.values import Beat, Ended, GroupView, Reach, Submission, Told, WorkView, view_of
 from headgate.placement.usage import PoolUsage
@@ -317,15 +316,6 @@ class PlacementService:
         if pool is not None:
             return pool_stats(pool, groups)
         return {"pools": {name: pool_stats(name, groups) for name in self.ledger.pools}}
-
-    def journalled(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the names that the journal holds, and those that the ledger holds; for the audit."""
-        return {
-            "journal_groups": tuple(sorted(self.journal.names("groups"))),
-            "journal_requests": tuple(sorted(self.journal.names("requests"))),
-            "ledger_groups": tuple(sorted(self.ledger.groups)),
-            "ledger_requests": tuple(sorted(self.ledger.requests)),
-        }
 
     def _all(self) -> Iterable[Occupancy]:
         return self.ledger.requests.values()

@@ -1,11 +1,10 @@
 """Samples out to files and in from files, in the formats of the tools that evaluators use."""
 
-from headgate.storage.exchange.chosen import Chosen
+from headgate.storage.exchange.affine_results import Miner
+from headgate.storage.exchange.chosen import Chosen, require_named
 from headgate.storage.exchange.exporting import export_samples
 from headgate.storage.exchange.formats import EXPORT_FORMATS, IMPORT_FORMATS, ExportFormat, ImportFormat
 from headgate.storage.exchange.importing import Imported, import_samples
-from headgate.storage.exchange.seed_results import Miner
-from headgate.storage.exchange.seed_summary import SeedCount, counts_of_seed_summary
 
 __all__ = [
     "EXPORT_FORMATS",
@@ -15,8 +14,7 @@ __all__ = [
     "ImportFormat",
     "Imported",
     "Miner",
-    "SeedCount",
-    "counts_of_seed_summary",
     "export_samples",
     "import_samples",
+    "require_named",
 ]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 import polars as pl
 
-from headgate.core import errors
+from headgate.core import did_you_mean, errors
 from headgate.storage.exchange.conversations import conversation_without_keys, without_keys
-from headgate.storage.named import require_named
 from headgate.storage.reading import Scan
 from headgate.storage.store import SampleStore
 from headgate.storage.visibility import Visible
@@ -21,6 +20,28 @@ ROWS_AT_ONCE: Final = 10_000
 """Samples in memory at most, but for more that ended at one moment: 100 MB with conversations of 10 kB."""
 
 _DAY_S: Final = 86_400.0
+
+_LISTED: Final = 10
+"""Names that an error lists at most."""
+
+
+def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
+    """Return when the store has samples of all names.
+
+    Args:
+        what: `model`, `environment` or `campaign`.
+        names: that somebody wrote.
+        known: that the store has.
+
+    Raises:
+        InvalidInputError: naming the first that it has not, the nearest one that it has, and some of them.
+    """
+    for name in sorted(set(names) - known):
+        listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
+        raise errors.InvalidInputError(
+            f"the store has no sample of {what} {name!r}{did_you_mean(name, known, cutoff=0.5)}",
+            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all that it has.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ import orjson
 import polars as pl
 
 from headgate.core import Sample, errors
+from headgate.storage.exchange.affine_results import Miner, affine_result, miners_of
+from headgate.storage.exchange.affine_summary import affine_summary
 from headgate.storage.exchange.appearing import appearing_file, workshop
 from headgate.storage.exchange.chosen import ROWS_AT_ONCE, Chosen, Plan, Window, planned, read
 from headgate.storage.exchange.conversations import messages_of
 from headgate.storage.exchange.formats import EXPORT_FORMATS, ExportFormat, checked_format, is_one_log, missing_inspect
 from headgate.storage.exchange.parquet_files import HubFolder, ParquetFile
-from headgate.storage.exchange.seed_results import Miner, miners_of, seed_result
-from headgate.storage.exchange.seed_summary import seed_summary
 from headgate.storage.store import SampleStore
 
 Progress = Callable[[int, int], None]
@@ -57,8 +57,8 @@ async def export_samples(
         output: file to write, replaced if it is there; for `inspect` and `hf` a folder, which must be empty or new.
         form: one of `EXPORT_FORMATS`.
         now: wall time of the summary.
-        chosen: which samples; `seed-summary` is always of all.
-        miners: uid and hotkey of models for the seed's formats; see `seed_results`.
+        chosen: which samples; `affine-summary` is always of all.
+        miners: uid and hotkey of models for Affine's formats; see `affine_results`.
         on_progress: told how far it is.
         rows_at_once: samples in memory at most.
 
@@ -68,7 +68,7 @@ async def export_samples(
         errors.StoreError: if the store cannot be read, or a part of it is corrupt: an export is whole or none.
     """
     checked_format(form, EXPORT_FORMATS)
-    if form == "seed-summary":
+    if form == "affine-summary":
         return await _export_summary(store, output, now, chosen, miners)
     plan = await planned(store, chosen, rows_at_once=rows_at_once)
     rows = done = 0
@@ -87,12 +87,12 @@ async def _export_summary(
 ) -> int:
     if chosen != _EVERY:
         raise errors.InvalidInputError(
-            "a seed-summary is of all samples, and some were chosen",
+            "an affine-summary is of all samples, and some were chosen",
             next_step="Leave out what chooses samples, or export another format.",
         )
     summary = await store.summary(now, save=False)
     with appearing_file(output) as file:
-        file.write(orjson.dumps(seed_summary(summary, miners=miners), option=orjson.OPT_INDENT_2) + b"\n")
+        file.write(orjson.dumps(affine_summary(summary, miners=miners), option=orjson.OPT_INDENT_2) + b"\n")
     return len(summary.pairs)
 
 
@@ -108,9 +108,9 @@ def _writer(output: Path, form: ExportFormat, plan: Plan, miners: Mapping[str, M
         case "parquet":
             with workshop(output, makes_folder=False) as room:
                 yield ParquetFile(room)
-        case "seed-results":
+        case "affine-results":
             with appearing_file(output) as file:
-                yield _SeedResults(file, miners_of(plan.models, miners))
+                yield _AffineResults(file, miners_of(plan.models, miners))
         case _:
             with appearing_file(output) as file:
                 yield _Lines(file, _conversation if form == "openai" else _whole)
@@ -155,7 +155,7 @@ def _conversation(row: dict[str, object]) -> object:
     )
 
 
-class _SeedResults:
+class _AffineResults:
     """One JSON array of result objects."""
 
     def __init__(self, file: BinaryIO, miners: Mapping[str, Miner]) -> None:
@@ -165,7 +165,7 @@ class _SeedResults:
 
     def add(self, _window: Window, frame: pl.DataFrame) -> int:
         for row in frame.iter_rows(named=True):
-            result = seed_result(Sample(**row), self._miners[row["model"]])
+            result = affine_result(Sample(**row), self._miners[row["model"]])
             self._file.write((b"[\n" if self._is_empty else b",\n") + orjson.dumps(result))
             self._is_empty = False
         return frame.height

@@ -1,27 +1,27 @@
-"""The formats by name."""
+"""The formats by name, and the kinds of the errors in them."""
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from headgate.core import errors
+from headgate.core import ErrorKind, did_you_mean, errors
 
-ExportFormat = Literal["jsonl", "inspect", "openai", "parquet", "hf", "seed-results", "seed-summary"]
-ImportFormat = Literal["jsonl", "inspect", "parquet", "seed-results"]
+ExportFormat = Literal["jsonl", "inspect", "openai", "parquet", "hf", "affine-results", "affine-summary"]
+ImportFormat = Literal["jsonl", "inspect", "parquet", "affine-results"]
 
 EXPORT_FORMATS: Final[tuple[str, ...]] = get_args(ExportFormat)
 IMPORT_FORMATS: Final[tuple[str, ...]] = get_args(ImportFormat)
 
 _ONLY_OUT: Final = {
-    "seed-summary": "a summary holds counts and no samples, so there is nothing to import",
+    "affine-summary": "a summary holds counts and no samples, so there is nothing to import",
     "openai": "lines for fine-tuning are not read back",
     "hf": "a data set for Hugging Face is not read back",
 }
 _INSTEAD: Final = {
-    "seed-summary": "Import the result shards instead, with --format seed-results.",
+    "affine-summary": "Import the result shards instead, with --format affine-results.",
     "openai": "Move samples between stores with --format jsonl or parquet.",
     "hf": "Move samples between stores with --format jsonl or parquet.",
 }
@@ -37,9 +37,8 @@ def checked_format(form: str, known: Sequence[str]) -> None:
         return
     if form in _ONLY_OUT:
         raise errors.InvalidInputError(_ONLY_OUT[form], next_step=_INSTEAD[form])
-    near = difflib.get_close_matches(form, known, n=1)
     raise errors.InvalidInputError(
-        f"there is no format {form!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+        f"there is no format {form!r}{did_you_mean(form, known)}",
         next_step=f"The formats are {', '.join(known)}.",
     )
 
@@ -52,3 +51,23 @@ def is_one_log(output: Path) -> bool:
 def missing_inspect() -> errors.MissingExtraError:
     """Return the error for a machine without inspect_ai."""
     return errors.MissingExtraError("The format inspect", "inspect")
+
+
+_KINDS: Final[tuple[tuple[re.Pattern[str], ErrorKind], ...]] = (
+    (
+        re.compile(r"(?i)\b(429|402)\b|maximum capacity|try again later|zero balance|rate.?limit"),
+        ErrorKind.RATE_LIMITED,
+    ),
+    (re.compile(r"(?i)\b(401|403)\b|invalid api key|api_key"), ErrorKind.AUTH),
+    (re.compile(r"(?i)\b400\b|bad request"), ErrorKind.BAD_REQUEST),
+    (re.compile(r"(?i)time.?out|timed out|\b504\b"), ErrorKind.PROVIDER_TIMEOUT),
+    (re.compile(r"(?i)\b5\d\d\b|no instances available"), ErrorKind.PROVIDER_FAILURE),
+    (re.compile(r"(?i)connect|refused|unreachable"), ErrorKind.CONNECTION),
+)
+"""What error texts say, after the service errors of Affine's runner; anything else was the environment's."""
+
+
+def kind_of_error(error: object) -> ErrorKind:
+    """Return the kind of error that the text speaks of: a provider's, or else the environment's."""
+    text = str(error)
+    return next((kind for pattern, kind in _KINDS if pattern.search(text)), ErrorKind.ENVIRONMENT)

@@ -12,11 +12,12 @@ from typing import Final
 
 import orjson
 
-from headgate.core import Sample, errors
+from headgate.core import Sample, errors, json_value, record_change
+from headgate.storage.exchange.affine_results import samples_of_shard
 from headgate.storage.exchange.formats import IMPORT_FORMATS, ImportFormat, checked_format, missing_inspect
 from headgate.storage.exchange.parquet_files import samples_of_parquet
-from headgate.storage.exchange.seed_results import samples_of_shard
 from headgate.storage.schema import COLUMNS, frame_of, validated
+from headgate.storage.spool import without_secrets
 from headgate.storage.store import SampleStore
 from headgate.storage.visibility import Problem
 
@@ -51,7 +52,7 @@ async def import_samples(
 
     Args:
         store: to write to; samples whose tasks it has already are left out, so an import may be repeated.
-        source: what `export_samples` wrote, any result shard of the seed, any log of inspect_ai, or a folder of these.
+        source: what `export_samples` wrote, any result shard of Affine, any log of inspect_ai, or a folder of these.
         form: one of `IMPORT_FORMATS`.
         campaign: that samples of other programs are counted to.
         on_progress: told how many samples have been read.
@@ -73,6 +74,8 @@ async def import_samples(
             read += len(some)
             if on_progress is not None:
                 on_progress(read)
+    if rows:
+        await asyncio.to_thread(record_change, "samples import", store.url, after=f"{rows} samples of {source}")
     return Imported(rows, tuple(problems))
 
 
@@ -101,7 +104,7 @@ async def _store_new(store: SampleStore, samples: Sequence[Sample], known: dict[
         raise errors.InvalidInputError(f"sample {bad['task_id'][0]} in {file} breaks a rule: {bad['reason'][0]}")
     for environment in {sample.environment for sample in samples} - known.keys():
         known[environment] = set((await store.scan([environment], columns=["task_id"])).frame["task_id"])
-    new = {s.task_id: s for s in samples if s.task_id not in known[s.environment]}
+    new = {s.task_id: without_secrets(s) for s in samples if s.task_id not in known[s.environment]}
     if not new:
         return 0
     digest = hashlib.sha256("".join(new).encode()).hexdigest()
@@ -120,7 +123,7 @@ def _samples(file: Path, form: ImportFormat, campaign: str, problems: list[Probl
             case "parquet":
                 _check_there(file)
                 yield from samples_of_parquet(file)
-            case "seed-results":
+            case "affine-results":
                 yield from samples_of_shard(file.read_bytes(), shard=file.stem, campaign=campaign)
             case "jsonl":
                 with file.open("rb") as lines:
@@ -146,7 +149,7 @@ def _check_there(file: Path) -> None:
 
 def _sample_of_line(line: bytes, where: str) -> Sample:
     try:
-        return Sample(**orjson.loads(line))
+        return Sample(**json_value(line))
     except (orjson.JSONDecodeError, TypeError) as error:
         raise errors.InvalidInputError(
             f"{where} is no sample: {error}", next_step=f"Each line is an object with the fields {', '.join(COLUMNS)}."

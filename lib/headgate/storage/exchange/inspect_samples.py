@@ -25,7 +25,7 @@ from inspect_ai.scorer import value_to_float
 
 from headgate.core import Sample, checked_name, errors, redacted, task_id_of
 from headgate.storage.exchange.conversations import Words, conversation_of
-from headgate.storage.exchange.foreign_errors import kind_of_error
+from headgate.storage.exchange.formats import kind_of_error
 from headgate.storage.exchange.inspect_logs import OWN
 from headgate.storage.visibility import Problem
 
@@ -63,7 +63,7 @@ def samples_of_log(file: Path, *, campaign: str, problems: list[Problem]) -> Ite
         raise
     except (*_NO_LOG, *_CUT_OFF) as error:
         raise errors.InvalidInputError(
-            f"{file} is no log of inspect_ai, or is cut off: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"{file} is not a log of inspect_ai, or is cut off: {(str(error) or repr(error)).splitlines()[0]}",
             next_step="Name a whole .eval or .json log, or a folder of them; `inspect log dump FILE` tries one.",
         ) from error
 
@@ -102,7 +102,7 @@ def _own(sample: EvalSample) -> Sample | None:
     try:
         return Sample(**stored)
     except TypeError as error:
-        raise _Refused(f"its metadata under {OWN!r} are no sample: {error}") from None
+        raise _Refused(f"its metadata under {OWN!r} are not a sample: {error}") from None
 
 
 def _foreign(sample: EvalSample, log: EvalLog, places: Mapping[str, int], campaign: str) -> Sample:
@@ -162,7 +162,7 @@ def _score(sample: EvalSample, log: EvalLog) -> float:
     is_number = isinstance(value, int | float) or (isinstance(value, str) and _is_number(value))
     if not is_number and not (isinstance(value, str) and value.lower() in _WORDS_FOR_SCORES):
         raise _Refused(
-            f"its score by {scorer!r} is no number, nor one of C, I, P, N, yes, no (got {str(value)[:60]!r})"
+            f"its score by {scorer!r} is neither a number nor one of C, I, P, N, yes, no (got {str(value)[:60]!r})"
         )
     score = value_to_float()(value)
     if not 0.0 <= score <= 1.0:

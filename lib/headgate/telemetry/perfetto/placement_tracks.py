@@ -6,8 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.telemetry.perfetto.lanes import Lanes
-from headgate.telemetry.perfetto.scene import MAX_OPEN, Fields
+from headgate.telemetry.perfetto.scene import MAX_OPEN, Fields, Lanes
 from headgate.telemetry.perfetto.writer import TraceWriter
 
 DECISIONS_TRACK: Final = 1

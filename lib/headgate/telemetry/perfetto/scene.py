@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.telemetry.perfetto.lanes import Lanes
 from headgate.telemetry.perfetto.writer import TraceWriter
 
 Fields = Mapping[str, Any]
@@ -21,6 +21,25 @@ PARALLEL_TRACKS: Final = 1_000
 
 _MAX_SHOWN: Final = 2**53
 """Beyond it a viewer's numbers are no longer exact."""
+
+
+@dataclass(slots=True)
+class Lanes:
+    """Numbers from 0 on; each is held by one at a time. Pure."""
+
+    _free: list[int] = field(default_factory=list)
+    _next: int = 0
+
+    def take(self) -> int:
+        """Return the lowest number that nobody holds."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, lane: int) -> None:
+        """Let a number be taken again."""
+        heapq.heappush(self._free, lane)
 
 
 def seconds_us(fields: Fields, name: str) -> float:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Final
 
 from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.rules import Aggressiveness, PreemptionRules, rules_from
+from headgate.placement.rules import Aggressiveness, PreemptionRules, rules_from, unknown_setting
 
 PreemptionAggressiveness = Aggressiveness
 """How small a difference of priority is enough to stop work; aliases and `env:VARIABLE` work as words."""
@@ -56,7 +55,7 @@ def changed_rules(before: PreemptionRules, settings: Mapping[str, object]) -> Pr
             continue
         rule = RULE_OF_SETTING.get(setting, setting)
         if rule not in _RULES and setting not in RULE_OF_SETTING:
-            raise _unknown(setting)
+            raise unknown_setting(setting, {*RULE_OF_SETTING, *WITHOUT_EFFECT, PROTECTED_POOLS, *_RULES})
         if rule in rules:
             raise InvalidPlacementError(f"{rule} is given twice, once as {setting}")
         rules[rule] = value
@@ -86,10 +85,3 @@ def as_policy(rules: PreemptionRules, protected: Iterable[str]) -> dict[str, Any
     policy = {setting: getattr(rules, rule) for setting, rule in RULE_OF_SETTING.items() if rule in _RULES}
     labels = {key: {value: list(lower) for value, lower in steps.items()} for key, steps in rules.label_rules.items()}
     return policy | {"label_preemption_rules": labels, PROTECTED_POOLS: sorted(protected)}
-
-
-def _unknown(setting: str) -> InvalidPlacementError:
-    known = sorted({*RULE_OF_SETTING, *WITHOUT_EFFECT, PROTECTED_POOLS, *_RULES})
-    nearest = difflib.get_close_matches(setting, known, n=1, cutoff=0.4)
-    step = f"Did you mean {nearest[0]!r}?" if nearest else f"Known are {', '.join(known)}."
-    return InvalidPlacementError(f"There is no preemption setting {setting!r}", next_step=step)

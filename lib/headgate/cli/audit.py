@@ -1,0 +1,47 @@
+"""`headgate audit`: who changed what, and when."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate.cli.choices import moment_of
+from headgate.cli.output import AsJson, print_json, print_table
+from headgate.core import audit_entries, audit_file
+from headgate.core.errors import InvalidInputError
+
+
+def audit(
+    *,
+    since: Annotated[str | None, Parameter(help="Only from then on: a date, a time, or how long ago (36h).")] = None,
+    who: Annotated[str, Parameter(help="Only by whom this text names.")] = "",
+    what: Annotated[str, Parameter(help="Only where this text is in the change or in what was changed.")] = "",
+    limit: Annotated[int, Parameter(help="The latest so many.")] = 100,
+    as_json: AsJson = False,
+) -> int:
+    """Show who changed what on this machine, the latest last: tokens, jobs, servers, limits, pools, samples.
+
+    The file is .headgate/audit.jsonl where the process ran that made the change, or HEADGATE_AUDIT_FILE.
+    """
+    if limit < 1:
+        raise InvalidInputError(f"--limit must be >= 1 (got {limit})")
+    start = 0.0 if since is None else moment_of(since, time.time(), option="--since")
+    try:
+        found = [
+            one
+            for one in audit_entries()
+            if who in one.who
+            and what in f"{one.what} {one.thing}"
+            and datetime.fromisoformat(one.at).timestamp() >= start
+        ][-limit:]
+    except OSError as error:
+        raise InvalidInputError(f"{audit_file()} cannot be read: {error.strerror}") from None
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(one.at, one.who, one.what, one.thing, one.before, one.after) for one in found]
+        print_table(f"{len(found)} changes in {audit_file()}", ("at", "who", "what", "thing", "from", "to"), rows)
+    return 0

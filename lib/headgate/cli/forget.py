@@ -1,0 +1,83 @@
+"""`headgate forget`: stored samples, or their conversations alone, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import asdict
+from typing import Annotated, Final
+
+import polars as pl
+from cyclopts import Parameter
+
+from headgate.cli.choices import SampleChoices
+from headgate.cli.output import AsJson, console, counted, print_json
+from headgate.cli.stored import existing_store
+from headgate.config import Settings
+from headgate.core.errors import InvalidInputError
+from headgate.storage import Chosen, Forgetting, Forgotten, Journal, SampleStore, Selection
+
+_ROWS_AT_ONCE: Final = 10_000
+
+
+def forget(
+    choices: SampleChoices | None = None,
+    *,
+    where: Annotated[str, Parameter(help="Only samples for which this SQL holds, as in `headgate query`.")] = "",
+    conversations: Annotated[bool, Parameter(negative="", help="Drop conversations alone: scores stay.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Delete nothing; say how much it would be.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Delete stored samples, or their conversations alone, at once and for good; `--until 90d` means older ones.
+
+    What waits in the campaign's journal is stored first, and the journal scrubbed. Exit status 4 when something could
+    not be read, or waits in the journal of a campaign that runs: it is still there.
+    """
+    given = choices or SampleChoices()
+    settings, chosen = given.load().settings, given.chosen()
+    if chosen == Chosen() and not where:
+        step = "Name them, by --until, --model, --environment or --where."
+        raise InvalidInputError("forget was not told which samples", next_step=step)
+    store = existing_store(settings)
+    waiting = asyncio.run(_stored_first(store, settings, dry_run=dry_run))
+    done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
+    if as_json:
+        print_json(asdict(done) | {"waiting": waiting, "dry_run": dry_run})
+    else:
+        what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
+        size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
+        console().print(f"{'would delete' if dry_run else 'deleted'} {what}, {size}", highlight=False)
+    still_there = [f"left out {each.path}: {each.reason}" for each in done.problems]
+    still_there += [f"{counted(waiting, 'sample')} in the journal not looked at"] if waiting else []
+    for line in still_there:
+        console(stderr=True).print(line, highlight=False, markup=False)
+    return 4 if still_there else 0
+
+
+async def _stored_first(store: SampleStore, settings: Settings, *, dry_run: bool) -> int:
+    """Store what waits in the journal and belongs to no living process; return how many samples are left there."""
+    if not Journal.is_there(settings.journal, settings.campaign):
+        return 0
+    with contextlib.closing(Journal(settings.journal, settings.campaign)) as journal:
+        if dry_run:
+            return journal.spool_count()
+        journal.adopt((), ())
+        while (batch := journal.next_batch(_ROWS_AT_ONCE)) is not None:
+            await store.put_batch(batch.batch_id, batch.samples)
+            journal.batch_stored(batch.batch_id)
+        journal.scrub()
+        return journal.spool_count()
+
+
+async def _forgotten(
+    store: SampleStore, chosen: Chosen, where: str, *, conversations: bool, dry_run: bool
+) -> Forgotten:
+    chosen.require_known(await store.visible())
+    rows = chosen.rows if chosen.models or chosen.campaign or where else None
+    if where:
+        found = await store.query(f"SELECT task_id FROM stored WHERE {where}")  # noqa: S608 - of one who may delete all
+        named = pl.col("task_id").is_in([task_id for (task_id,) in found.rows])
+        rows = lambda frame: chosen.rows(frame).filter(named)  # noqa: E731
+    selection = Selection(chosen.environments or None, chosen.since, chosen.until)
+    return await store.forget(Forgetting(selection, rows, conversations), time.time(), dry_run=dry_run)

@@ -1,0 +1,132 @@
+"""The audit trail: who changed what, from what to what, and when; one file for all parts, which only grows at its end.
+
+Every part writes into it what it was told to change by a person or a program, on the machine that makes the change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import pwd
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from headgate.core.secrets import redacted
+
+FILE_VARIABLE: Final = "HEADGATE_AUDIT_FILE"
+DEFAULT_FILE: Final = Path(".headgate/audit.jsonl")
+MOST_BYTES: Final = 8 * 1024**2
+OLDER_FILES: Final = 5
+"""A full file becomes `audit.jsonl.1`, the one before `.2`; so many are kept, 48 MiB in all."""
+
+ANYBODY: Final = "anybody on this machine"
+"""Who calls a server that asks for no token."""
+
+_CHARS: Final = 500
+_log: Final = logging.getLogger("headgate.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change.
+
+    Attributes:
+        at: time of ISO 8601, UTC.
+        who: `token NAME (ID)`, `user NAME@HOST`, or a flow run.
+        what: which part did what, such as `jobqueue drain`.
+        thing: what was changed, by its name or id.
+        before: what it was, or empty.
+        after: what it is now, or empty.
+    """
+
+    at: str
+    who: str
+    what: str
+    thing: str
+    before: str = ""
+    after: str = ""
+
+
+def audit_file() -> Path:
+    """Return the file of the trail: that of the variable, or the one in the folder where this process runs."""
+    return Path(os.environ.get(FILE_VARIABLE) or DEFAULT_FILE)
+
+
+def process_user() -> str:
+    """Return whose process this is, as the operating system has it, and the flow run that it works for."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    run = os.environ.get("PREFECT__FLOW_RUN_ID")
+    return f"{f'flow run {run}, ' if run else ''}user {name}@{socket.gethostname()}"
+
+
+def record_change(what: str, thing: str, *, before: object = "", after: object = "", who: str = "") -> None:
+    """Append an entry, durably; where that fails, the log has it: what was changed stays changed.
+
+    Args:
+        what: see `AuditEntry`, as the other texts; long ones are cut, and what looks like a key is masked.
+        thing: see there.
+        before: see there.
+        after: see there.
+        who: empty for `process_user`.
+    """
+    texts = [redacted(str(text), limit_chars=_CHARS) for text in (who or process_user(), what, thing, before, after)]
+    entry = AuditEntry(datetime.now(UTC).isoformat(timespec="milliseconds"), *texts)
+    try:
+        _append(audit_file(), json.dumps(asdict(entry)).encode() + b"\n")
+    except OSError as error:
+        _log.error("The audit trail %s cannot be written (%s): %s", audit_file(), error.strerror, entry)
+
+
+def audit_entries() -> Iterator[AuditEntry]:
+    """Yield what is kept of the trail, the oldest first; lines that are no entries are passed over."""
+    file = audit_file()
+    for path in (*(_older(file, number) for number in range(OLDER_FILES, 0, -1)), file):
+        try:
+            lines = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            continue
+        for line in lines:
+            try:
+                yield AuditEntry(**json.loads(line))
+            except (ValueError, TypeError):
+                continue
+
+
+def _append(path: Path, line: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            size = os.fstat(file.fileno()).st_size
+            if not _is_at(path, file.fileno()):
+                continue  # another process has begun a new one while this one waited
+            if size and size + len(line) > MOST_BYTES:
+                for number in range(OLDER_FILES, 0, -1):
+                    if (newer := _older(path, number - 1)).exists():
+                        newer.replace(_older(path, number))
+                continue
+            is_torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"  # the machine went down meanwhile
+            file.write(b"\n" + line if is_torn else line)
+            os.fsync(file.fileno())
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _older(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}") if number else path

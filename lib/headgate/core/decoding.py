@@ -1,0 +1,87 @@
+"""Foreign messages: how many values one holds, and how deep they lie, is known before the first one is built.
+
+A message of empty lists is small, and takes up to 64 times as much memory, and seconds, once it is built.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any, Final
+
+MOST_VALUES: Final = 2**16
+"""Of one message: 15 MB at the worst. Long lists of numbers belong into arrays of bytes."""
+
+MOST_DEPTH: Final = 64
+"""Programs that walk a message go as deep as it; Python follows a thousand calls at most."""
+
+_STEPS: Final = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> Any:
+    """Return the value that JSON in UTF-8 holds.
+
+    Raises:
+        orjson.JSONDecodeError: if it is no JSON, holds more than `most_values`, or lies deeper than `MOST_DEPTH`.
+    """
+    import orjson  # noqa: PLC0415 - what workers of a cluster install has none
+
+    if (flaw := _flaw_of_json(data, most_values)) is not None:
+        raise orjson.JSONDecodeError(flaw, "", 0)
+    return orjson.loads(data)
+
+
+def check_msgpack(data: bytes, *, most_values: int = MOST_VALUES) -> None:
+    """Return if a message in msgpack may be built; whether it is one, tells the decoder.
+
+    Raises:
+        ValueError: if it holds more than `most_values`, or lies deeper than `MOST_DEPTH`.
+    """
+    import msgpack  # type: ignore[import-untyped]  # noqa: PLC0415 - few processes read it
+
+    reader = msgpack.Unpacker(max_buffer_size=max(1, len(data)))
+    reader.feed(data)
+    values, left = 1, [1]  # of each list and map that is open, the outermost first
+    while left and reader.tell() < len(data):
+        if not left[-1]:
+            left.pop()
+            continue
+        left[-1] -= 1
+        first = data[reader.tell()]
+        try:
+            if 0x90 <= first <= 0x9F or first in {0xDC, 0xDD}:
+                left.append(reader.read_array_header())
+            elif 0x80 <= first <= 0x8F or first in {0xDE, 0xDF}:
+                left.append(2 * reader.read_map_header())
+            else:
+                reader.skip()
+                continue
+        except msgpack.OutOfData:
+            return
+        values += left[-1]
+        if values > most_values:
+            raise ValueError(_too_many(values, most_values))
+        if len(left) > MOST_DEPTH + 1:
+            raise ValueError(_TOO_DEEP)
+
+
+def _flaw_of_json(data: bytes | bytearray, most_values: int) -> str | None:
+    opened = data.count(b"[") + data.count(b"{")
+    if opened <= MOST_DEPTH and (len(data) <= most_values or opened + data.count(b",") < most_values):
+        return None  # however much of it is text
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if (texts := plain.count(b'"') // 2) > 2 * most_values:
+        return _too_many(texts, most_values)
+    outside = b"".join(plain.split(b'"')[::2])
+    values = outside.count(b"[") + outside.count(b"{") + outside.count(b",") + 1
+    if values > most_values:
+        return _too_many(values, most_values)
+    brackets = outside.translate(_STEPS, _NO_BRACKETS)
+    return _TOO_DEEP if max(accumulate(memoryview(brackets).cast("b")), default=0) > MOST_DEPTH else None
+
+
+_TOO_DEEP: Final = f"values lie deeper than {MOST_DEPTH} lists and objects"
+
+
+def _too_many(values: int, most: int) -> str:
+    return f"at most {most:,} values are read from one message (got {values:,} or more)"

@@ -1,0 +1,156 @@
+"""Facades that block: the methods of an asyncio class for programs that know no asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from copy import copy
+from types import TracebackType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+
+_STOP_S: Final = 30.0
+
+
+class Client(Protocol):
+    """An asyncio class that can have a facade; a copy of it has the same options and no connection."""
+
+    async def close(self) -> None:
+        """Close its connections; legal twice."""
+        ...
+
+    def __copy__(self) -> Self: ...
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+C = TypeVar("C", bound=Client)
+
+
+class LoopThread:
+    """An event loop in a daemon thread, from the first work to `stop`. Threads may share it.
+
+    It ends, too, when nobody has it any more. After a fork it is in the parent only.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = os.getpid()
+        self._changing = threading.Lock()  # whether there is a thread
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: Callable[[], object] = lambda: None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns on the loop; whoever is interrupted meanwhile cancels it."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def post(self, act: Callable[[], object]) -> None:
+        """Let something be done on the loop, soon."""
+        self._running().call_soon_threadsafe(act)
+
+    def stop(self) -> None:
+        """Cancel what still runs and end the thread; legal twice. Work that comes later begins another."""
+        with self._changing:
+            thread, self._thread = self._thread, None
+            self._end()
+        if thread is not None:
+            thread.join(_STOP_S)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._changing:
+            if self._thread is None or self._loop is None:
+                started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+                thread = threading.Thread(target=_serve, args=(started,), name=self.name, daemon=True)
+                thread.start()
+                self._loop, stopped = started.result()
+                self._thread = thread
+                self._end = weakref.finalize(self, self._loop.call_soon_threadsafe, stopped.set)
+            return self._loop
+
+
+def _serve(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+    async def until_stopped() -> None:
+        stopped = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), stopped))
+        await stopped.wait()
+
+    try:
+        asyncio.run(until_stopped())
+    except BaseException as error:
+        if started.done():
+            raise
+        started.set_exception(error)
+
+
+class BlockingFacade(Generic[A]):
+    """An object whose methods `blocking` makes of those of an asyncio object on a loop."""
+
+    def __init__(self, wrapped: A, loop: LoopThread) -> None:
+        self._asynchronous = wrapped
+        self._loop = loop
+
+    def _blocked(
+        self, method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return self._loop.run(method(self._asynchronous, *args, **kwargs))
+
+
+class BlockingClient(BlockingFacade[C]):
+    """The facade of a client, with a loop of its own; a context manager.
+
+    Its thread begins with the first call and ends with `close`; without it, when nobody has the object any more. A
+    process that is forked goes on with connections of its own.
+    """
+
+    def __init__(self, wrapped: C, name: str) -> None:
+        super().__init__(wrapped, LoopThread(name))
+
+    def _blocked(
+        self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        if self._loop.pid != os.getpid():
+            self._asynchronous, self._loop = copy(self._asynchronous), LoopThread(self._loop.name)
+        return super()._blocked(method, *args, **kwargs)
+
+    def close(self) -> None:
+        """Close its connections; legal twice."""
+        try:
+            self._blocked(type(self._asynchronous).close)
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a coroutine method as one of a `BlockingFacade`, with its signature and docstring."""
+
+    @functools.wraps(method)
+    def blocked(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._blocked(method, *args, **kwargs)
+
+    return blocked

@@ -1,0 +1,134 @@
+"""Bodies of requests: checked against their models without holding up those of others.
+
+A small body is checked on the event loop. A large one is checked in a thread of its own, entry by entry, and no further
+than to the tenth flaw; nothing holds the interpreter for longer than it takes to parse `_MOST_VALUES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any, Final, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from headgate.jobqueue.server.answers import MOST_FLAWS, Flaw, FlawedError, flaws_of
+from headgate.jobqueue.server.errors import BodyTooLargeError, TooManyOpenError
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+SMALL_BYTES: Final = 64 * 1024
+"""Checked on the event loop, which takes a few milliseconds at most."""
+
+ORDINARY_BYTES: Final = 1024**2
+"""A result of 256 KiB, however it is written: an escape takes six bytes. The same for an error's 64 000 characters."""
+
+_MOST_VALUES: Final = 600_000
+"""Keys, lists and objects of one body: 60 for each job of the largest batch. As many take half a second to parse."""
+
+_AT_ONCE: Final = 4
+"""Larger bodies of one token that are in memory at once; its others wait to be read."""
+
+_FEW: Final = 100
+"""So many flaws are listed at once; where there are more, the body is read again up to the tenth."""
+
+
+class LargeBodies:
+    """Takes turns at large bodies: each token has a few of them in memory, and one thread checks them all.
+
+    Owned by one server's `Service`; lives on its event loop.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headgate-bodies")
+
+    @asynccontextmanager
+    async def turn(self, token_id: str, wait_s: float) -> AsyncIterator[None]:
+        """Wait for a token's turn to send a large body, and take it while the context is open.
+
+        Raises:
+            TooManyOpenError: it does not come within `wait_s`.
+        """
+        turns = self._turns[token_id]
+        try:
+            async with asyncio.timeout(wait_s):
+                await turns.acquire()
+        except TimeoutError:
+            raise TooManyOpenError(
+                f"the token is sending {_AT_ONCE} bodies of more than {SMALL_BYTES} bytes already",
+                next_step="Send large bodies one after another.",
+            ) from None
+        try:
+            yield
+        finally:
+            turns.release()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, run in the thread of large bodies."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def each(self, entries: Sequence[E], make: Callable[[E], T]) -> list[T]:
+        """Return what `make` makes of each entry of a batch; of many, in the thread of large bodies."""
+        if len(entries) <= MOST_FLAWS:
+            return [make(entry) for entry in entries]
+        return await self.run(lambda: [make(entry) for entry in entries])
+
+    def close(self) -> None:
+        """Give the thread up; legal twice."""
+        self._thread.shutdown(wait=False)
+
+
+def checked(model: type[BaseModel], raw: bytes) -> BaseModel:
+    """Return a body as its model.
+
+    Raises:
+        FlawedError: it breaks rules.
+        BodyTooLargeError: it has too many values.
+    """
+    if len(raw) <= SMALL_BYTES:
+        try:
+            return model.model_validate_json(raw)
+        except ValidationError as error:
+            if error.error_count() <= _FEW:
+                raise FlawedError(flaws_of(error, "body"), error.error_count()) from None
+    if (values := sum(map(raw.count, (b":", b"[", b"{")))) > _MOST_VALUES:
+        raise BodyTooLargeError(f"the body must have at most {_MOST_VALUES} keys, lists and objects (got {values})")
+    try:
+        document = from_json(raw)
+    except ValueError as error:
+        raise FlawedError([Flaw("body", f"Invalid JSON: {error}"[:200], "")], 1) from None
+    if flaws := list(islice(_flaws(model, document, "body"), MOST_FLAWS)):
+        raise FlawedError(flaws, len(flaws))
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise FlawedError(flaws_of(error, "body"), error.error_count()) from None
+
+
+def _flaws(model: type[BaseModel], value: Any, place: str) -> Iterator[Flaw]:
+    """Yield unknown keys and what is wrong with the entries of lists; puts models in the place of those."""
+    if not isinstance(value, dict):
+        return
+    if model.model_config.get("extra") == "forbid":
+        for key in (key for key in value if key not in model.model_fields):
+            yield Flaw(f"{place}.{key[:100]}", "Extra inputs are not permitted", "")
+    for name, field in model.model_fields.items():
+        (entry, *_) = get_args(field.annotation) or (None,)
+        entries = value.get(name)
+        if isinstance(entry, type) and issubclass(entry, BaseModel) and isinstance(entries, list):
+            for number, one in enumerate(entries):
+                at = f"{place}.{name}.{number}"
+                if unknown := list(islice(_flaws(entry, one, at), MOST_FLAWS)):
+                    yield from unknown
+                    continue
+                try:
+                    entries[number] = entry.model_validate(one)
+                except ValidationError as error:
+                    yield from flaws_of(error, at)

@@ -1,0 +1,210 @@
+"""What the stores in SQL databases have in common: what a ledger asks and writes, and listings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final, Generic, TypeVar
+
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.port import CLAIMS_READ, Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
+from headgate.jobqueue.stores.rows import (
+    SEQ_COLUMN,
+    Batch,
+    Row,
+    batches_of,
+    flaw_of,
+    history_of_row,
+    job_of_row,
+    resource_of_row,
+    storable_text,
+)
+
+Db = TypeVar("Db")
+
+Select = Callable[[str, Mapping[str, Any], str], list[Row]]
+"""Runs a statement by its name with parameters; the last text stands in place of its `{filters}`."""
+
+_FIRST: Final = Place(-(2**63), -1, -1)
+"""Before every place."""
+
+
+class SqlStore(ABC, Generic[Db]):
+    """A `Store` in a SQL database, without what differs between drivers.
+
+    Args:
+        place: of the database, for messages.
+    """
+
+    def __init__(self, place: object) -> None:
+        self._place = place
+        self._db: Db | None = None
+
+    def load(self) -> Snapshot:
+        """Return what a ledger starts from."""
+        counts: defaultdict[Lane, dict[JobState, int]] = defaultdict(dict)
+        for team, pool, task, state, count in self._select("counts", {}):
+            counts[Lane(team, pool, task)][JobState(state)] = count
+        ((last_seq, last_entry),) = self._select("last_numbers", {})
+        resources = map(resource_of_row, self._select("resources", {}))
+        return Snapshot(
+            counts=dict(counts),
+            in_progress=list(map(job_of_row, self._select("in_progress", {}))),
+            resources=sorted(resources, key=lambda resource: (resource.spec.pool, resource.index)),
+            next_seq=last_seq + 1,
+            next_entry=last_entry + 1,
+            next_index=dict(self._select("next_indexes", {})),
+            last_claims=dict(self._select("last_claims", {"limit": CLAIMS_READ})),
+        )
+
+    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """Return those of the jobs that exist, by id."""
+        asked = self._array([storable_text(job_id) for job_id in job_ids])
+        jobs = map(job_of_row, self._select("jobs_by_id", {"job_ids": asked}))
+        return {job.job_id: job for job in jobs}
+
+    def pending(self, lane: Lane, after: Place | None, limit: int) -> list[Job]:
+        """Return up to `limit` pending jobs of a lane behind a place (None: from the first), by place."""
+        of_lane = {name: storable_text(value) for name, value in lane._asdict().items()}
+        parameters = {**of_lane, **(after or _FIRST)._asdict(), "limit": limit}
+        return list(map(job_of_row, self._select("pending", parameters)))
+
+    def reply(self, key: str) -> Reply | None:
+        """Return the remembered reply of a key."""
+        rows = self._select("reply", {"key": storable_text(key)})
+        return Reply(*rows[0]) if rows else None
+
+    def entries(self, job_id: str, what: Happening, limit: int, *, lease_id: str | None = None) -> list[HistoryEntry]:
+        """Return the first entries of a kind about a job, or about one lease on it."""
+        equal = {"job_id": storable_text(job_id), "what": what.value, "lease_id": storable_text(lease_id or "")}
+        of_lease = "" if lease_id is None else "AND lease_id = :lease_id"
+        return list(map(history_of_row, self._select("entries_of_job", {**equal, "limit": limit}, of_lease)))
+
+    def commit(self, changes: Changes) -> None:
+        """Write all changes durably, or none.
+
+        Raises:
+            StoreFailedError: when they could not be written, or it is not known whether they were.
+        """
+        if flaw := flaw_of(changes):
+            raise StoreFailedError(f"The job queue in {self._place} refused the changes: {flaw}")
+        batches = batches_of(changes)
+        with self._failing("written"):
+            self._write(self._connection(), batches)
+
+    def _connection(self) -> Db:
+        if self._db is None:
+            raise StoreFailedError(
+                f"The job queue in {self._place} is not owned", next_step="Call `own` before reading or writing it."
+            )
+        return self._db
+
+    def _select(self, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        with self._failing("read"):
+            return self._selected(self._connection(), name, parameters, filters)
+
+    @abstractmethod
+    def _failing(self, done: str) -> AbstractContextManager[None]:
+        """Raise the driver's errors as StoreFailedError; `done` is what could not be done."""
+
+    @staticmethod
+    @abstractmethod
+    def _selected(db: Db, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        """Return the rows of a statement."""
+
+    @staticmethod
+    @abstractmethod
+    def _array(listed: Sequence[str]) -> str:
+        """Return texts as the parameter that statements read a list from."""
+
+    @staticmethod
+    @abstractmethod
+    def _write(db: Db, batches: Sequence[Batch]) -> None:
+        """Write all batches or none."""
+
+
+def check_found(batch: Batch, found: int) -> None:
+    """Refuse a batch of which rows are not in the database."""
+    if batch.must_match and found != len(batch.rows):
+        raise StoreFailedError(f"{len(batch.rows)} jobs were to be changed, and {found} of them are in the database")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What a listing asks for.
+
+    Attributes:
+        statement: its name.
+        after: the cursor; only rows behind it.
+        limit: at most so many rows.
+        equal: columns and the texts that they must have.
+        state: the state that its jobs must have, or None for any.
+    """
+
+    statement: str
+    after: int
+    limit: int
+    equal: Mapping[str, str | None] = field(default_factory=dict)
+    state: JobState | None = None
+
+    def rows(self, select: Select, **also: str) -> list[Row]:
+        """Return the rows, in order of the cursor's column."""
+        wanted = {**self.equal, **also}
+        equal = {column: storable_text(value) for column, value in wanted.items() if value is not None}
+        conditions = [f" AND {column} = :{column}" for column in equal]
+        if self.state:
+            # In the statement itself, where SQLite sees that the index of this very state will do.
+            conditions.append(f" AND state = '{self.state.value}'")
+        return select(self.statement, {**equal, "after": self.after, "limit": self.limit}, "".join(conditions))
+
+
+class SqlReader:
+    """A `Reader` over one connection of its own.
+
+    A listing of several teams or kinds asks for each of them alone, which an index answers from its place on, and
+    merges what comes: the database would look at every row of the others in between.
+    """
+
+    def __init__(self, select: Select, close: Callable[[], None]) -> None:
+        self._select = select
+        self._close = close
+
+    def jobs(self, query: JobQuery) -> list[Job]:
+        """Return the jobs of a query, by `seq`."""
+        equal = {"task": query.task, "pool": query.pool}
+        page = _Page("listed_jobs", query.after, query.limit, equal, query.state)
+        return list(map(job_of_row, self._of_teams(page, query.teams, cursor=itemgetter(SEQ_COLUMN))))
+
+    def finished(self, after: int, limit: int, teams: frozenset[str] | None = None) -> list[FinishedJob]:
+        """Return jobs completed after an entry of the history, by that entry; a job completed twice shows once."""
+        rows = self._of_teams(_Page("finished", after, limit), teams, cursor=itemgetter(0))
+        return [FinishedJob(row[0], job_of_row(row[1:])) for row in rows]
+
+    def history(
+        self, after: int, limit: int, *, job_id: str | None = None, what: Iterable[Happening] = ()
+    ) -> list[HistoryEntry]:
+        """Return entries greater than `after`, in order; `what` empty means every kind."""
+        page = _Page("history", after, limit, {"job_id": job_id})
+        kinds = sorted(set(what))
+        each = [page.rows(self._select, what=kind.value) for kind in kinds] if kinds else [page.rows(self._select)]
+        return list(map(history_of_row, _first(limit, each, itemgetter(0))))
+
+    def close(self) -> None:
+        """Give its connection up; legal twice."""
+        self._close()
+
+    def _of_teams(self, page: _Page, teams: frozenset[str] | None, cursor: Callable[[Row], int]) -> list[Row]:
+        if teams is None:
+            return page.rows(self._select)
+        return _first(page.limit, [page.rows(self._select, team=team) for team in sorted(teams)], cursor)
+
+
+def _first(limit: int, pages: list[list[Row]], cursor: Callable[[Row], int]) -> list[Row]:
+    return list(islice(merge(*pages, key=cursor), limit))

@@ -1,0 +1,272 @@
+"""Accepts connections for every HTTP server of Headgate, and bounds what they can take of its process.
+
+The servers' frameworks parse and answer; this decides who gets in, and ends connections that only stand there:
+
+- A request's head must be there within `HEAD_S`, from its first byte or from the opening of the connection.
+- A client that reads nothing of its answer for `IDLE_S` is cut off.
+- There is a most of connections in all, and three quarters of it for one peer. Beyond it the one that has been idle for
+  longest makes room; where all are busy, the new one is answered 503. The same when the process runs out of files, of
+  which connections take half at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, cast
+
+from headgate.core.errors import InvalidSettingError
+
+_log = logging.getLogger("headgate.net")
+
+HEAD_S: Final = 10.0
+IDLE_S: Final = 75.0
+"""Longer than the time between two heartbeats of a worker, which keeps its connection."""
+
+_BACKLOG: Final = 4096
+"""Connections that wait to be accepted: workers of a whole cluster may come at once."""
+
+_OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_S: Final = 0.1
+_FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Listener:
+    """One listening socket. Owned by the server that it accepts for; lives on one event loop.
+
+    Invariant: `_connections` are those that are open, the ones that were silent for longest first.
+
+    Args:
+        listener: bound and listening; closed by `close`.
+        protocols: makes the protocol of a connection.
+        awaits_head: whether such a protocol waits for the (rest of the) head of a request.
+        most: connections at once.
+        tls: None for plain HTTP.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocols: Callable[[], Any],
+        awaits_head: Callable[[Any], bool],
+        most: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        listener.setblocking(False)
+        self.protocols = protocols
+        self.awaits_head = awaits_head
+        self._listener = listener
+        self._most = _most_for(most)
+        self._tls = tls
+        self._connections: dict[_Connection, None] = {}
+        self._of_peer: Counter[str] = Counter()
+        self._accepting = asyncio.create_task(self._accept(), name="listener")
+        for name in ("uvicorn.error", "aiohttp.server", _log.name):
+            logging.getLogger(name).addFilter(_SPARING)
+        _SPARING.written.clear()
+
+    def close(self) -> None:
+        """Accept no more; connections that are open stay."""
+        self._accepting.cancel()
+        self._listener.close()
+        for connection in [one for one in self._connections if one.transport is None]:
+            connection.end()
+
+    async def wait_closed(self) -> None:
+        """Return once nothing is accepted any more."""
+        await asyncio.wait([self._accepting])
+
+    def moved(self, connection: _Connection) -> None:
+        """Note that something came over a connection."""
+        if self._connections.pop(connection, self) is None:
+            self._connections[connection] = None
+
+    def left(self, connection: _Connection) -> None:
+        """Note that a connection has ended; legal twice."""
+        if self._connections.pop(connection, self) is None:
+            self._of_peer[connection.peer] -= 1
+            if not self._of_peer[connection.peer]:
+                del self._of_peer[connection.peer]
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                opened, address = await loop.sock_accept(self._listener)
+            except OSError as error:
+                if error.errno in _OUT_OF_FILES:
+                    _log.warning("Connections wait to be accepted: %s", error.strerror)
+                    self._ended_idle()
+                    await asyncio.sleep(_PAUSE_S)
+            else:
+                self._take(opened, str(address[0]))
+            await asyncio.sleep(0)  # whoever is connected already has a turn
+
+    def _take(self, opened: socket.socket, peer: str) -> None:
+        if not self._has_room(peer):
+            _log.warning("A connection was answered 503: %d are open and busy", len(self._connections))
+            with opened, suppress(OSError):
+                if self._tls is None:
+                    opened.send(_FULL)
+            return
+        connection = _Connection(self, peer)
+        self._connections[connection] = None
+        self._of_peer[peer] += 1
+        connection.opening = asyncio.create_task(connection.open(opened, self._tls))
+
+    def _has_room(self, peer: str) -> bool:
+        if self._of_peer[peer] >= max(1, self._most * 3 // 4):
+            return self._ended_idle(peer)
+        return len(self._connections) < self._most or self._ended_idle()
+
+    def _ended_idle(self, peer: str | None = None) -> bool:
+        """End the connection, of a peer or of all, that has been idle for longest; return whether there was one."""
+        for connection in islice(self._connections, 1000):
+            is_idle = connection.transport is None or self.awaits_head(connection.inner)
+            if is_idle and peer in {None, connection.peer}:
+                connection.end()
+                return True
+        return False
+
+
+class _Connection(asyncio.Protocol):
+    """Stands between a transport and the protocol of the framework. Owned by its listener."""
+
+    def __init__(self, listener: Listener, peer: str) -> None:
+        self.peer = peer
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self.opening: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport | None = None
+        self.inner: Any = None
+        self._slow: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        """Cut the connection off."""
+        self._listener.left(self)
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+
+    async def open(self, opened: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Begin to read from a socket, after a handshake where there is one."""
+        limits = {"ssl_handshake_timeout": HEAD_S, "ssl_shutdown_timeout": HEAD_S} if tls else {}
+        try:
+            await self._loop.connect_accepted_socket(lambda: self, opened, ssl=tls, **limits)
+        except (OSError, TimeoutError) as error:
+            _log.debug("A connection could not be opened: %s", error)
+        finally:
+            if self.transport is None:
+                opened.close()
+                self._listener.left(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.inner = self._listener.protocols()
+        self.inner.connection_made(transport)
+        self._slow = self._loop.call_later(HEAD_S, self._end_slow)
+
+    def data_received(self, data: bytes) -> None:
+        self.inner.data_received(data)
+        self._listener.moved(self)
+        if self._listener.awaits_head(self.inner):
+            self._slow = self._slow or self._loop.call_later(HEAD_S, self._end_slow)
+        elif self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def eof_received(self) -> bool | None:
+        return cast("bool | None", self.inner.eof_received())
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+        self._stalled = self._loop.call_later(IDLE_S, self.end)
+
+    def resume_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+        self.inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._slow, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._listener.left(self)
+        self.inner.connection_lost(exc)
+
+    def _end_slow(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(_SLOW)
+            self.transport.close()
+
+
+def _most_for(wanted: int) -> int:
+    """Return so many connections, or what the files that the process may open allow."""
+    return max(1, min(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+
+
+class _Sparing(logging.Filter):
+    """Lets five lines of each kind through in a minute; a kind is a message without its arguments.
+
+    A client that sends garbage must not fill a disk.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, deque[float]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written."""
+        times = self.written.setdefault(str(record.msg)[:200], deque([-60.0] * 5, maxlen=5))
+        if record.created - times[0] < 60.0:
+            return False
+        times.append(record.created)
+        return True
+
+
+_SPARING: Final = _Sparing()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one.
+
+    Raises:
+        InvalidSettingError: if the address cannot be bound.
+    """
+    if not 0 <= port <= 65_535:
+        raise InvalidSettingError(f"a port must be 0 to 65535 (got {port})")
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message, step = f"port {port} of {host} is in use", "Choose another port, or 0 for any free one."
+        else:
+            message, step = f"cannot listen on {host} port {port} ({error})", "Choose an address of this machine."
+        raise InvalidSettingError(message, next_step=step) from error
+
+
+def url_of(listener: socket.socket, tls: ssl.SSLContext | None = None, host: str = "") -> str:
+    """Return the URL of a listening socket, without a slash at its end; `host` stands for its address."""
+    address, port = listener.getsockname()[:2]
+    shown = (host or address).strip("[]")
+    return f"{'http' if tls is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
+
+
+def allow_many_connections() -> None:
+    """Raise this process's limit on open files as far as it may: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
