@@ -29,6 +29,10 @@ os.environ["DO_NOT_TRACK"] = "1"
 OWN_COMMANDS: Final = ("long", "slurm")
 """Marks of tests that run by `make test-long` and `make test-slurm`, which ask for them by `-m`."""
 
+WITH_REAL_SERVERS: Final = ("slow", "chaos", "alone")
+"""Marks of tests whose servers and processes may have to wait for the machine: one that fails runs once more, and the
+end of the run names it with its traceback. What is named there time and again is a defect."""
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_audit_trail(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -54,6 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "prefect_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+        if any(item.get_closest_marker(mark) for mark in WITH_REAL_SERVERS):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
 
 
 def pytest_collection_finish() -> None:

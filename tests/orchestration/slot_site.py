@@ -24,7 +24,7 @@ from headgate.admission import (
 )
 from headgate.core.events import Event
 from headgate.orchestration import SlotBroker, open_slot_service
-from headgate.orchestration.slot_service import SlotService
+from headgate.orchestration.slot_service import SlotService, SlotServiceBusyError
 from tests.admission.toy_laws import FixedLaw
 
 SPEED = 20.0
@@ -132,10 +132,12 @@ async def asked(use: Callable[[SlotService], object]) -> object:
             for _ in range(20):
                 try:
                     return await use(service)  # type: ignore[misc]
+                except SlotServiceBusyError:
+                    pass
                 except PrefectHTTPStatusError as error:
                     if error.response.status_code != 503:
                         raise
-                    await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)
             return await use(service)  # type: ignore[misc]
 
     return await asyncio.create_task(call())
