@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench import newest_artifacts, scenario, scenario_names
+from headgate_bench import (newest_artifacts, scenario_names)
+from headgate_bench import scenario
 from headgate.cli.main import main
 from headgate.core.errors import InvalidInputError
 from tests.bench.tiny import EASY, TINY, bench

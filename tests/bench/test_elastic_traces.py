@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench.elastic.replaying import short_names
+from headgate_bench.elastic.replaying import short_names
 from headgate.cli.main import main
 from tests.bench.tiny import EASY, TINY
 

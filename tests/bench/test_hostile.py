@@ -16,19 +16,19 @@ import aiohttp
 import msgpack
 import pytest
 
-from headgate.bench import Bench
-from headgate.bench.echo_environment import Echo
-from headgate.bench.hostile import models as models_module
-from headgate.bench.hostile import servers as servers_module
-from headgate.bench.hostile import storage as storage_module
-from headgate.bench.hostile import teams as teams_module
-from headgate.bench.hostile import visitors as visitors_module
-from headgate.bench.hostile.attack import Attack, Ground, Tally, answered_share, attackers
-from headgate.bench.hostile.models import answers_to, programs_for, rankings_under
-from headgate.bench.hostile.servers import endpoints, messages_of, metadata
-from headgate.bench.hostile.storage import clocks_of, corruption_of, journals_of
-from headgate.bench.hostile.visitors import visits
-from headgate.bench.scenarios.hostile import KINDS, HostileParameters, measure
+from headgate_bench import Bench
+from headgate_bench.echo_environment import Echo
+from headgate_bench.hostile import models as models_module
+from headgate_bench.hostile import servers as servers_module
+from headgate_bench.hostile import storage as storage_module
+from headgate_bench.hostile import teams as teams_module
+from headgate_bench.hostile import visitors as visitors_module
+from headgate_bench.hostile.attack import Attack, Ground, Tally, answered_share, attackers
+from headgate_bench.hostile.models import answers_to, programs_for, rankings_under
+from headgate_bench.hostile.servers import endpoints, messages_of, metadata
+from headgate_bench.hostile.storage import clocks_of, corruption_of, journals_of
+from headgate_bench.hostile.visitors import visits
+from headgate_bench.scenarios.hostile import KINDS, HostileParameters, measure
 from headgate.core import ChatReply, Message, Model
 from headgate.core.errors import InvalidInputError, StoreError
 from headgate.environments import Limits, Outcome, ProgramRun

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.bench.idle.baseline import baseline_of, compared, read_baseline
-from headgate.bench.idle.checks import (
+from headgate_bench.idle.baseline import baseline_of, compared, read_baseline
+from headgate_bench.idle.checks import (
     RATIOS,
     SUMMARY_SCHEMA,
     Check,
@@ -130,7 +130,7 @@ def test_a_behaviour_is_judged_by_its_rule(rule: dict[str, Any], passes: bool) -
 
 
 def test_the_committed_rules_name_cases_that_are_run() -> None:
-    from headgate.bench.idle.cases import Mode, cases_of
+    from headgate_bench.idle.cases import Mode, cases_of
 
     modes: tuple[Mode, ...] = ("quick", "full")
     for mode in modes:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headgate.bench.idle.cases import cases_of
-from headgate.bench.idle.checks import summary_bytes
-from headgate.bench.idle.metrics import metrics_of
-from headgate.bench.idle.pipeline import run_case
-from headgate.bench.idle.suite import run_suite
+from headgate_bench.idle.cases import cases_of
+from headgate_bench.idle.checks import summary_bytes
+from headgate_bench.idle.metrics import metrics_of
+from headgate_bench.idle.pipeline import run_case
+from headgate_bench.idle.suite import run_suite
 from headgate.cli.main import main
 from headgate.simulation import run_virtual
 from tests.bench.tiny import EASY, TINY, bench
@@ -90,8 +90,8 @@ def test_thousands_of_ready_tasks_have_no_worker_before_they_have_a_lease() -> N
 
 
 def test_the_committed_baselines_have_every_case_of_their_mode() -> None:
-    from headgate.bench.idle.baseline import committed_baseline
-    from headgate.bench.idle.cases import Mode
+    from headgate_bench.idle.baseline import committed_baseline
+    from headgate_bench.idle.cases import Mode
 
     modes: tuple[Mode, ...] = ("quick", "full")
     for mode in modes:

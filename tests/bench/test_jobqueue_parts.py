@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench.bars import Bar
-from headgate.bench.jobqueue import batches as batches_part
-from headgate.bench.jobqueue import rivals
-from headgate.bench.jobqueue.batches import batches
-from headgate.bench.jobqueue.burn_down import Burned, burn_down
-from headgate.bench.jobqueue.faults import toll_of
-from headgate.bench.jobqueue.parameters import JobQueueParameters
-from headgate.bench.jobqueue.part import Site, percentile
-from headgate.bench.jobqueue.served import QueueFailedError, run, start
-from headgate.bench.jobqueue.waiting_rules import InLine, Polling, simulated
+from headgate_bench.bars import Bar
+from headgate_bench.jobqueue import batches as batches_part
+from headgate_bench.jobqueue import rivals
+from headgate_bench.jobqueue.batches import batches
+from headgate_bench.jobqueue.burn_down import Burned, burn_down
+from headgate_bench.jobqueue.faults import toll_of
+from headgate_bench.jobqueue.parameters import JobQueueParameters
+from headgate_bench.jobqueue.part import Site, percentile
+from headgate_bench.jobqueue.served import QueueFailedError, run, start
+from headgate_bench.jobqueue.waiting_rules import InLine, Polling, simulated
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger

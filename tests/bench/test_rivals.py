@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from headgate.bench import at_least, at_most
-from headgate.bench.crashes import Promises
-from headgate.bench.rivals.batch_rounds import expected_utilisation
-from headgate.bench.rivals.sorted_scan import SortedScanQueue
+from headgate_bench import at_least, at_most
+from headgate_bench.crashes import Promises
+from headgate_bench.rivals.batch_rounds import expected_utilisation
+from headgate_bench.rivals.sorted_scan import SortedScanQueue
 from headgate.core import Task, TaskId
 from tests.scheduling.queued import ReadyQueue
 

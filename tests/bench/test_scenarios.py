@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.bench import scenario_names
+from headgate_bench import scenario_names
 from tests.bench.tiny import EASY, HARD, TINY, bench
 
 

@@ -194,6 +194,6 @@ def test_no_other_place_of_the_library_sends_chat_requests() -> None:
         for path in (root / folder).rglob("*.py")
         if re.search(r"client\.chat(\.completions\.create)?\(", path.read_text("utf-8"))
     }
-    apparatus = ("lib/headgate/bench/rivals/", "lib/headgate/bench/hostile/")
+    apparatus = ("lib/headgate_bench/rivals/", "lib/headgate_bench/hostile/")
     rivals = {path for path in senders if path.startswith(apparatus)}
     assert senders - rivals == {"lib/headgate/campaign/endpoints.py"}

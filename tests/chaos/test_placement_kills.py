@@ -58,7 +58,7 @@ def _kill_node(there: Any, rng: random.Random) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_nothing_is_lost_or_left_when_driver_ledger_and_nodes_are_killed(kills: int, chaos_seed: int) -> None:
-    from headgate.bench.placement.site import site
+    from headgate_bench.placement.site import site
 
     rng = random.Random(chaos_seed)
     with site(2, cancel_timeout_s=0.5) as there:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.bench.peer_arrival import PeerArrival, peer_waits
+from headgate_bench.peer_arrival import PeerArrival, peer_waits
 from headgate.core import Denied, HolderId, Task
 from headgate.scheduling import (
     Allowed,

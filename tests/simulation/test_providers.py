@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headgate.admission import Admitted, AimdLaw, LimitChange, OutcomeKind, RequestOutcome
-from headgate.bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
+from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 from headgate.core.errors import InvalidSettingError
 from headgate.simulation.providers import Agenda, ProviderScript, load, server
 

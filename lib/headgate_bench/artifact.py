@@ -1,0 +1,104 @@
+"""Artifacts: what a run of a scenario leaves behind, as one JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from headgate_bench.bars import Bar
+from headgate.core.errors import InvalidInputError
+
+FORMAT: Final = 1
+"""Version of the artifact's form."""
+
+
+def bar_document(bar: Bar) -> dict[str, Any]:
+    """Return a bar as artifacts and `--json` show it."""
+    return asdict(bar) | {"met": bar.met}
+
+
+def document_of(parts: Mapping[str, Any]) -> bytes:
+    """Return an artifact's bytes."""
+    return orjson.dumps(parts, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=_plain) + b"\n"
+
+
+def write_artifact(folder: Path, artifact: Mapping[str, Any]) -> Path:
+    """Write an artifact into `folder` and return its path.
+
+    Raises:
+        InvalidInputError: if the folder cannot be written to.
+    """
+    path = folder / f"{artifact['scenario']}-{artifact['id']}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(document_of(artifact))
+    except OSError as error:
+        raise InvalidInputError(
+            f"artifact {path} cannot be written: {error.strerror}", next_step="Choose another folder with --output."
+        ) from None
+    return path
+
+
+def write_files(folder: Path, name: str, files: Mapping[str, str | bytes]) -> list[str]:
+    """Write documents into `folder / name` and return their paths below `folder`; without any, no folder is made.
+
+    Raises:
+        InvalidInputError: if the folder cannot be written to.
+    """
+    place = folder / name
+    try:
+        if files:
+            place.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            (place / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InvalidInputError(
+            f"folder {place} cannot be written to: {error.strerror}",
+            next_step="Choose another folder with --output.",
+        ) from None
+    return [f"{name}/{file}" for file in files]
+
+
+def newest_artifacts(folder: Path) -> list[dict[str, Any]]:
+    """Return the newest artifact of each scenario in `folder`, by name of the scenario.
+
+    Raises:
+        InvalidInputError: if there is none, or a file is no artifact.
+    """
+    newest: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        artifact = _read(path)
+        name = artifact["scenario"]
+        if name not in newest or artifact["finished_at"] > newest[name]["finished_at"]:
+            newest[name] = artifact
+    if not newest:
+        raise InvalidInputError(
+            f"there is no artifact in {folder}", next_step="Run a scenario first: headgate bench --all --quick."
+        )
+    return [newest[name] for name in sorted(newest)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        artifact = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InvalidInputError(
+            f"artifact {path} cannot be read: {error}", next_step="Delete the file, or choose another --output."
+        ) from None
+    if not isinstance(artifact, dict) or artifact.get("format") != FORMAT or "scenario" not in artifact:
+        raise InvalidInputError(
+            f"{path} is no artifact of format {FORMAT}", next_step="Keep artifacts in a folder of their own."
+        )
+    return artifact
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "__dataclass_fields__"):
+        return asdict(value)  # type: ignore[call-overload]  # an instance, as the test says
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,170 @@
+"""`headgate bench`: scenarios beside their rivals, and the report of what they found."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate_bench import (LOGGER, Finished, Size, bench_figures, bench_page, newest_artifacts, run_scenario, scenario_names, scenario_summary)
+from headgate_bench import scenario
+from headgate_bench import Progress as Tell
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+from headgate.telemetry import setup_logging
+
+_MISSED: Final = 4
+_OUTPUT: Final = Path(".headgate_bench")
+
+
+def bench(
+    name: Annotated[str, Parameter(help="A scenario, or `list`, or `report`.")] = "",
+    *,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Run every scenario.")] = False,
+    quick: Annotated[bool, Parameter(negative="", help="Under a minute; the default.")] = False,
+    full: Annotated[bool, Parameter(negative="", help="Figures for publication; minutes.")] = False,
+    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
+    output: Annotated[Path, Parameter(name=("--output", "-o"), help="Folder of the artifacts.")] = _OUTPUT,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative="", help="A parameter, as name=value; may be repeated.")
+    ] = (),
+    trace: Annotated[
+        tuple[Path, ...],
+        Parameter(name="--trace", negative="", help="A trace of requests to replay (elastic); may be repeated."),
+    ] = (),
+    service_times: Annotated[
+        Path | None, Parameter(help="Table of measured service times for the traces' tokens (elastic).")
+    ] = None,
+    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="", help="Show log lines.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a benchmark scenario and its rivals, and compare the figures with their bars.
+
+    `headgate bench list` names the scenarios; `headgate bench report` turns the newest artifacts into one HTML page and
+    files of its figures.
+
+    Exit status 0 when every bar is met, 4 when one is missed.
+    """
+    if name == "list":
+        return _list(as_json=as_json)
+    if name == "report":
+        return _report(output, as_json=as_json)
+    if quick and full:
+        raise InvalidInputError("--quick and --full exclude each other", next_step="Leave one of them out.")
+    names = _chosen(name, every=all_)
+    setup_logging(verbosity=1 if verbose else 0)
+    logging.getLogger(LOGGER).setLevel(logging.NOTSET if verbose else logging.ERROR)
+    size: Size = "full" if full else "quick"
+    finished = []
+    for one in names:
+        with _shown(one) as tell:
+            finished.append(
+                run_scenario(
+                    scenario(one),
+                    size,
+                    output=output,
+                    seed=seed,
+                    changes=set_,
+                    progress=tell,
+                    traces=trace,
+                    service_times=service_times,
+                )
+            )
+        if not as_json:
+            _print(finished[-1])
+    if as_json:
+        documents = [one.document() for one in finished]
+        print_json({"scenarios": documents} if all_ else documents[0])
+    return 0 if all(one.is_met for one in finished) else _MISSED
+
+
+def _chosen(name: str, *, every: bool) -> tuple[str, ...]:
+    if every and name:
+        raise InvalidInputError(f"--all runs every scenario, {name!r} too", next_step="Leave one of them out.")
+    if not every and not name:
+        raise InvalidInputError(
+            "no scenario is named", next_step=f"Name one of {', '.join(scenario_names())}, or use --all."
+        )
+    return scenario_names() if every else (scenario(name).name,)
+
+
+def _list(*, as_json: bool) -> int:
+    found = {name: scenario_summary(name) for name in scenario_names()}
+    if as_json:
+        print_json([{"scenario": name, "what": what} for name, what in found.items()])
+    else:
+        print_table(f"{len(found)} scenarios", ("scenario", "what it measures"), list(found.items()))
+    return 0
+
+
+def _report(output: Path, *, as_json: bool) -> int:
+    artifacts = newest_artifacts(output)
+    path, folder = output / "report.html", output / "figures"
+    figures = bench_figures(artifacts)
+    try:
+        path.write_text(bench_page(artifacts), encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        for name, (_, svg) in figures.items():
+            (folder / name).write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"report {path} cannot be written: {error.strerror}") from None
+    if as_json:
+        drawn = [{"title": title, "path": str((folder / name).resolve())} for name, (title, _) in figures.items()]
+        scenarios = [artifact["scenario"] for artifact in artifacts]
+        print_json({"path": str(path.resolve()), "scenarios": scenarios, "figures": drawn})
+    else:
+        console().print(f"{len(artifacts)} scenarios: {path.resolve()}", highlight=False, markup=False)
+    return 0
+
+
+def _print(finished: Finished) -> None:
+    rows = [
+        (
+            bar.id,
+            bar.what,
+            f"{_figure(bar.value)} {bar.unit}",
+            f"{'>=' if bar.side == 'at_least' else '<='} {_figure(bar.bar)}",
+            "met" if bar.met else "MISSED",
+        )
+        for bar in finished.bars
+    ]
+    print_table(finished.scenario, ("id", "what", "value", "bar", ""), rows, right=(2, 3))
+    out = console()
+    for bar in finished.bars:
+        beside = "; ".join(f"{name}: {_figure(value)}" for name, value in bar.beside.items())
+        if beside:
+            out.print(f"beside {bar.id}: {beside}", highlight=False, markup=False)
+    for note in finished.artifact["notes"]:
+        out.print(note, highlight=False, markup=False)
+    out.print(f"artifact: {finished.path}", highlight=False, markup=False)
+    for file in finished.artifact["files"]:
+        out.print(f"file: {finished.path.parent / file}", highlight=False, markup=False)
+
+
+def _figure(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[Tell]:
+    """Give what is told of progress, and show it while the context lasts where standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _share, _what: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[what]}"),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=2) as progress:
+        task = progress.add_task(name, total=1.0, what="")
+        yield lambda share, what: progress.update(task, completed=share, what=what)

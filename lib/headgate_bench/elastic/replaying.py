@@ -1,0 +1,214 @@
+"""The ramp and the traces that were given, under our default policy and beside it the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from headgate_bench.scenario import Bench
+from headgate.core.errors import InvalidInputError
+from headgate.elastic.replay import (
+    OURS,
+    Comparison,
+    Hardware,
+    Load,
+    Measures,
+    Site,
+    compared,
+    contender,
+    drained_with_a_backlog,
+    measured,
+    operations_when_steady,
+    ramp,
+    roomy_site,
+    starts_until_served,
+    terms_of,
+    traced_load,
+)
+
+STARTS: Final[Mapping[str, float]] = MappingProxyType({"1s": 1.0, "30s": 30.0})
+"""Name -> seconds that a worker takes to start: an engine that sleeps, and one that is started anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        scale: of the ramp's lengths of time; its hour is 1.
+        seeds: ramps that ours is held to, each with another seed; the worst counts. Rivals run on the first.
+        workers: of the site.
+        steady_s: how long the constant load lasts.
+        backlog: requests that are there at once.
+        step: workers that the sudden load fills.
+        trace_workers: a trace with less work than for so many workers on average is multiplied.
+        trace_site: workers of a trace's site at least; more where its highest moment needs them.
+        hardware: model, hardware and GPUs a worker of the service times.
+        rivals: policies of others, and ours that is not the default, that run beside.
+        frontiers: policies whose frontier is drawn, each several replays.
+        bar_cost_1s: cost on the ramp at most, where a worker starts in 1 s.
+        bar_wait_1s: seconds that one request in a hundred waits on the ramp at most, where a worker starts in 1 s.
+        bar_cost_30s: as above, where it starts in 30 s.
+        bar_wait_30s: as above, where it starts in 30 s.
+        bar_operations: workers that are started, drained or turned back at most.
+        bar_worth: share of the active periods of three starts at least.
+        bar_steady: operations under a constant load at most.
+        bar_backlog: workers drained while requests of the backlog wait at most.
+        bar_step: starts until a sudden load has its workers.
+    """
+
+    scale: float = 1.0
+    seeds: int = 1
+    workers: int = 16
+    steady_s: float = 600.0
+    backlog: int = 500
+    step: int = 4
+    trace_workers: float = 4.0
+    trace_site: int = 16
+    hardware: tuple[str, str, int] = ("llama2-70b", "h100-80gb", 8)
+    rivals: tuple[str, ...] = ("verl", "ray-serve", "ray-serve-5-60", "knative", "fixed", "fixed-need", "clairvoyant")
+    frontiers: tuple[str, ...] = ()
+    bar_cost_1s: float = 1.65
+    bar_wait_1s: float = 0.5
+    bar_cost_30s: float = 1.7
+    bar_wait_30s: float = 1.5
+    bar_operations: int = 45
+    bar_worth: float = 0.99
+    bar_steady: int = 1
+    bar_backlog: int = 0
+    bar_step: float = 2.0
+
+    def bar_cost(self, start: str) -> float:
+        """Return the bar of cost of `1s` or `30s`."""
+        return {"1s": self.bar_cost_1s, "30s": self.bar_cost_30s}[start]
+
+    def bar_wait(self, start: str) -> float:
+        """Return the bar of waiting of `1s` or `30s`."""
+        return {"1s": self.bar_wait_1s, "30s": self.bar_wait_30s}[start]
+
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One load at one start time.
+
+    Attributes:
+        name: of the load, as ids of bars have it.
+        start: `1s` or `30s`.
+        comparison: ours and the others.
+        ours: our figures: one for each seed, the first of the comparison.
+    """
+
+    name: str
+    start: str
+    comparison: Comparison
+    ours: tuple[Measures, ...]
+
+    @property
+    def others(self) -> tuple[Measures, ...]:
+        """The figures of the rest."""
+        return tuple(each for each in self.comparison.measures if each.policy != OURS)
+
+
+def ramps(parameters: ElasticParameters, bench: Bench, tell: Tell) -> list[Played]:
+    """Replay the ramp at both start times."""
+    loads = [ramp(seed=bench.seed + number, scale=parameters.scale) for number in range(parameters.seeds)]
+    return [_ramp(parameters, start, loads, tell) for start in STARTS]
+
+
+def _ramp(parameters: ElasticParameters, start: str, loads: list[Load], tell: Tell) -> Played:
+    site = Site(workers=parameters.workers, start_s=STARTS[start])
+    comparison = _compared(parameters, loads[0], site, tell)
+    ours = [comparison.of(OURS)]
+    for number, load in enumerate(loads[1:], start=1):
+        tell(f"ramp, {OURS}, seed {number}")
+        ours.append(measured(load, contender(OURS).play(terms_of(load, site))))
+    return Played("ramp", start, comparison, tuple(ours))
+
+
+def traces(parameters: ElasticParameters, bench: Bench, tell: Tell) -> list[Played]:
+    """Replay the traces that were given at both start times; none without any.
+
+    Raises:
+        InvalidInputError: traces were given without service times or the other way round, or one cannot be read.
+    """
+    if not bench.traces and bench.service_times is None:
+        return []
+    if not bench.traces or bench.service_times is None:
+        raise InvalidInputError(
+            "--trace and --service-times belong together: a trace tells tokens, and a table how long they take",
+            next_step="Give both, or neither; perf_model.csv of https://github.com/Mutinifni/splitwise-sim is a table.",
+        )
+    found = []
+    for path, name in zip(bench.traces, short_names(bench.traces), strict=True):
+        load = traced_load(
+            path,
+            bench.service_times,
+            hardware=Hardware(*parameters.hardware),
+            mean_workers=parameters.trace_workers,
+            seed=bench.seed,
+        )
+        for start, start_s in STARTS.items():
+            comparison = _compared(parameters, *roomy_site(load, workers=parameters.trace_site, start_s=start_s), tell)
+            found.append(Played(name, start, comparison, (comparison.of(OURS),)))
+    return found
+
+
+def _compared(parameters: ElasticParameters, load: Load, site: Site, tell: Tell) -> Comparison:
+    return compared(
+        load,
+        site,
+        policies=(OURS, *(name for name in parameters.rivals if name != OURS)),
+        frontiers=parameters.frontiers,
+        tell=lambda what: tell(f"{load.name}, {site.start_s:g} s to start: {what}"),
+    )
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return a name of each file for ids: `code` and `conv` for Azure's files, else the file's own, each once."""
+    names: list[str] = []
+    for path in paths:
+        stem = path.stem.lower()
+        name = next((word for word in ("code", "conv") if word in stem), re.sub(r"[^a-z0-9_]+", "_", stem))
+        same = sum(each.partition("-")[0] == name for each in names)
+        names.append(f"{name}-{same + 1}" if same else name)
+    return names
+
+
+_UNMOVED: Final = frozenset({"fixed", "fixed-need", "clairvoyant", "clairvoyant-calm"})
+"""Contenders of whom short loads tell nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What was found, by policy.
+
+    Attributes:
+        steady: operations under a constant load.
+        backlog: workers drained while requests wait.
+        step: start time -> starts until a sudden load has its workers.
+    """
+
+    steady: Mapping[str, int]
+    backlog: Mapping[str, int]
+    step: Mapping[str, Mapping[str, float]]
+
+
+def probes(parameters: ElasticParameters, tell: Callable[[str], None]) -> Probes:
+    """Run the short loads."""
+    policies = [OURS, *(name for name in parameters.rivals if name not in {OURS, *_UNMOVED})]
+    tell("short loads")
+    return Probes(
+        {name: operations_when_steady(name, lasts_s=parameters.steady_s) for name in policies},
+        {name: drained_with_a_backlog(name, count=parameters.backlog) for name in policies},
+        {
+            start: {name: starts_until_served(name, workers=parameters.step, start_s=start_s) for name in policies}
+            for start, start_s in STARTS.items()
+        },
+    )

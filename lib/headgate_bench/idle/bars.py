@@ -1,0 +1,284 @@
+"""P11: what the figures of the idle suite are held to, and what stands beside them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.idle.cases import Mode
+from headgate_bench.idle.metrics import MODEL
+from headgate_bench.idle.suite import Suite, worst_over_ideal
+
+
+@dataclass(frozen=True, slots=True)
+class IdleParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        mode: DataDesigner's quick suite of 22 cases, or its full one of 28; our own cases run beside them.
+        cases: ids of the cases to run; all of the mode when empty. Behaviour of cases that were not run is not judged.
+        baseline: what the figures are compared with: the summary of an earlier run, `none`, or empty for the one that
+            Headgate comes with.
+        real_time: whether each case is run once by the wall clock as well.
+        clock_repeats: how often the combined case and its control take turns by the wall clock.
+        bar_utilisation: share of the model capacity that an adaptive frontier leases at least.
+        bar_frontier: share that is idle for want of open work at most.
+        bar_leased_wait: how much shorter a task waits for its provider with advice than without.
+        bar_wall: wall time over its ideal in the worst case at most.
+        bar_combined: what advice adds to the use of the providers' slots while one of them is pressed.
+        bar_cpu_us: CPU time per generation over all cases at most, the events' recording included.
+        bar_errors: checks that may fail.
+    """
+
+    mode: Mode = "quick"
+    cases: tuple[str, ...] = ()
+    baseline: str = ""
+    real_time: bool = False
+    clock_repeats: int = 5
+    bar_utilisation: float = 0.677
+    bar_frontier: float = 0.147
+    bar_leased_wait: float = 10.0
+    bar_wall: float = 1.25
+    bar_combined: float = 0.005
+    bar_cpu_us: float = 150.0
+    bar_errors: int = 0
+
+
+_FILE: Final = Path(__file__).with_name("published.toml")
+
+
+@cache
+def published() -> Mapping[str, Mapping[str, Any]]:
+    """Return what DataDesigner's authors published, by case: shares of capacity, generations per second, seconds."""
+    cases: Mapping[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))["cases"]
+    return cases
+
+
+_ADAPTIVE: Final = "adaptations/adaptive-row-groups-adaptive"
+_FIXED_LOW: Final = "adaptations/adaptive-row-groups-fixed-low"
+_FIXED_HIGH: Final = "adaptations/adaptive-row-groups-fixed-high"
+_PRESSED: Final = "adaptations/request-pressure-control"
+_ADVISED: Final = "adaptations/request-pressure-advisory"
+NEITHER: Final = "adaptations/adaptive-request-pressure-control"
+BOTH: Final = "adaptations/adaptive-request-pressure-combined"
+_STRICT: Final = "headgate/heavy-root-peer-arrival-strict"
+_BORROWING: Final = "headgate/heavy-root-peer-arrival-bounded"
+_RESERVING: Final = "headgate/heavy-root-peer-arrival-reserve"
+_STRICT_ADVICE: Final = "headgate/adaptive-request-pressure-strict"
+_PASSED_OVER: Final = "headgate/request-pressure-passed-over"
+_PASSED_OVER_SAID: Final = "with advice, started to wait when nothing else can run"
+_VARIED: Final = "headgate/adaptive-row-groups-varied"
+_COOLDOWN: Final = "headgate/cross-provider-cooldown"
+
+UTILISATION: Final = f"{MODEL}_utilization_ratio"
+FRONTIER: Final = f"{MODEL}_frontier_dependency_horizon_idle_ratio"
+_WHILE_PRESSED: Final = "request_utilization_while_pressed_ratio"
+LEASED_WAIT: Final = "request_wait_seconds_while_task_leased_mean"
+
+
+def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
+    """Give the bars of the cases that were run."""
+    cases = suite.cases
+    if _ADAPTIVE in cases:
+        yield at_least(
+            "P11.adaptive",
+            "model capacity leased with an adaptive frontier",
+            cases[_ADAPTIVE][UTILISATION],
+            parameters.bar_utilisation,
+            "of capacity",
+            _beside(cases, UTILISATION, "utilisation"),
+        )
+        yield at_most(
+            "P11.frontier",
+            "model capacity idle with an adaptive frontier, since open work gave it nothing",
+            cases[_ADAPTIVE][FRONTIER],
+            parameters.bar_frontier,
+            "of capacity",
+            _beside(cases, FRONTIER, "frontier"),
+        )
+    if {_PRESSED, _ADVISED} <= set(cases):
+        yield from _pressure_bars(cases, parameters)
+    if {NEITHER, BOTH} <= set(cases):
+        yield from _combined_bars(cases, parameters)
+    yield from _own_bars(cases)
+    worst, over = worst_over_ideal(suite, parameters.mode)
+    if worst:
+        yield at_most(
+            "P11.wall",
+            f"wall time over its ideal in the worst case, {worst}",
+            over,
+            parameters.bar_wall,
+            "×",
+            {name.partition("/")[2]: cases[name]["wall_time_over_ideal"] for name in _controls(cases)},
+        )
+    dearest = max(suite.cpu_us, key=lambda name: suite.cpu_us[name])
+    yield at_most(
+        "P11.cpu",
+        "CPU time of one generation, over all cases",
+        suite.mean_cpu_us,
+        parameters.bar_cpu_us,
+        "µs",
+        {f"dearest case, {dearest}": suite.cpu_us[dearest]},
+    )
+    errors = suite.failures("error")
+    yield at_most(
+        "P11.checks",
+        "checks of the suite that fail, those against the baseline included",
+        len(errors),
+        parameters.bar_errors,
+        f"of {len(suite.summary['checks']['checks'])}",
+        {"warnings": len(suite.failures("warning"))},
+    )
+
+
+def _controls(cases: Mapping[str, Any]) -> list[str]:
+    return [name for name in (_PRESSED, NEITHER, _STRICT) if name in cases]
+
+
+def _beside(cases: Mapping[str, Mapping[str, Any]], metric: str, name: str) -> dict[str, float | str]:
+    """Return a figure of the fixed frontiers, and what was published."""
+    beside: dict[str, float | str] = {}
+    named = (
+        ("one group, fixed", _FIXED_LOW),
+        ("eight groups, fixed", _FIXED_HIGH),
+        ("adaptive, service times ± 90 %", _VARIED),
+    )
+    for label, case in named:
+        if case in cases:
+            beside[label] = cases[case][metric]
+    beside["published, adaptive"] = published()[_ADAPTIVE][name]
+    beside["published, one group"] = published()[_FIXED_LOW][name]
+    return beside
+
+
+def _pressure_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+    first = cases[_ADVISED]["first_model_dispatch_column"]
+    yield at_least(
+        "P11.first",
+        "first model task is for the provider that is open (1) and not for the one that is pressed (0)",
+        float(first == "z_open"),
+        1.0,
+        "",
+        {"without advice": cases[_PRESSED]["first_model_dispatch_column"], "with advice": first},
+    )
+    without_s, with_s = cases[_PRESSED][LEASED_WAIT], cases[_ADVISED][LEASED_WAIT]
+    yield at_most(
+        "P11.leased_wait",
+        f"wait for the provider under a task's lease, with advice; 1/{parameters.bar_leased_wait:g} of that without",
+        1e3 * with_s,
+        1e3 * without_s / parameters.bar_leased_wait,
+        "ms",
+        ({_PASSED_OVER_SAID: 1e3 * cases[_PASSED_OVER][LEASED_WAIT]} if _PASSED_OVER in cases else {})
+        | {
+            "without advice": 1e3 * without_s,
+            "published, with advice": 1e3 * published()[_ADVISED]["leased_wait_s"],
+            "published, without": 1e3 * published()[_PRESSED]["leased_wait_s"],
+        },
+    )
+
+
+def _combined_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+    neither, both = cases[NEITHER], cases[BOTH]
+    strict = cases.get(_STRICT_ADVICE)
+    yield at_least(
+        "P11.combined",
+        "providers' slots in use while one is pressed, with advice and an adaptive frontier, less without advice",
+        both[_WHILE_PRESSED] - neither[_WHILE_PRESSED],
+        parameters.bar_combined,
+        "of capacity",
+        {
+            "with": both[_WHILE_PRESSED],
+            "without": neither[_WHILE_PRESSED],
+            "over the whole run, with": both["request_utilization_ratio"],
+            "over the whole run, without": neither["request_utilization_ratio"],
+            "leased, with": both[UTILISATION],
+            "leased, without": neither[UTILISATION],
+            "leased and working, with": both[f"{MODEL}_working_ratio"],
+            "leased and working, without": neither[f"{MODEL}_working_ratio"],
+        }
+        | ({"with strict advice": strict[_WHILE_PRESSED], "leased, strict": strict[UTILISATION]} if strict else {}),
+    )
+    yield at_most(
+        "P11.combined_wall",
+        "wall time with both over that without advice",
+        # Both are sums of the same service times, in another order.
+        round(both["mean_wall_time_seconds"] / neither["mean_wall_time_seconds"], 9),
+        1.0,
+        "×",
+        {"published": published()[BOTH]["wall_s"] / published()[NEITHER]["wall_s"]},
+    )
+
+
+def _own_bars(cases: Mapping[str, Mapping[str, Any]]) -> Iterator[Bar]:
+    yield at_most(
+        "P11.hidden",
+        "workers at any time that were started and held no task lease",
+        max(case["hidden_scheduler_resource_waiters"] for case in cases.values()),
+        0,
+        "workers",
+    )
+    if {_STRICT, _BORROWING} <= set(cases):
+        yield at_most(
+            "P11.peer",
+            "first wait of a peer that arrives while a heavy group holds the workers, borrowing bounded",
+            cases[_BORROWING]["peer_first_wait_seconds"],
+            0.01,
+            "s",
+            {
+                "strict shares": cases[_STRICT]["peer_first_wait_seconds"],
+                "p95 of its waits": cases[_BORROWING]["peer_wait_p95_seconds"],
+                "p95, strict shares": cases[_STRICT]["peer_wait_p95_seconds"],
+                "wall": cases[_BORROWING]["mean_wall_time_seconds"],
+                "wall, strict shares": cases[_STRICT]["mean_wall_time_seconds"],
+            }
+            | (
+                {
+                    "p95, 3/8 reserved": cases[_RESERVING]["peer_wait_p95_seconds"],
+                    "wall, 3/8 reserved": cases[_RESERVING]["mean_wall_time_seconds"],
+                }
+                if _RESERVING in cases
+                else {}
+            ),
+        )
+    if _COOLDOWN in cases:
+        yield at_most(
+            "P11.cooldown",
+            "time that an open provider idled with work for it, while another cooled down",
+            cases[_COOLDOWN]["open_provider_starved_idle_ratio"],
+            0.0,
+            "of capacity",
+        )
+
+
+def clock_bars_of(by_the_clock: Sequence[Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+    """Give the bars by the wall clock, which is what the published figures were measured by."""
+    found = {sample["case"]: sample for sample in by_the_clock}
+    if _ADAPTIVE in found:
+        yield at_least(
+            "P11.clock_adaptive",
+            "by the wall clock: model capacity leased with an adaptive frontier",
+            found[_ADAPTIVE][UTILISATION],
+            parameters.bar_utilisation,
+            "of capacity",
+            {
+                **({"one group, fixed": found[_FIXED_LOW][UTILISATION]} if _FIXED_LOW in found else {}),
+                "published": published()[_ADAPTIVE]["utilisation"],
+                "generations/s": found[_ADAPTIVE]["throughput_generations_per_second"],
+                "published, generations/s": published()[_ADAPTIVE]["per_s"],
+            },
+        )
+    if {_PRESSED, _ADVISED} <= set(found):
+        without_s, with_s = found[_PRESSED][LEASED_WAIT], found[_ADVISED][LEASED_WAIT]
+        yield at_most(
+            "P11.clock_leased_wait",
+            "by the wall clock: wait for the provider under a task's lease, with advice",
+            1e3 * with_s,
+            1e3 * without_s / parameters.bar_leased_wait,
+            "ms",
+            {"without advice": 1e3 * without_s},
+        )

@@ -1,0 +1,138 @@
+"""The providers of a case, behind real request admission: one that is pressed or cools down, and one that is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from headgate.admission import (
+    SUCCESS,
+    AdmissionController,
+    AimdLaw,
+    Correlation,
+    Denied,
+    OutcomeKind,
+    Pressure,
+    PressureReason,
+    ProviderModel,
+    RequestAdmission,
+    RequestItem,
+    RequestKey,
+    RequestOutcome,
+)
+from headgate_bench.idle.cases import Case
+from headgate_bench.idle.facts import Step
+from headgate_bench.idle.metrics import HOLDER
+from headgate_bench.idle.recording import Recorder
+from headgate_bench.idle.tasks import CALL, OPEN, PRESSURED
+from headgate.core import Clock, Task
+from headgate.scheduling import DispatchLoop, RetryLaterError
+
+_REQUESTS: Final = (0, 1, 4)
+"""Requests of one task in turn, where their number varies."""
+
+
+class Providers:
+    """The providers that a case asks, each with one model. Owned by one run of it.
+
+    Their limits follow DataDesigner's law; with caps this small it stays at the cap. A case without requests has none.
+    """
+
+    def __init__(self, case: Case, clock: Clock, recorder: Recorder) -> None:
+        self.slots = _slots(case)
+        self._case = case
+        self._clock = clock
+        self._recorder = recorder
+        self._refuses_until = clock.monotonic() + (case.request_s if case.shape == "cooldown" else 0.0)
+        self._admission = RequestAdmission(AdmissionController(AimdLaw), clock, lambda _event: None)
+        for stage, cap in self.slots.items():
+            self._admission.register(_account(stage), cap, alias=stage)
+
+    def in_flight(self) -> int:
+        """Return the request leases that are held."""
+        return sum(self._admission.in_flight(stage) for stage in self.slots)
+
+    def waiting(self) -> int:
+        """Return the requests that wait."""
+        return self._admission.waiting()
+
+    @asynccontextmanager
+    async def serving(self, loop: DispatchLoop) -> AsyncIterator[None]:
+        """Keep the pressed provider's slot at first, and tell the dispatcher of pressure, while the context lasts."""
+        forget = self._admission.on_change(self._advice(loop)) if self._case.is_advised else None
+        async with asyncio.TaskGroup() as group:
+            if self._case.shape == "pressure":
+                group.create_task(self._hold())
+                # The slot must be taken before the first task asks for it.
+                await asyncio.sleep(0)
+            yield
+        if forget is not None:
+            forget()
+
+    def _advice(self, loop: DispatchLoop) -> Callable[[RequestKey, Pressure | None], None]:
+        dispatcher, is_strict = loop.dispatcher, self._case.is_strict
+
+        def told(key: RequestKey, pressure: Pressure | None) -> None:
+            if pressure is None:
+                dispatcher.set_pressure(key.account.model, None)
+            else:
+                reason = PressureReason.NO_SLOTS if is_strict else pressure.reason
+                dispatcher.set_pressure(key.account.model, reason, pressure.until)
+
+        return told
+
+    async def _hold(self) -> None:
+        lease = self._admission.try_acquire(RequestItem(_key(PRESSURED)))
+        assert not isinstance(lease, Denied), lease
+        self._recorder.tell(Step.ADMITTED, HOLDER, PRESSURED)
+        await asyncio.sleep(self._case.request_s)
+        self._recorder.tell(Step.DONE, HOLDER, PRESSURED)
+        self._admission.release(lease, SUCCESS)
+
+    async def answer(self, task: Task) -> None:
+        """Return once every request of a task has its answer.
+
+        Raises:
+            RetryLaterError: if the provider refused it and says when it may be asked again.
+        """
+        requests = _REQUESTS[task.sequence % len(_REQUESTS)] if task.stage == CALL else 1
+        for attempt in range(requests):
+            await self._request(task, attempt)
+
+    async def _request(self, task: Task, attempt: int) -> None:
+        stage, task_id = task.stage, task.task_id
+        item = RequestItem(_key(stage), correlation=Correlation(task_id, attempt, task_id))
+        self._recorder.tell(Step.WAITING, task_id, stage)
+        lease = await self._admission.acquire(item)
+        self._recorder.tell(Step.ADMITTED, task_id, stage)
+        outcome = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
+        try:
+            blocked_s = self._blocked_s(stage)
+            if blocked_s:
+                outcome = RequestOutcome(OutcomeKind.RATE_LIMITED, retry_after_s=blocked_s)
+                raise RetryLaterError("rate_limited", blocked_s)
+            await asyncio.sleep(self._case.downstream_s)
+            outcome = SUCCESS
+        finally:
+            self._recorder.tell(Step.DONE, task_id, stage)
+            self._admission.release(lease, outcome)
+
+    def _blocked_s(self, stage: str) -> float:
+        """Return for how much longer a provider refuses what is sent to it."""
+        return max(0.0, self._refuses_until - self._clock.monotonic()) if stage == PRESSURED else 0.0
+
+
+def _slots(case: Case) -> dict[str, int]:
+    if case.shape in {"pressure", "cooldown"}:
+        return {PRESSURED: 1, OPEN: 1}
+    return {CALL: case.model_capacity} if case.shape == "requests" else {}
+
+
+def _account(stage: str) -> ProviderModel:
+    return ProviderModel(provider=stage, model=stage)
+
+
+def _key(stage: str) -> RequestKey:
+    return RequestKey(_account(stage))

@@ -1,0 +1,79 @@
+"""The report of benchmarks as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+
+def bench_page(artifacts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page about `artifacts`: every bar, the ratios, the figures, and what they were measured on."""
+    from headgate_bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
+
+    sections = [
+        dict(artifact)
+        | {
+            # The scenario's own name is its anchor; a number keeps the ids of its figures apart.
+            "svgs": [
+                (chart["title"], Markup(chart_svg(chart, f"{artifact['scenario']}-{number}")))  # noqa: S704 - drawn by us
+                for number, chart in enumerate(artifact["charts"])
+            ],
+        }
+        for artifact in artifacts
+    ]
+    bars = [bar for artifact in artifacts for bar in artifact["bars"]]
+    return (
+        templates()
+        .get_template("bench.html.j2")
+        .render(sections=sections, bars=len(bars), met=sum(bar["met"] for bar in bars))
+    )
+
+
+def bench_figures(artifacts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Return the figures of `artifacts` by file name, each as its title and an SVG document."""
+    from headgate_bench.charts import chart_svg  # noqa: PLC0415 - as above
+
+    return {
+        f"{artifact['scenario']}-{number}.svg": (chart["title"], chart_svg(chart, f"{artifact['scenario']}-{number}"))
+        for artifact in artifacts
+        for number, chart in enumerate(artifact["charts"])
+    }
+
+
+def number(value: object) -> str:
+    """Return a figure with four significant digits, in plain notation; texts as they are."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value)
+    if value == 0 or abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage; a dash where there is none."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def moment(seconds: float) -> str:
+    """Return a time of the epoch as UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates of pages, with filters that write numbers and times."""
+    environment = Environment(
+        loader=PackageLoader("headgate_bench"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"number": number, "moment": moment, "percent": percent}
+    return environment

@@ -1,0 +1,135 @@
+"""Running a scenario: from its parameters to its artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headgate_bench.artifact import FORMAT, bar_document, write_artifact, write_files
+from headgate_bench.bars import Bar
+from headgate_bench.machine import load, machine, versions
+from headgate_bench.parameters import changed
+from headgate_bench.registry import scenario_summary
+from headgate_bench.scenario import Bench, Progress, Scenario, Size
+from headgate.core.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A scenario that was run.
+
+    Attributes:
+        scenario: its name.
+        bars: see `Outcome`.
+        artifact: the document that was written.
+        path: where.
+    """
+
+    scenario: str
+    bars: tuple[Bar, ...]
+    artifact: Mapping[str, Any]
+    path: Path
+
+    @property
+    def is_met(self) -> bool:
+        """Whether every bar is met."""
+        return all(bar.met for bar in self.bars)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `headgate bench --json` prints."""
+        return {
+            "scenario": self.scenario,
+            "bars": [bar_document(bar) for bar in self.bars],
+            "artifact": str(self.path),
+            "files": [str(self.path.parent / name) for name in self.artifact["files"]],
+        }
+
+
+def run_scenario(
+    scenario: Scenario[Any],
+    size: Size,
+    *,
+    output: Path,
+    seed: int = 0,
+    changes: Sequence[str] = (),
+    progress: Progress = lambda _share, _what: None,
+    traces: Sequence[Path] = (),
+    service_times: Path | None = None,
+) -> Finished:
+    """Run a scenario and return what it found; its artifact is in `output`.
+
+    Args:
+        scenario: to run.
+        size: which of its two sets of parameters.
+        output: folder of artifacts; working files lie below it, on the disk that is measured, and are deleted.
+        seed: of everything random.
+        changes: to its parameters, each `name=value`.
+        progress: told how far it is.
+        traces: files to replay, where the scenario reads some.
+        service_times: how long their requests take.
+
+    Raises:
+        InvalidInputError: if a change cannot be made, the folder cannot be used, or the scenario reads no traces.
+    """
+    if (traces or service_times) and not scenario.reads_traces:
+        raise InvalidInputError(
+            f"the benchmark {scenario.name!r} reads no traces (got {(*traces, service_times)[0]})",
+            next_step="Leave --trace and --service-times out, or name a benchmark that replays traces: elastic.",
+        )
+    parameters = changed(scenario.parameters(size), changes)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix="work-", dir=output, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"folder {output} cannot be written to: {error.strerror}", next_step="Choose another one with --output."
+        ) from None
+    load_before, started, cpu_before = load(), time.time(), time.process_time()
+    with folder as place:
+        outcome = scenario.measure(parameters, Bench(seed, Path(place), progress, traces, service_times))
+    finished = time.time()
+    run_id = f"{datetime.fromtimestamp(finished, UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
+    artifact = {
+        "format": FORMAT,
+        "scenario": scenario.name,
+        "id": run_id,
+        "what": scenario_summary(scenario.name),
+        "size": size,
+        "changes": list(changes),
+        "seed": seed,
+        "started_at": started,
+        "finished_at": finished,
+        "cpu_s": time.process_time() - cpu_before,
+        "versions": versions(),
+        "machine": machine() | {"load_before": load_before, "load_after": load()},
+        "parameters": asdict(parameters),
+        "samples": [_finite(sample) for sample in outcome.samples],
+        "ratios": {name: asdict(spread) for name, spread in outcome.ratios.items()},
+        "bars": [bar_document(bar) for bar in outcome.bars],
+        "charts": [asdict(chart) for chart in outcome.charts],
+        "notes": list(outcome.notes),
+        "inputs": [_input(path) for path in (*traces, *([service_times] if service_times else []))],
+        "files": write_files(output, f"{scenario.name}-{run_id}", outcome.files),
+    }
+    return Finished(scenario.name, tuple(outcome.bars), artifact, write_artifact(output, artifact))
+
+
+def _input(path: Path) -> dict[str, Any]:
+    """Return what tells a file that was read from any other one."""
+    content = path.read_bytes()
+    return {"name": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _finite(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a measurement with None where JSON has no number."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in sample.items()
+    }

@@ -1,0 +1,120 @@
+"""A scenario: what is measured, at which size, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Generic, Literal, TypeVar
+
+from headgate_bench.bars import Bar
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median and range of `count` measurements."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the spread of measurements, of which there must be one at least."""
+    return Spread(median(values), min(values), max(values), len(values))
+
+
+P = TypeVar("P")
+
+Size = Literal["quick", "full"]
+
+Progress = Callable[[float, str], None]
+"""Told the share that is done, in [0, 1], and what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Figures to be drawn in the report.
+
+    Attributes:
+        title: what it shows; also read out by screen readers.
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+        kind: `lines` over numbers, or `bars` over names.
+        series: name -> points as (x, y); x is a name where the kind is `bars`.
+        level: a bar to draw across.
+        log: axes that are logarithmic.
+    """
+
+    title: str
+    x: str
+    y: str
+    kind: Literal["lines", "bars"]
+    series: Mapping[str, Sequence[tuple[float | str, float]]]
+    level: float | None = None
+    log: Literal["", "x", "y", "xy"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a scenario found.
+
+    Attributes:
+        bars: the figures that are held to something.
+        samples: what each iteration measured, in order.
+        ratios: comparisons and other derived figures with their spread.
+        charts: for the report.
+        notes: what a reader must know to judge the figures, in sentences.
+        files: further documents by file name, kept in a folder beside the artifact.
+    """
+
+    bars: Sequence[Bar]
+    samples: Sequence[Mapping[str, Any]]
+    ratios: Mapping[str, Spread] = field(default_factory=dict)
+    charts: Sequence[Chart] = ()
+    notes: Sequence[str] = ()
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a scenario is run with.
+
+    Attributes:
+        seed: of everything random.
+        folder: empty, on a real disk, deleted afterwards.
+        progress: to be told now and then.
+        traces: files to replay, of scenarios that read some.
+        service_times: table that says how long the requests of traces take; None without one.
+    """
+
+    seed: int
+    folder: Path
+    progress: Progress
+    traces: Sequence[Path] = ()
+    service_times: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario(Generic[P]):
+    """One benchmark. Each is a module of `headgate_bench.scenarios` with a `SCENARIO`.
+
+    Attributes:
+        name: what the command line calls it.
+        quick: parameters that take less than a minute; a frozen dataclass.
+        full: parameters whose figures may be published.
+        measure: runs it; a bar that is missed is an outcome, not an error.
+        reads_traces: whether it can be given traces of requests to replay.
+    """
+
+    name: str
+    quick: P
+    full: P
+    measure: Callable[[P, Bench], Outcome]
+    reads_traces: bool = False
+
+    def parameters(self, size: Size) -> P:
+        """Return the parameters of a size."""
+        return self.quick if size == "quick" else self.full

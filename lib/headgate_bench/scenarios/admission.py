@@ -1,0 +1,370 @@
+"""P4: request leases with 10 000 waiters: hand-over, idleness, throughput, beside a semaphore and a 50 ms poll."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from headgate.admission import (
+    AdaptiveLaw,
+    AdaptiveSettings,
+    AdmissionController,
+    OutcomeKind,
+    ProviderModel,
+    RequestAdmission,
+    RequestItem,
+    RequestKey,
+    RequestLease,
+    RequestOutcome,
+)
+from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.rivals.polling_waiters import PollingAdmission
+from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
+from headgate.core import SystemClock
+from headgate.core.events import Event
+
+_ACCOUNT: Final = ProviderModel("https://bench", "model")
+_KEY: Final = RequestKey(_ACCOUNT)
+_ANSWERED: Final = RequestOutcome(OutcomeKind.SUCCESS, latency_s=1.0)
+"""All answers take the same time: what is measured is admission, not what a law makes of latencies."""
+
+
+class Contender(Protocol):
+    """Admission under measurement."""
+
+    def acquire(self, number: int) -> Awaitable[Any]:
+        """Return when request `number` is admitted, with what `release` wants to have."""
+        ...
+
+    def release(self, held: Any) -> None:
+        """End a request."""
+        ...
+
+
+class Headgate:
+    """Request admission with its default law (begun at the limit), its groups, its leases and its lock."""
+
+    def __init__(self, limit: int, groups: int) -> None:
+        controller = AdmissionController(lambda cap: AdaptiveLaw(cap, AdaptiveSettings(initial_limit=limit)))
+        self._gate = RequestAdmission(controller, SystemClock(), _ignore)
+        self._gate.register(_ACCOUNT, limit, "bench")
+        self._names = [f"group-{number}" for number in range(groups)]
+
+    def acquire(self, number: int) -> Awaitable[RequestLease]:
+        """Ask as one of the groups."""
+        return self._gate.acquire(RequestItem(_KEY, self._names[number % len(self._names)]))
+
+    def release(self, held: RequestLease) -> None:
+        """Give the lease back with a success."""
+        self._gate.release(held, _ANSWERED)
+
+
+class Semaphore:
+    """`asyncio.Semaphore`: no groups, no weights, no limits that move, no leases."""
+
+    def __init__(self, limit: int, groups: int) -> None:
+        del groups
+        self._semaphore = asyncio.Semaphore(limit)
+
+    def acquire(self, number: int) -> Awaitable[Any]:
+        """Wait for the semaphore."""
+        del number
+        return self._semaphore.acquire()
+
+    def release(self, held: Any) -> None:
+        """Release the semaphore."""
+        del held
+        self._semaphore.release()
+
+
+class Polling:
+    """Waiters that look at the clock every 50 ms."""
+
+    def __init__(self, limit: int, groups: int) -> None:
+        del groups
+        self._admission = PollingAdmission(limit)
+
+    def acquire(self, number: int) -> Awaitable[None]:
+        """Wait, and look at the clock meanwhile."""
+        del number
+        return self._admission.acquire()
+
+    def release(self, held: Any) -> None:
+        """Give the slot to the next."""
+        del held
+        self._admission.release()
+
+
+async def alone_per_s(contender: Contender, requests: int) -> float:
+    """Return how many requests one after the other, with nobody else about, take a second of CPU time."""
+    began = time.process_time()
+    for number in range(requests):
+        contender.release(await contender.acquire(number))
+    return requests / (time.process_time() - began)
+
+
+async def contended_per_s(contender: Contender, *, limit: int, waiters: int, wanted: int, most_s: float) -> float:
+    """Return how many slots change hands in a second of CPU time while `waiters` wait at any moment."""
+    handed, deadline = 0, 0.0
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def ask_again(number: int) -> None:
+        nonlocal handed
+        while not over.done():
+            held = await contender.acquire(number)
+            handed += 1
+            contender.release(held)
+            if handed >= wanted or time.monotonic() >= deadline:
+                _complete(over)
+
+    held = [await contender.acquire(number) for number in range(limit)]
+    async with _waiting(ask_again, waiters):
+        began, deadline = time.process_time(), time.monotonic() + most_s
+        for one in held:
+            contender.release(one)
+        await over
+        return handed / (time.process_time() - began)
+
+
+async def handover_s(contender: Contender, *, limit: int, waiters: int, wanted: int, most_s: float) -> list[float]:
+    """Return how long each hand-over took: from the call of `release` until the waiter runs with its slot."""
+    loop = asyncio.get_running_loop()
+    held: deque[Any] = deque([await contender.acquire(number) for number in range(limit)])
+    took: list[float] = []
+    released_at = 0.0
+    turn = loop.create_future()
+
+    async def ask_again(number: int) -> None:
+        while True:
+            mine = await contender.acquire(number)
+            took.append(time.perf_counter() - released_at)
+            held.append(mine)
+            _complete(turn)
+
+    async with _waiting(ask_again, waiters):
+        deadline = time.monotonic() + most_s
+        while len(took) < wanted and time.monotonic() < deadline:
+            turn = loop.create_future()
+            released_at = time.perf_counter()
+            contender.release(held.popleft())
+            await turn
+    return took
+
+
+async def idle_share(contender: Contender, *, limit: int, waiters: int, seconds: float) -> float:
+    """Return the share of one core that is used while everybody waits and nothing moves."""
+
+    async def wait(number: int) -> None:
+        await contender.acquire(number)
+
+    for number in range(limit):
+        await contender.acquire(number)
+    async with _waiting(wait, waiters):
+        began, began_cpu = time.monotonic(), time.process_time()
+        await asyncio.sleep(seconds)
+        return (time.process_time() - began_cpu) / (time.monotonic() - began)
+
+
+@asynccontextmanager
+async def _waiting(work: Callable[[int], Awaitable[None]], count: int) -> AsyncIterator[None]:
+    """Have `count` waiters wait for the block, and cancelled after it."""
+    tasks = [asyncio.ensure_future(work(number)) for number in range(count)]
+    # One turn lets each of them begin, another one lets their timers be set.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _ignore(event: Event) -> None:
+    """Take an event; no sink is measured here."""
+
+
+_CONTENDERS: Final[dict[str, Callable[[int, int], Contender]]] = {
+    "headgate": Headgate,
+    "asyncio.Semaphore": Semaphore,
+    "50 ms poll": Polling,
+}
+_OURS: Final = "headgate"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        waiters: requests that wait at any moment.
+        slots: requests that may be in flight.
+        groups: between which the waiters are divided.
+        handovers: whose time is taken, one after the other.
+        contended: slots that change hands for the throughput under contention.
+        alone: requests one after the other for the throughput without.
+        idle_s: how long nothing moves.
+        most_s: time that one measurement may take; a contender that needs longer is measured for so long.
+        iterations: of everything.
+        bar_handover_ms: 99th percentile of a hand-over at most.
+        bar_idle: share of a core at most while nothing moves.
+        bar_contended: slots that change hands per second of CPU time at least.
+        bar_alone: requests per second of CPU time at least, without contention.
+    """
+
+    waiters: int = 10_000
+    slots: int = 64
+    groups: int = 64
+    handovers: int = 5_000
+    contended: int = 40_000
+    alone: int = 50_000
+    idle_s: float = 0.5
+    most_s: float = 3.0
+    iterations: int = 3
+    bar_handover_ms: float = 1.0
+    bar_idle: float = 0.005
+    bar_contended: float = 30_000.0
+    bar_alone: float = 100_000.0
+
+
+def measure(parameters: AdmissionParameters, bench: Bench) -> Outcome:
+    """Return what a request costs and how long a hand-over takes, ours and the rivals' in turns."""
+    samples = list(_measured(parameters, bench))
+    return Outcome(_bars(samples, parameters), samples, _ratios(samples), _charts(samples, parameters))
+
+
+def _measured(parameters: AdmissionParameters, bench: Bench) -> Iterator[dict[str, Any]]:
+    done, total = 0, parameters.iterations * len(_CONTENDERS)
+    for iteration in range(parameters.iterations):
+        for name, make in _CONTENDERS.items():
+            bench.progress(done / total, f"{name}, {parameters.waiters} waiters")
+            done += 1
+            yield {"iteration": iteration, "contender": name} | _of_one(make, parameters)
+
+
+def _of_one(make: Callable[[int, int], Contender], p: AdmissionParameters) -> dict[str, Any]:
+    """Return the four figures of one contender, each with a contender and an event loop of its own."""
+
+    def run(measurement: Callable[[Contender], Coroutine[Any, Any, Any]]) -> Any:
+        async def main() -> Any:
+            return await measurement(make(p.slots, p.groups))
+
+        return asyncio.run(main())
+
+    size = {"limit": p.slots, "waiters": p.waiters}
+    took = sorted(run(lambda one: handover_s(one, **size, wanted=p.handovers, most_s=p.most_s)))
+    return {
+        "handovers": len(took),
+        "handover_p50_ms": 1e3 * _quantile(took, 0.5),
+        "handover_p99_ms": 1e3 * _quantile(took, 0.99),
+        "idle_share": run(lambda one: idle_share(one, **size, seconds=p.idle_s)),
+        "contended_per_s": run(lambda one: contended_per_s(one, **size, wanted=p.contended, most_s=p.most_s)),
+        "alone_per_s": run(lambda one: alone_per_s(one, p.alone)),
+    }
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("inf")
+
+
+def _median(samples: Sequence[dict[str, Any]], contender: str, figure: str) -> float:
+    return spread_of([sample[figure] for sample in samples if sample["contender"] == contender]).median
+
+
+def _bars(samples: Sequence[dict[str, Any]], p: AdmissionParameters) -> list[Bar]:
+    def beside(figure: str, factor: float = 1.0) -> dict[str, float]:
+        return {name: factor * _median(samples, name, figure) for name in _CONTENDERS if name != _OURS}
+
+    def ours(figure: str) -> float:
+        return _median(samples, _OURS, figure)
+
+    return [
+        at_most(
+            "P4.handover",
+            f"99th percentile of a hand-over with {p.waiters} waiters",
+            ours("handover_p99_ms"),
+            p.bar_handover_ms,
+            "ms",
+            beside("handover_p99_ms"),
+        ),
+        at_most(
+            "P4.idle",
+            f"CPU time while {p.waiters} wait and nothing moves",
+            100 * ours("idle_share"),
+            100 * p.bar_idle,
+            "% of a core",
+            beside("idle_share", 100),
+        ),
+        at_least(
+            "P4.contended",
+            f"slots that change hands, {p.waiters} waiters in {p.groups} groups",
+            ours("contended_per_s"),
+            p.bar_contended,
+            "/s",
+            beside("contended_per_s"),
+        ),
+        at_least(
+            "P4.alone",
+            "acquire and release without contention",
+            ours("alone_per_s"),
+            p.bar_alone,
+            "/s",
+            beside("alone_per_s"),
+        ),
+    ]
+
+
+def _ratios(samples: Sequence[dict[str, Any]]) -> dict[str, Spread]:
+    figures = {
+        "handover_p50_ms": "median hand-over, ms",
+        "contended_per_s": "hand-overs per s",
+        "alone_per_s": "alone per s",
+    }
+    return {
+        f"{name}: {what}": spread_of([sample[figure] for sample in samples if sample["contender"] == name])
+        for figure, what in figures.items()
+        for name in _CONTENDERS
+    }
+
+
+def _charts(samples: Sequence[dict[str, Any]], p: AdmissionParameters) -> list[Chart]:
+    def bars(figure: str) -> dict[str, list[tuple[float | str, float]]]:
+        return {"median": [(name, _median(samples, name, figure)) for name in _CONTENDERS]}
+
+    return [
+        Chart(
+            f"99th percentile of a hand-over with {p.waiters} waiters",
+            "contender",
+            "ms",
+            "bars",
+            bars("handover_p99_ms"),
+            level=p.bar_handover_ms,
+            log="y",
+        ),
+        Chart(
+            f"Slots that change hands per second of CPU time, {p.waiters} waiters",
+            "contender",
+            "hand-overs per s",
+            "bars",
+            bars("contended_per_s"),
+            level=p.bar_contended,
+        ),
+    ]
+
+
+SCENARIO = Scenario(
+    name="admission",
+    quick=AdmissionParameters(iterations=1),
+    full=AdmissionParameters(handovers=20_000, contended=200_000, alone=200_000, idle_s=3.0, most_s=10.0, iterations=5),
+    measure=measure,
+)

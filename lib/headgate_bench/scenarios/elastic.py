@@ -1,0 +1,186 @@
+"""P8: elastic pools on the ramp and on public traces: cost, waiting and scaling beside the rules of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+
+from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.elastic.charts import charts_of
+from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
+from headgate_bench.scenario import Bench, Outcome, Scenario, Spread, spread_of
+from headgate.elastic.replay import CONTENDERS, OURS, Measures
+
+
+def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
+    """Return what the policies make of the ramp, of the traces that were given, and of short loads."""
+    from headgate.reports import replay_page  # noqa: PLC0415 - matplotlib takes a second to import
+
+    tell = _counted(parameters, bench)
+    played = [*traces(parameters, bench, tell), *ramps(parameters, bench, tell)]
+    short = probes(parameters, tell)
+    return Outcome(
+        bars=[
+            *(bar for each in played for bar in _bars(parameters, each)),
+            _lost(played),
+            *_short(parameters, short),
+        ],
+        samples=[
+            *({"load": each.name, "start": each.start} | each.comparison.document() for each in played),
+            asdict(short),
+        ],
+        ratios=_ratios(played),
+        charts=[chart for each in played for chart in charts_of(each)],
+        notes=_notes(parameters, played),
+        files={"elastic.html": replay_page([each.comparison for each in played])},
+    )
+
+
+def _bars(parameters: ElasticParameters, played: Played) -> list[Bar]:
+    name, start = played.name, played.start
+    return [
+        at_most(
+            f"P8.{name}_cost_{start}",
+            f"worker-seconds by what the work takes at least, {_on(played)}",
+            max(each.cost for each in played.ours),
+            parameters.bar_cost(start),
+            "x",
+            _beside(played, lambda each: each.cost) | _bounds(played),
+        ),
+        at_most(
+            f"P8.{name}_wait_{start}",
+            f"p99 of waiting, {_on(played)}",
+            max(each.p99_s for each in played.ours),
+            parameters.bar_wait(start),
+            "s",
+            _beside(played, lambda each: each.p99_s),
+        ),
+        at_most(
+            f"P8.{name}_operations_{start}",
+            f"workers started, drained or turned back, {_on(played)}",
+            max(each.operations for each in played.ours),
+            parameters.bar_operations,
+            "operations",
+            _beside(played, lambda each: each.operations),
+        ),
+        at_least(
+            f"P8.{name}_worth_{start}",
+            f"active periods of three starts or longer, {_on(played)}",
+            min(each.worth_share for each in played.ours),
+            parameters.bar_worth,
+            "of all",
+            _beside(played, lambda each: each.worth_share),
+        ),
+    ]
+
+
+def _lost(played: Iterable[Played]) -> Bar:
+    ours = [each for one in played for each in one.ours]
+    calls = sum(len(one.ours) * len(one.comparison.load.calls) for one in played)
+    return at_most(
+        "P8.lost",
+        f"requests of {calls:,} that were dropped or answered twice",
+        sum(each.dropped + each.doubled for each in ours),
+        0,
+        "requests",
+    )
+
+
+def _short(parameters: ElasticParameters, short: Probes) -> list[Bar]:
+    bars = [
+        at_most(
+            "P8.steady",
+            f"operations in {parameters.steady_s:g} s of 7 requests in flight on 2 workers of 8 slots",
+            short.steady[OURS],
+            parameters.bar_steady,
+            "operations",
+            _others(short.steady),
+        ),
+        at_most(
+            "P8.backlog",
+            f"workers drained while requests of a backlog of {parameters.backlog} wait",
+            short.backlog[OURS],
+            parameters.bar_backlog,
+            "workers",
+            _others(short.backlog),
+        ),
+    ]
+    bars.extend(
+        at_most(
+            f"P8.step_{start}",
+            f"from a sudden load of {parameters.step} workers until {parameters.step} serve it, {start} to start",
+            found[OURS],
+            parameters.bar_step,
+            "starts",
+            _others(found),
+        )
+        for start, found in short.step.items()
+    )
+    return bars
+
+
+def _beside(played: Played, figure: Callable[[Measures], float]) -> dict[str, float | str]:
+    return {each.policy: figure(each) for each in played.others}
+
+
+def _bounds(played: Played) -> dict[str, float | str]:
+    return {f"no policy below, nobody waits over {bound.wait_s:g} s": bound.cost for bound in played.comparison.bounds}
+
+
+def _others(found: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: value for name, value in found.items() if name != OURS}
+
+
+def _ratios(played: Iterable[Played]) -> dict[str, Spread]:
+    found: dict[str, Spread] = {}
+    for each in played:
+        if len(each.ours) > 1:
+            found[f"{OURS}: cost, {_on(each)}"] = spread_of([one.cost for one in each.ours])
+            found[f"{OURS}: p99 waiting (s), {_on(each)}"] = spread_of([one.p99_s for one in each.ours])
+            found[f"{OURS}: operations, {_on(each)}"] = spread_of([one.operations for one in each.ours])
+    return found
+
+
+def _on(played: Played) -> str:
+    return f"{played.comparison.load.name}, {played.start} to start"
+
+
+def _notes(parameters: ElasticParameters, played: Iterable[Played]) -> list[str]:
+    said = [note for each in played for note in each.comparison.load.notes]
+    notes = [
+        "All times are simulated, exact, and the same on every machine; the pool is the one that serves real requests.",
+        f"Held to the bars: {OURS}, with the settings that a pool has by default.",
+        "A rule of others is carried out by our pool: it drains and routes as ours do.",
+        "verl's pool hands out one request a worker every 5 s: its rule sees idle workers behind a backlog.",
+        *dict.fromkeys(said),
+    ]
+    if parameters.seeds > 1:
+        notes.append(f"Of the ramps with {parameters.seeds} seeds the worst counts; the others run on the first.")
+    return notes
+
+
+def _counted(parameters: ElasticParameters, bench: Bench) -> Callable[[str], None]:
+    """Return what is told of progress, counting how much there is to come."""
+    each = len(parameters.rivals) + 1 + 6 * len(parameters.frontiers)
+    total = 2 * (each * (1 + len(bench.traces)) + parameters.seeds - 1) + 1
+    done = 0
+
+    def tell(what: str) -> None:
+        nonlocal done
+        bench.progress(min(0.99, done / total), what)
+        done += 1
+
+    return tell
+
+
+SCENARIO = Scenario(
+    name="elastic",
+    quick=ElasticParameters(),
+    full=ElasticParameters(
+        seeds=3,
+        rivals=tuple(name for name in CONTENDERS if name != OURS),
+        frontiers=("predictive", "target", "threshold", "verl", "ray-serve-5-60", "knative", "fixed", "clairvoyant"),
+    ),
+    measure=measure,
+    reads_traces=True,
+)

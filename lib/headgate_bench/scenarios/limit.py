@@ -1,0 +1,385 @@
+"""P2: goodput and 429s of limit laws at simulated providers, beside DataDesigner's law and inspect_ai's rule."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Final
+
+from headgate.admission import AdaptiveLaw, AimdLaw, LimitLaw
+from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
+from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
+from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
+
+Z_95: Final = 1.645
+"""Standard score of the 95th percentile."""
+
+CASES: Final = ("S1", "S2", "S3", "S3b", "S4", "S5")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the cases are run with; bar P2 is measured with the defaults.
+
+    Attributes:
+        cap: requests at once; a rate cap is this many per service time.
+        mean_s: mean service time.
+        cv: of the service times.
+        seconds: simulated.
+        max_limit: the static cap that the laws are given.
+        bucket: tokens that a rate-limited provider keeps.
+    """
+
+    cap: int = 40
+    mean_s: float = 2.0
+    cv: float = 0.5
+    seconds: float = 600.0
+    max_limit: int = 100
+    bucket: float = 20.0
+
+
+VARIANTS: Final[Mapping[str, Setting]] = {
+    "cv 1": Setting(cv=1.0),
+    "service 0.5 s": Setting(mean_s=0.5),
+    "service 10 s": Setting(mean_s=10.0),
+    "service 10 s, an hour": Setting(mean_s=10.0, seconds=3_600.0),
+    "cap 8": Setting(cap=8),
+    "cap 200 of 400": Setting(cap=200, max_limit=400),
+    "max 1000": Setting(max_limit=1_000),
+    "bucket 4": Setting(bucket=4.0),
+}
+"""Settings that the constants of the law were not chosen on."""
+
+
+def script(case: str, setting: Setting) -> ProviderScript:
+    """Return the provider of a case."""
+    cap, third = float(setting.cap), setting.seconds / 3
+    steady = ProviderScript(caps=((0.0, cap),), mean_s=setting.mean_s, cv=setting.cv, bucket=setting.bucket)
+    rated = replace(steady, counted="rate", caps=((0.0, cap / setting.mean_s),))
+    match case:
+        case "S1":
+            return steady
+        case "S2":
+            return replace(steady, caps=((0.0, cap), (third, 2 * cap), (2 * third, cap / 2)))
+        case "S3":
+            return rated
+        case "S3b":
+            return replace(rated, retry_after_s=5.0)
+        case "S4":
+            return replace(steady, failing_share=0.05)
+        case _:
+            return replace(steady, counted="sharing")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A law and what it does with the slot of a request that waits out its back-off.
+
+    Attributes:
+        name: for tables.
+        make: the law, from its maximum and the provider that only the oracle looks at.
+        policy: what its origin does.
+    """
+
+    name: str
+    make: Callable[[int, ProviderScript], LimitLaw]
+    policy: SlotPolicy = "held"
+
+
+OURS: Final = Contender("adaptive", lambda most, _: AdaptiveLaw(most))
+DATA_DESIGNER: Final = Contender("DataDesigner", lambda most, _: AimdLaw(most), "released")
+INSPECT: Final = Contender("inspect_ai's rule", lambda most, _: InspectRule(most))
+RIVALS: Final = (
+    DATA_DESIGNER,
+    INSPECT,
+    Contender("fixed at the maximum", lambda most, _: FixedRule(most)),
+    Contender("oracle", lambda _, provider: OracleRule(provider)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a contender reached in one run.
+
+    Attributes:
+        goodput: good answers, in percent of what the provider could have given.
+        refused: attempts answered 429, in percent.
+        p95: 95th percentile of latency, relative to what it is without a queue.
+    """
+
+    goodput: float
+    refused: float
+    p95: float
+
+
+def play(
+    contender: Contender, provider: ProviderScript, *, setting: Setting, seed: int, policy: SlotPolicy | None = None
+) -> LoadRecord:
+    """Return one run of a contender on a provider, with the slots of its origin if not told otherwise."""
+    law = contender.make(setting.max_limit, provider)
+    return load(provider, law, seed=seed, seconds=setting.seconds, policy=policy or contender.policy)
+
+
+def scored(record: LoadRecord, provider: ProviderScript) -> Score:
+    """Return the score of a run."""
+    return Score(
+        100 * len(record.answered_at) / provider.capacity(record.seconds),
+        100 * record.refused_share,
+        record.latency_s(0.95) / provider.latency_quantile_s(Z_95),
+    )
+
+
+_STEP_AT_S = 200.0
+_STORM_S = 300.0
+_POLICIES: tuple[SlotPolicy, ...] = ("held", "released")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        seconds: simulated time of a run.
+        seeds: runs of our law per case.
+        rival_seeds: runs of each rival per case.
+        variants: settings besides the bar's that our law is measured with, by name; `all` for all of them.
+        variant_seeds: runs per case and variant, with other seeds than the bar's.
+        bar_goodput: percent of capacity at least, in S1, S2, S3, S3b, S4 and S5.
+        bar_refused: percent of attempts answered 429 at most, in S1, S2, S3, S3b and S4.
+        bar_p95: 95th percentile of latency in S5 at most, relative to the oracle's.
+        bar_down: service times until a cap cut to a quarter is followed within 10 %.
+        bar_up_s: seconds until 90 % of a doubled cap are used.
+        bar_storm_s: seconds from the end of a storm of 429s until 90 % of the capacity are used.
+    """
+
+    seconds: float = 600.0
+    seeds: int = 5
+    rival_seeds: int = 2
+    variants: tuple[str, ...] = ()
+    variant_seeds: int = 3
+    bar_goodput: tuple[float, ...] = (98.0, 94.0, 98.0, 98.0, 98.0, 95.0)
+    bar_refused: tuple[float, ...] = (1.0, 1.5, 2.5, 2.5, 1.0)
+    bar_p95: float = 1.3
+    bar_down: float = 5.0
+    bar_up_s: float = 60.0
+    bar_storm_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One run: in which table it belongs, and what is run."""
+
+    table: str
+    case: str
+    contender: Contender
+    policy: SlotPolicy
+    setting: Setting
+    seed: int
+
+    def run(self) -> dict[str, Any]:
+        provider = script(self.case, self.setting)
+        record = play(self.contender, provider, setting=self.setting, seed=self.seed, policy=self.policy)
+        score = scored(record, provider)
+        return {
+            "table": self.table,
+            "case": self.case,
+            "law": self.contender.name,
+            "slots": self.policy,
+            "seed": self.seed,
+            "goodput": score.goodput,
+            "refused": score.refused,
+            "p95": score.p95,
+            "lost": record.lost,
+        }
+
+
+def measure(parameters: LimitParameters, bench: Bench) -> Outcome:
+    """Return goodput, refusals and latency of our law and its rivals in every case, and how it follows changes."""
+    jobs = list(_jobs(parameters, bench.seed))
+    samples = []
+    for number, job in enumerate(jobs):
+        bench.progress(number / (len(jobs) + 1), f"{job.table}: {job.contender.name}, {job.case}")
+        samples.append(job.run())
+    bench.progress(len(jobs) / (len(jobs) + 1), "steps and storms")
+    changes = [
+        _changes(contender, policy, seed)
+        for contender in (OURS, DATA_DESIGNER, INSPECT)
+        for policy in (_POLICIES if contender is OURS else (contender.policy,))
+        for seed in _seeds(bench.seed, parameters.seeds if contender is OURS else parameters.rival_seeds)
+    ]
+    bars = [*_case_bars(samples, parameters), *_change_bars(changes, parameters), _lost_bar(samples, changes)]
+    return Outcome(bars, [*samples, *changes], _tables(samples), _charts(samples, parameters, bench.seed))
+
+
+def _seeds(first: int, count: int) -> range:
+    return range(first, first + count)
+
+
+def _jobs(parameters: LimitParameters, seed: int) -> Iterator[_Job]:
+    setting = Setting(seconds=parameters.seconds)
+    ours, rivals = _seeds(seed, parameters.seeds), _seeds(seed, parameters.rival_seeds)
+    for case in CASES:
+        yield from (_Job("bar", case, OURS, OURS.policy, setting, number) for number in ours)
+        for rival in RIVALS:
+            yield from (_Job("bar", case, rival, rival.policy, setting, number) for number in rivals)
+        for contender in (OURS, DATA_DESIGNER):
+            for policy in _POLICIES:
+                if policy != contender.policy:
+                    yield from (_Job("slots", case, contender, policy, setting, number) for number in rivals)
+    names = tuple(VARIANTS) if parameters.variants == ("all",) else parameters.variants
+    for name in names:
+        for case in CASES:
+            for number in _seeds(seed + 1_000, parameters.variant_seeds):
+                yield _Job(name, case, OURS, OURS.policy, VARIANTS[name], number)
+
+
+# Changes of the provider.
+
+
+def _changes(contender: Contender, policy: SlotPolicy, seed: int) -> dict[str, Any]:
+    down = _play_change(contender, policy, seed, ProviderScript(caps=((0.0, 80.0), (_STEP_AT_S, 20.0))))
+    up = _play_change(contender, policy, seed, ProviderScript(caps=((0.0, 40.0), (_STEP_AT_S, 80.0))))
+    storm = ProviderScript(storm=(_STEP_AT_S, _STEP_AT_S + _STORM_S))
+    stormy = _play_change(contender, policy, seed, storm, more_s=_STORM_S)
+    return {
+        "table": "changes",
+        "law": contender.name,
+        "slots": policy,
+        "seed": seed,
+        "down_service_times": _follows_s(down, 18.0, 22.0) / storm.mean_s,
+        "up_s": _reaches_s(up, 72),
+        "storm_s": _recovers_s(stormy, _STEP_AT_S + _STORM_S, 0.9 * 40 / storm.mean_s),
+        "lost": down.lost + up.lost + stormy.lost,
+    }
+
+
+_LOOK_S = 120.0
+_WINDOW_S = 10.0
+
+
+def _play_change(
+    contender: Contender, policy: SlotPolicy, seed: int, provider: ProviderScript, more_s: float = 0.0
+) -> LoadRecord:
+    setting = Setting(seconds=_STEP_AT_S + more_s + _LOOK_S)
+    return play(contender, provider, setting=setting, seed=seed, policy=policy)
+
+
+def _moments() -> Iterator[float]:
+    return (0.5 * step for step in range(int(2 * (_LOOK_S - _WINDOW_S))))
+
+
+def _follows_s(record: LoadRecord, low: float, high: float) -> float:
+    """Return when after the step the limit stays between two values: never above, in the mean not below."""
+    for later in _moments():
+        start = _STEP_AT_S + later
+        highest, mean = record.limit_over(start, start + _WINDOW_S)
+        if highest <= high and mean >= low:
+            return later
+    return _LOOK_S
+
+
+def _reaches_s(record: LoadRecord, limit: int) -> float:
+    """Return when after the step the limit reaches a value."""
+    return next((at - _STEP_AT_S for at, new in record.limits if at >= _STEP_AT_S and new >= limit), _LOOK_S)
+
+
+def _recovers_s(record: LoadRecord, since: float, per_s: float) -> float:
+    """Return when after a moment as many answers as wanted begin to come for ten seconds."""
+    at = record.answered_at
+    for later in _moments():
+        start = since + later
+        if bisect.bisect(at, start + _WINDOW_S) - bisect.bisect(at, start) >= per_s * _WINDOW_S:
+            return later
+    return _LOOK_S
+
+
+# Bars, tables and charts.
+
+
+def _values(samples: Sequence[dict[str, Any]], figure: str, **where: Any) -> list[float]:
+    return [s[figure] for s in samples if all(s[name] == value for name, value in where.items())]
+
+
+def _case_bars(samples: Sequence[dict[str, Any]], parameters: LimitParameters) -> Iterator[Bar]:
+    def figures(figure: str, case: str) -> tuple[float, dict[str, float | str]]:
+        ours = fmean(_values(samples, figure, table="bar", case=case, law=OURS.name))
+        rivals = {r.name: fmean(_values(samples, figure, table="bar", case=case, law=r.name)) for r in RIVALS}
+        return ours, dict(rivals)
+
+    for case, bar in zip(CASES, parameters.bar_goodput, strict=True):
+        ours, rivals = figures("goodput", case)
+        yield at_least(f"P2.{case}", f"{case}: goodput of capacity", ours, bar, "%", rivals)
+    for case, bar in zip(CASES, parameters.bar_refused, strict=False):
+        ours, rivals = figures("refused", case)
+        yield at_most(f"P2.{case}.refused", f"{case}: attempts answered 429", ours, bar, "%", rivals)
+    ours, rivals = figures("p95", "S5")
+    oracle = float(rivals["oracle"])
+    beside: dict[str, float | str] = {name: float(value) / oracle for name, value in rivals.items()}
+    what = "S5: 95th percentile of latency, relative to the oracle's"
+    yield at_most("P2.S5.p95", what, ours / oracle, parameters.bar_p95, "×", beside)
+
+
+def _change_bars(changes: Sequence[dict[str, Any]], parameters: LimitParameters) -> Iterator[Bar]:
+    for name, figure, what, bar, unit in (
+        ("P2.down", "down_service_times", "a cap cut to a quarter is followed", parameters.bar_down, "service times"),
+        ("P2.up", "up_s", "90 % of a doubled cap is reached", parameters.bar_up_s, "s"),
+        ("P2.storm", "storm_s", "90 % of capacity after 5 minutes of 429s", parameters.bar_storm_s, "s"),
+    ):
+        worst = max(_values(changes, figure, law=OURS.name))
+        beside = {c.name: max(_values(changes, figure, law=c.name)) for c in (DATA_DESIGNER, INSPECT)}
+        yield at_most(name, f"{what}, worst run", worst, bar, unit, beside)
+
+
+def _lost_bar(samples: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> Bar:
+    lost = sum(row["lost"] for row in (*samples, *changes) if row["law"] == OURS.name)
+    return at_most("P2.lost", "requests lost in any run", lost, 0, "requests")
+
+
+def _tables(samples: Sequence[dict[str, Any]]) -> dict[str, Spread]:
+    """Return the comparison of slot policies, and of our law in the other settings."""
+    rows: dict[str, Spread] = {}
+    for table, case, law, slots in dict.fromkeys((s["table"], s["case"], s["law"], s["slots"]) for s in samples):
+        is_compared = law in (OURS.name, DATA_DESIGNER.name)
+        if table == "bar" and not is_compared:
+            continue
+        where = {"table": table, "case": case, "law": law, "slots": slots}
+        title = f"{case}, {law}, slots {slots}" if table in ("bar", "slots") else f"{case}, {table}"
+        rows[f"{title}: goodput %"] = spread_of(_values(samples, "goodput", **where))
+        if case == "S5":
+            rows[f"{title}: p95 ×"] = spread_of(_values(samples, "p95", **where))
+        else:
+            rows[f"{title}: 429 %"] = spread_of(_values(samples, "refused", **where))
+    return rows
+
+
+def _charts(samples: Sequence[dict[str, Any]], parameters: LimitParameters, seed: int) -> list[Chart]:
+    names = [OURS.name, *(rival.name for rival in RIVALS)]
+    goodput = {
+        name: [(case, fmean(_values(samples, "goodput", table="bar", case=case, law=name))) for case in CASES]
+        for name in names
+    }
+    setting = Setting(seconds=parameters.seconds)
+    limits = {
+        contender.name: _steps(play(contender, script("S2", setting), setting=setting, seed=seed), parameters.seconds)
+        for contender in (OURS, DATA_DESIGNER, INSPECT, RIVALS[-1])
+    }
+    return [
+        Chart("Goodput by case", "case", "% of capacity", "bars", goodput),
+        Chart("The limit while the cap goes from 40 to 80 to 20 (S2)", "seconds", "limit", "lines", limits),
+    ]
+
+
+def _steps(record: LoadRecord, seconds: float) -> list[tuple[float | str, float]]:
+    """Return the limit over time, a point per second."""
+    return [(float(at), record.limit_over(at, at + 1)[1]) for at in range(int(seconds))]
+
+
+SCENARIO = Scenario(
+    name="limit",
+    quick=LimitParameters(),
+    full=LimitParameters(rival_seeds=5, variants=("all",)),
+    measure=measure,
+)

@@ -1,0 +1,261 @@
+"""P7: GPU placement on Ray: starts, preemption, leaks, waiting and lost work of replayed traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+
+from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.placement.plain_ray import PlainRay, plain_ray
+from headgate_bench.placement.site import site
+from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
+from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
+from headgate.placement.replay import Comparison, Measures, cluster_of, compared, generated
+from headgate.placement.rules import checked_rules
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        nodes: of the Ray cluster, beside its head; each with 2 logical GPUs.
+        starts: of work in a reserved group with a warm host.
+        rival_starts: of an actor as plain Ray starts it; they take a hundred times as long.
+        stops: preemptions of work that lets itself be stopped.
+        stuck_stops: preemptions of work that does not.
+        cycles: of submit, preempt, end, in a row, after which nothing may be left.
+        cancel_timeout_s: that stopped work has.
+        hours: of each generated mix that is replayed.
+        mixes: that are replayed.
+        bar_start_ms: from submit to running at p95.
+        bar_stop_more_ms: that a stop may take beyond `cancel_timeout_s`.
+        bar_wait: waiting of high-priority work at p95, as a share of what it is under FIFO.
+        bar_lost: lost work over the least that could have been lost, of victims of the same bands.
+    """
+
+    nodes: int = 2
+    starts: int = 60
+    rival_starts: int = 5
+    stops: int = 8
+    stuck_stops: int = 3
+    cycles: int = 25
+    cancel_timeout_s: float = 0.5
+    hours: float = 3.0
+    mixes: tuple[str, ...] = ("rlhf",)
+    bar_start_ms: float = 10.0
+    bar_stop_more_ms: float = 100.0
+    bar_wait: float = 1.0
+    bar_lost: float = 1.2
+
+
+def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
+    """Return the figures of placement, real ones first."""
+    bench.progress(0.0, "starting a Ray cluster")
+    with site(parameters.nodes, cancel_timeout_s=parameters.cancel_timeout_s) as there:
+        started = starts(there, parameters.starts, _told(bench, 0.15, 0.3, parameters.starts, "starts"))
+        willing = stops(
+            there, parameters.stops, is_stuck=False, progress=_told(bench, 0.3, 0.4, parameters.stops, "stops")
+        )
+        stuck = stops(
+            there,
+            parameters.stuck_stops,
+            is_stuck=True,
+            progress=_told(bench, 0.4, 0.5, parameters.stuck_stops, "stops of stuck work"),
+        )
+        cycled = cycles(there, parameters.cycles, _told(bench, 0.5, 0.7, parameters.cycles, "cycles"))
+        bench.progress(0.7, "plain Ray")
+        rival = plain_ray(parameters.rival_starts, there.gpus)
+    traces = [
+        replayed(mix, hours=parameters.hours, seed=bench.seed, tell=_replaying(bench, mix)) for mix in parameters.mixes
+    ]
+    return Outcome(
+        bars=[
+            *_starting(parameters, started, rival),
+            *_stopping(parameters, willing, stuck, rival),
+            *_leaking(cycled),
+            *(bar for each in traces for bar in _replay_bars(parameters, each)),
+        ],
+        samples=[
+            {"starts_ms": started},
+            asdict(willing),
+            asdict(stuck),
+            asdict(cycled),
+            asdict(rival),
+            *(each.comparison.document() for each in traces),
+        ],
+        charts=[_waiting_chart(each) for each in traces],
+        notes=_notes(parameters, stuck, traces),
+    )
+
+
+def _starting(parameters: PlacementParameters, started: Sequence[float], rival: PlainRay) -> list[Bar]:
+    return [
+        at_most(
+            "P7.start",
+            "from submit to running in a reserved group with a warm host, p95",
+            _p95(started),
+            parameters.bar_start_ms,
+            "ms",
+            {"an actor in a ready group, median": float(np.median(rival.start_ms))},
+        )
+    ]
+
+
+def _stopping(parameters: PlacementParameters, willing: Stops, stuck: Stops, rival: PlainRay) -> list[Bar]:
+    bar_ms = 1_000 * parameters.cancel_timeout_s + parameters.bar_stop_more_ms
+    beside = {"a group handed over by Ray, median": float(np.median(rival.hand_over_ms))}
+    return [
+        at_most(
+            "P7.preempt",
+            "from submit to running when willing work is stopped first, worst",
+            max(willing.running_ms),
+            bar_ms,
+            "ms",
+            beside,
+        ),
+        at_most(
+            "P7.stuck",
+            "from the decision until stuck work is seen dead, worst",
+            max(stuck.dead_ms),
+            bar_ms,
+            "ms",
+            {"until its preemptor runs, worst": max(stuck.running_ms), "ScheduleMesh": "waits for ever"},
+        ),
+        at_least(
+            "P7.victims",
+            "victims that ran again with their place in line, of all",
+            (willing.finished + stuck.finished) / (willing.victims + stuck.victims),
+            1.0,
+            "of all",
+            {"ScheduleMesh": "0: victims are lost"},
+        ),
+    ]
+
+
+def _leaking(cycled: Cycles) -> list[Bar]:
+    return [
+        at_most(
+            "P7.leaks",
+            f"groups and actors left or missing after {cycled.cycles} cycles with {cycled.preemptions} preemptions",
+            cycled.leaked + abs(1 - cycled.reserved) + (cycled.cycles - cycled.victims_done),
+            0,
+            "differences",
+        )
+    ]
+
+
+def _replay_bars(parameters: PlacementParameters, each: Replayed) -> list[Bar]:
+    ours = each.measures("headgate")
+    others = [measures for measures in each.comparison.measures if measures is not ours]
+    lost = float("nan") if ours.lost_over_least_in_band is None else ours.lost_over_least_in_band
+    return [
+        at_most(
+            f"P7.lost_{each.mix}",
+            "lost work over the least that victims of the same bands could have lost",
+            lost,
+            parameters.bar_lost,
+            "x",
+            {other.policy: _ratio(other.lost_over_least_in_band) for other in others if other.decisions},
+        ),
+        at_most(
+            f"P7.wait_{each.mix}",
+            "waiting of high-priority work at p95, as a share of what it is first come, first served",
+            _seconds(ours) / _seconds(each.measures("fifo")),
+            parameters.bar_wait,
+            "of FIFO",
+            {other.policy: _seconds(other) / _seconds(each.measures("fifo")) for other in others},
+        ),
+    ]
+
+
+def _seconds(measures: Measures) -> float:
+    return float("nan") if measures.high.p95_s is None else measures.high.p95_s
+
+
+def _ratio(value: float | None) -> float | str:
+    return "more than nothing, where nothing was needed" if value is None else value
+
+
+def _notes(parameters: PlacementParameters, stuck: Stops, traces: Sequence[Replayed]) -> list[str]:
+    notes = [
+        f"Ray runs {parameters.nodes} nodes with 2 logical GPUs each beside its head, all on this machine.",
+        "The rival starts its actors on the same tuned cluster; with Ray's defaults a hand-over takes a second.",
+        f"After stuck work was killed its group starts a new process: {max(stuck.running_ms):.0f} ms until running.",
+    ]
+    notes.extend(_said(each.mix, measures) for each in traces for measures in each.comparison.measures)
+    return notes
+
+
+def _said(mix: str, measures: Measures) -> str:
+    return (
+        f"{mix}, {measures.policy}: high-priority p95 {measures.high.p95_s or 0:.0f} s, useful {measures.useful:.1%} "
+        f"of the GPUs, {measures.lost_gpu_s / 3_600:.2f} GPU-h lost, {measures.preemptions} stops, "
+        f"{measures.never_done} never done."
+    )
+
+
+def _waiting_chart(each: Replayed) -> Chart:
+    return Chart(
+        f"High-priority waiting at p95, mix {each.mix}",
+        "policy",
+        "seconds",
+        "bars",
+        {"p95": [(measures.policy, _seconds(measures)) for measures in each.comparison.measures]},
+    )
+
+
+def _p95(values: Sequence[float]) -> float:
+    return float(np.quantile(values, 0.95, method="inverted_cdf"))
+
+
+def _told(bench: Bench, start: float, end: float, count: int, what: str) -> Callable[[int], None]:
+    return lambda number: bench.progress(start + (end - start) * number / max(1, count), what)
+
+
+def _replaying(bench: Bench, mix: str) -> Callable[[str], None]:
+    return lambda policy: bench.progress(0.8, f"replaying {mix} under {policy}")
+
+
+SCENARIO = Scenario(
+    name="placement",
+    quick=PlacementParameters(),
+    full=PlacementParameters(
+        starts=500,
+        rival_starts=20,
+        stops=50,
+        stuck_stops=10,
+        cycles=1_000,
+        hours=12.0,
+        mixes=("rlhf", "gangs", "storm"),
+    ),
+    measure=measure,
+)
+
+
+POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
+
+_LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One mix under all policies."""
+
+    mix: str
+    comparison: Comparison
+
+    def measures(self, policy: str) -> Measures:
+        """Return the figures of one of `POLICIES`."""
+        return self.comparison.measures[POLICIES.index(policy)]
+
+
+def replayed(mix: str, *, hours: float, seed: int, tell: Callable[[str], None]) -> Replayed:
+    """Replay a generated mix of 32 GPUs on 4 nodes at a load of 0.9."""
+    cluster = cluster_of()
+    trace = generated(mix, cluster, hours=hours, seed=seed)
+    rules = checked_rules(label_rules=_LABELS)
+    return Replayed(mix, compared(trace, cluster, rules, POLICIES, tell=tell))

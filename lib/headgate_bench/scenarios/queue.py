@@ -1,0 +1,337 @@
+"""P3: CPU time of the ready queue's full cycle from 1 to 4 096 groups, and the waits of a group that arrives."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headgate_bench.bars import Bar, at_most
+from headgate_bench.peer_arrival import PeerArrival, PeerWaits, peer_waits
+from headgate_bench.rivals.sorted_scan import SortedScanQueue
+from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, spread_of
+from headgate.campaign import rare_collections
+from headgate.core import HolderId, Lease, LeaseBook, Task, TaskId
+from headgate.scheduling import BoundedBorrow, Dispatch, Dispatcher, StrictFair, TaskPolicy
+
+_HOLDER = HolderId("bench")
+_TURN = 250
+"""Cycles that each contender does in turn, so that what else the machine does slows all of them alike."""
+_IN_FLIGHT = 64
+"""Leases held at any time, so that a release is of a task taken a while ago, as in a campaign."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        groups: numbers of groups (one per model) to measure with.
+        tasks: cycles per measurement; each takes one task and adds one.
+        backlog: numbers of tasks that wait at any time, to measure with.
+        closed_share: of the groups in closed lanes in the second half of the measurements.
+        iterations: measurements of each case, after one that warms up and does not count.
+        rival_cpu_s: CPU time that one measurement of the rival may take; it does as many cycles as fit.
+        bar_us: CPU time per task at most.
+        bar_beside: CPU time relative to the rival's best case at most.
+        bar_flat: slowest number of groups relative to the fastest at most.
+        bar_peer_s: simulated seconds that the first task of a group that arrives may wait.
+        bar_peer_share: 95th percentile of its waits relative to that in turns by number of tasks at most.
+        bar_wall: wall time relative to that under `strict_fair` at most.
+    """
+
+    groups: tuple[int, ...] = (1, 8, 64, 256, 1_024, 4_096)
+    tasks: int = 1_000
+    backlog: tuple[int, ...] = (1_000, 20_000)
+    closed_share: float = 0.9
+    iterations: int = 10
+    rival_cpu_s: float = 0.02
+    bar_us: float = 15.0
+    bar_beside: float = 3.0
+    bar_flat: float = 1.5
+    bar_peer_s: float = 0.01
+    bar_peer_share: float = 0.2
+    bar_wall: float = 1.05
+
+
+class _Contender(Protocol):
+    """A queue under measurement: one `cycle` takes a task under a lease, releases another one and adds a third."""
+
+    def fill(self, tasks: Sequence[Task]) -> None: ...
+
+    def cycle(self, fresh: Task) -> None: ...
+
+
+class _Ours:
+    """Headgate's dispatcher: fair queue, task admission and lanes. Its workers leave what a policy may keep back."""
+
+    def __init__(self, groups: Sequence[str], closed: frozenset[str], policy: TaskPolicy) -> None:
+        self._dispatcher = Dispatcher({"workers": 2 * _IN_FLIGHT}, holder=_HOLDER, policy=policy)
+        self._running: deque[Dispatch] = deque()
+        for group in groups:
+            self._dispatcher.set_model(group, _IN_FLIGHT + 1)
+            if group in closed:
+                self._dispatcher.hold(group, math.inf)
+
+    def fill(self, tasks: Sequence[Task]) -> None:
+        self._dispatcher.enqueue(tasks)
+        for _ in range(_IN_FLIGHT):
+            self._take()
+
+    def cycle(self, fresh: Task) -> None:
+        self._take()
+        done = self._running.popleft()
+        self._dispatcher.finished(done.task, done.lease)
+        self._dispatcher.enqueue((fresh,))
+
+    def _take(self) -> None:
+        granted = self._dispatcher.next(0.0)
+        assert isinstance(granted, Dispatch), granted
+        self._running.append(granted)
+
+
+class _Rival:
+    """The sorted scan, with the same leases, the same cycle and the same bound on what runs."""
+
+    def __init__(self, closed: frozenset[str]) -> None:
+        self._queue = SortedScanQueue(lambda group: group not in closed)
+        self._book = LeaseBook({"workers": _IN_FLIGHT + 1})
+        self._running: deque[Lease] = deque()
+
+    def fill(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self._queue.enqueue(task)
+        for _ in range(_IN_FLIGHT):
+            self._take()
+
+    def cycle(self, fresh: Task) -> None:
+        self._take()
+        self._book.release(self._running.popleft())
+        self._queue.enqueue(fresh)
+
+    def _take(self) -> None:
+        selected = self._queue.select_next()
+        assert selected is not None
+        lease = self._book.acquire(_HOLDER, selected.resources, 0.0, subject=selected.task_id)
+        assert isinstance(lease, Lease), lease
+        self._queue.commit(selected)
+        self._running.append(lease)
+
+
+class _Run:
+    """A contender at work on one case. Tasks are made outside of the measured time.
+
+    New ones go round the open groups, which is the order in which equal groups are served, so that the backlog of each
+    stays as it is.
+    """
+
+    def __init__(self, contender: _Contender, names: Sequence[str], closed: frozenset[str], waiting: int) -> None:
+        self._contender = contender
+        self._open = [name for name in names if name not in closed]
+        each = max(math.ceil(waiting / len(names)), math.ceil(2 * _IN_FLIGHT / len(self._open)))
+        self._made = each * len(names)
+        contender.fill([_task(number, names[number % len(names)]) for number in range(self._made)])
+        self._first = self._made
+
+    def cpu_s(self, cycles: int) -> float:
+        """Return the CPU time of some cycles."""
+        numbers = range(self._made, self._made + cycles)
+        fresh = [_task(number, self._open[(number - self._first) % len(self._open)]) for number in numbers]
+        self._made += cycles
+        cycle = self._contender.cycle
+        began = time.process_time()
+        for task in fresh:
+            cycle(task)
+        return time.process_time() - began
+
+
+_POLICIES: dict[str, TaskPolicy] = {"strict_fair": StrictFair(), "bounded_borrow": BoundedBorrow()}
+_SCAN = "sorted_scan"
+_Case = tuple[int, float, int]
+"""Groups, share of them in closed lanes, tasks that wait."""
+
+
+def measure(parameters: QueueParameters, bench: Bench) -> Outcome:
+    """Return the CPU time of a cycle by number of groups, ours and the rival's interleaved."""
+    samples = list(_measured(parameters, bench))
+    medians = {queue: _medians(samples, queue, "cpu_us") for queue in (*_POLICIES, _SCAN)}
+    beside: dict[str, float | str] = {
+        f"sorted scan, {groups} groups": us
+        for (groups, share, backlog), us in medians[_SCAN].items()
+        if not share and backlog == parameters.backlog[-1]
+    }
+    waits = {
+        "by number": peer_waits(PeerArrival(), StrictFair(), is_timed=False),
+        "strict_fair": peer_waits(PeerArrival(), StrictFair()),
+        "bounded_borrow": peer_waits(PeerArrival(), BoundedBorrow(reserve_share=0.375, reserve_for_s=1.0)),
+        "by default": peer_waits(PeerArrival(), BoundedBorrow()),
+    }
+    bars = [*_cycle_bars(parameters, samples, medians, beside), *_peer_bars(parameters, waits)]
+    ratios = {
+        f"{queue} / sorted scan's best case, {groups} groups, {share:.0%} closed, {backlog} waiting": spread_of(
+            [sample["beside"] for sample in _of(samples, queue, (groups, share, backlog))]
+        )
+        for queue in medians
+        for groups, share, backlog in medians[queue]
+    }
+    series = {
+        f"{queue.replace('_', ' ')}, {'all open' if not share else f'{share:.0%} closed'}": [
+            (float(groups), us)
+            for (groups, its, backlog), us in of_queue.items()
+            if (its, backlog) == (share, parameters.backlog[-1])
+        ]
+        for queue, of_queue in medians.items()
+        for share in (0.0, parameters.closed_share)
+    }
+    chart = Chart(
+        f"CPU time of one full queue cycle by number of groups, {parameters.backlog[-1]} tasks waiting",
+        "groups",
+        "µs per task",
+        "lines",
+        series,
+        level=parameters.bar_us,
+        log="xy",
+    )
+    return Outcome(bars, samples, ratios, [chart])
+
+
+def _cycle_bars(
+    parameters: QueueParameters,
+    samples: Sequence[dict[str, Any]],
+    medians: dict[str, dict[_Case, float]],
+    beside: dict[str, float | str],
+) -> list[Bar]:
+    relative = {queue: _medians(samples, queue, "beside") for queue in (*_POLICIES, _SCAN)}
+    least_us = min(sample["cpu_us"] / sample["beside"] for sample in samples)
+
+    def slowest(suffix: str, policy: str) -> list[Bar]:
+        ratio, what = max(relative[policy].values()), f"{policy}, slowest case"
+        found = {"as measured": max(medians[policy].values()), "sorted scan's best case": least_us} | beside
+        return [
+            at_most(
+                f"P3.cycle{suffix}",
+                f"CPU time of a full cycle with nothing else on the machine, {what}",
+                ratio * least_us,
+                parameters.bar_us,
+                "µs/task",
+                found if policy == "strict_fair" else {"as measured": found["as measured"]},
+            ),
+            at_most(
+                f"P3.beside{suffix}",
+                f"CPU time of a full cycle over that of the sorted scan's best case beside it, {what}",
+                ratio,
+                parameters.bar_beside,
+                "×",
+            ),
+        ]
+
+    def flat(name: str, what: str, share: float) -> Bar:
+        found: dict[str, float] = {}
+        for queue, its in relative.items():
+            by_groups = [us for case, us in its.items() if case[1:] == (share, parameters.backlog[-1])]
+            found[queue] = max(by_groups) / min(by_groups)
+        value = max(ratio for queue, ratio in found.items() if queue in _POLICIES)
+        return at_most(name, f"slowest over fastest number of groups, {what}", value, parameters.bar_flat, "×", found)
+
+    share, most = parameters.closed_share, parameters.backlog[-1]
+    return [
+        *slowest("", "strict_fair"),
+        *slowest("_borrow", "bounded_borrow"),
+        flat("P3.flat", f"{most:,} tasks, all lanes open, either policy", 0.0),
+        flat("P3.flat_closed", f"the same with {share:.0%} of the groups in closed lanes", share),
+    ]
+
+
+def _peer_bars(parameters: QueueParameters, waits: dict[str, PeerWaits]) -> list[Bar]:
+    by_number, strict, bounded, default = waits.values()
+    return [
+        at_most(
+            "P3.peer_first",
+            "first wait of a group that arrives beside a heavy one, bounded_borrow",
+            bounded.first_wait_s,
+            parameters.bar_peer_s,
+            "s",
+            {"strict_fair": strict.first_wait_s, "default reserve": default.first_wait_s},
+        ),
+        at_most(
+            "P3.peer_p95",
+            "95th percentile of its waits, bounded_borrow, relative to turns by number of tasks",
+            bounded.p95_wait_s / by_number.p95_wait_s,
+            parameters.bar_peer_share,
+            "×",
+            {"s": bounded.p95_wait_s} | {f"{how}, s": one.p95_wait_s for how, one in waits.items()},
+        ),
+        at_most(
+            "P3.peer_wall",
+            "wall time of both groups, relative to strict_fair",
+            bounded.wall_s / strict.wall_s,
+            parameters.bar_wall,
+            "×",
+            {"s": bounded.wall_s, "strict_fair, s": strict.wall_s, "default reserve, s": default.wall_s},
+        ),
+    ]
+
+
+def _measured(parameters: QueueParameters, bench: Bench) -> Iterator[dict[str, Any]]:
+    """Yield what each contender took in each case, and how much that is of the rival's best case beside it."""
+    cases = [
+        (groups, share, backlog)
+        for backlog in parameters.backlog
+        for groups in parameters.groups
+        for share in (0.0, parameters.closed_share)
+    ]
+    with rare_collections():  # as a campaign does
+        best = _Run(_Rival(frozenset()), ["model-0"], frozenset(), min(parameters.backlog))
+        for number, (groups, share, backlog) in enumerate(cases):
+            bench.progress(number / len(cases), f"{groups} groups, {share:.0%} closed, {backlog} tasks")
+            names = [f"model-{group}" for group in range(groups)]
+            closed = frozenset(names[: int(groups * share)])
+            contenders: dict[str, _Contender] = {
+                name: _Ours(names, closed, policy) for name, policy in _POLICIES.items()
+            } | {_SCAN: _Rival(closed)}
+            runs = {name: _Run(contender, names, closed, backlog) for name, contender in contenders.items()}
+            gc.collect()  # what the case before has left
+            _in_turns(runs | {"best": best}, parameters)
+            about = {"groups": groups, "closed_share": share, "backlog": backlog}
+            for iteration in range(parameters.iterations):
+                us = _in_turns(runs | {"best": best}, parameters)
+                for queue in runs:
+                    figures = {"queue": queue, "cpu_us": us[queue], "beside": us[queue] / us["best"]}
+                    yield about | {"iteration": iteration} | figures
+
+
+def _in_turns(runs: Mapping[str, _Run], parameters: QueueParameters) -> dict[str, float]:
+    """Return CPU microseconds per cycle of each run."""
+    spent, done = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0)
+    for begun in range(0, parameters.tasks, _TURN):
+        for name, run in runs.items():
+            if name != _SCAN or spent[name] < parameters.rival_cpu_s:
+                cycles = min(_TURN, parameters.tasks - begun)
+                spent[name] += run.cpu_s(cycles)
+                done[name] += cycles
+    return {name: 1e6 * spent[name] / done[name] for name in runs}
+
+
+def _task(number: int, group: str) -> Task:
+    return Task(TaskId(f"t-{number:024x}"), group, "bench:free", number, 0, 0, group, 0.0)
+
+
+def _of(samples: Sequence[dict[str, Any]], queue: str, case: _Case) -> list[dict[str, Any]]:
+    return [s for s in samples if (s["queue"], s["groups"], s["closed_share"], s["backlog"]) == (queue, *case)]
+
+
+def _medians(samples: Sequence[dict[str, Any]], queue: str, figure: str) -> dict[_Case, float]:
+    cases = dict.fromkeys((s["groups"], s["closed_share"], s["backlog"]) for s in samples)
+    return {case: spread_of([s[figure] for s in _of(samples, queue, case)]).median for case in cases}
+
+
+SCENARIO = Scenario(
+    name="queue",
+    quick=QueueParameters(),
+    full=QueueParameters(backlog=(1_000, 20_000, 100_000), iterations=50),
+    measure=measure,
+)

@@ -1,0 +1,348 @@
+"""P9: 256 models × 64 environments in one process: CPU time per sample and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from headgate_bench.bars import at_most
+from headgate_bench.fleet import LOGGER, fleet, free_names, memory_bytes
+from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, spread_of
+from headgate.campaign import (
+    Campaign,
+    CampaignPlan,
+    CampaignResult,
+    ChatSource,
+    EndpointChats,
+    RequestSide,
+    rare_collections,
+)
+from headgate.config import Settings
+from headgate.core import DAY_S, ChatReply, Message, Model, SystemClock, sample_task
+from headgate.core.events import BatchStored, Event, SampleAccepted
+from headgate.environments import Environment, converse
+from headgate.sampling import StaticRoster
+from headgate.simulation import ScriptedChats, ServiceTime, free_environments
+from headgate.storage import open_store
+from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        models: of the roster.
+        environments: that each is sampled in; they cost nothing.
+        samples: until the campaign stops.
+        workers: episodes in progress at most.
+        service_s: mean of the models' service times, drawn from a log-normal distribution of cv 0.5.
+        demand_per_s: samples that fall due per second, all pairs together.
+        sink_batch_size: see the setting of that name; a batch has a Parquet file per environment, so that many
+            environments want larger batches than the default of 300.
+        sink_max_wait_s: see the setting `sink_max_wait`.
+        reading_s: seconds between two readings of CPU time and memory.
+        bare_episodes: episodes that the cost of an episode alone is measured with.
+        bar_us: CPU time per sample at most.
+        bar_request_us: CPU time that admission, executor and their events add to a request at most.
+        bar_bytes: memory at most.
+        bar_growth: memory of the last quarter relative to the second quarter at most.
+    """
+
+    models: int = 256
+    environments: int = 64
+    samples: int = 100_000
+    workers: int = 256
+    service_s: float = 0.01
+    demand_per_s: float = 4_000.0
+    sink_batch_size: int = 10_000
+    sink_max_wait_s: float = 300.0
+    reading_s: float = 0.5
+    bare_episodes: int = 20_000
+    bar_us: float = 150.0
+    bar_request_us: float = 50.0
+    bar_bytes: int = 500_000_000
+    bar_growth: float = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What had been done, and what it had cost, at one moment."""
+
+    samples: int
+    stored: int
+    cpu_s: float
+    wall_s: float
+    memory_bytes: int
+
+
+class _SimulatedEndpoint:
+    """Answers what the campaign's admission lets through. Implements `ChatSender`."""
+
+    def __init__(self, chats: ScriptedChats) -> None:
+        self._chats = chats
+
+    async def chat(
+        self,
+        model: Model,
+        messages: Sequence[Message],  # noqa: ARG002
+        *,
+        task_header: str | None = None,  # noqa: ARG002
+    ) -> ChatReply:
+        """Return the scripted reply of a model."""
+        return await self._chats.reply(model)
+
+
+class _Meter:
+    """Reads figures at even times, and stops the campaign when it has its samples."""
+
+    def __init__(self, parameters: ScaleParameters, progress: Progress) -> None:
+        self._parameters = parameters
+        self._progress = progress
+        self._accepted = 0
+        self._stored = 0
+        self._began = time.monotonic()
+        self.enough = asyncio.Event()
+        self.readings: list[_Reading] = []
+
+    def emit(self, event: Event) -> None:
+        """Take note of an event of the campaign."""
+        if isinstance(event, SampleAccepted):
+            self._accepted += 1
+            if self._accepted >= self._parameters.samples:
+                self.enough.set()
+        elif isinstance(event, BatchStored):
+            self._stored += event.rows
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            await asyncio.sleep(self._parameters.reading_s)
+            self.read()
+            share = min(self._accepted, self._parameters.samples) / self._parameters.samples
+            self._progress(share, f"{self._accepted:,} samples, {self._stored:,} stored")
+
+    def read(self) -> _Reading:
+        """Take one reading now."""
+        wall_s = time.monotonic() - self._began
+        reading = _Reading(self._accepted, self._stored, time.process_time(), wall_s, memory_bytes())
+        self.readings.append(reading)
+        return reading
+
+
+def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
+    """Return CPU time per sample beside the cost of a bare episode, and memory over the run."""
+    roster = fleet(parameters.models)
+    environments = free_environments(dict.fromkeys(free_names(parameters.environments), 100.0))
+    bare_us = 1e6 * asyncio.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=False))
+    episode_us = 1e6 * asyncio.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=True))
+    meter = _Meter(parameters, bench.progress)
+    result = asyncio.run(_campaign(parameters, roster, environments, bench.folder, meter, bench.seed))
+    end = meter.read()
+    # The campaign has drained by now: what was spooled when the last sample came in has been stored, and paid for.
+    warm = _warm(meter.readings, parameters.samples)
+    steady = [r for r in meter.readings if warm.samples <= r.samples < parameters.samples] or [warm, end]
+    cost_us = 1e6 * (end.cpu_s - warm.cpu_s) / max(1, end.samples - warm.samples) - episode_us
+    half = max(1, len(steady) // 2)
+    early, late = (median(r.memory_bytes for r in part) for part in (steady[:half], steady[-half:]))
+    peak = max(r.memory_bytes for r in meter.readings)
+    last = steady[-1]
+    rate = (last.samples - warm.samples) / max(1e-9, last.wall_s - warm.wall_s)
+    segments = _segments_us(steady, parameters.samples, episode_us)
+    return Outcome(
+        bars=[
+            at_most(
+                "P9.cpu",
+                "CPU time per sample for everything but the episode, after warm-up",
+                cost_us,
+                parameters.bar_us,
+                "µs/sample",
+                {"an episode costs": episode_us},
+            ),
+            at_most(
+                "P9.request",
+                "CPU time that admission, executor and their events add to a request",
+                episode_us - bare_us,
+                parameters.bar_request_us,
+                "µs/request",
+                {"an episode without them costs": bare_us},
+            ),
+            at_most("P9.memory", "resident memory at most", peak / 1e6, parameters.bar_bytes / 1e6, "MB"),
+            at_most(
+                "P9.flat",
+                "memory of the second half over that of the first, after warm-up",
+                late / early,
+                parameters.bar_growth,
+                "×",
+            ),
+            at_most(
+                "P9.spool", "samples that the store had not taken when the campaign ended", result.spooled, 0, "samples"
+            ),
+        ],
+        samples=[asdict(reading) for reading in meter.readings],
+        ratios={"samples per second": spread_of([rate])}
+        | ({"CPU time per sample, by tenth of the run, µs": spread_of([us for _, us in segments])} if segments else {}),
+        charts=[
+            Chart(
+                "Memory over the run",
+                "samples",
+                "MB",
+                "lines",
+                {"resident": [(float(r.samples), r.memory_bytes / 1e6) for r in meter.readings]},
+                level=parameters.bar_bytes / 1e6,
+            ),
+            Chart(
+                "CPU time per sample for everything but the episode",
+                "samples",
+                "µs",
+                "lines",
+                {"by tenth of the run": segments},
+                level=parameters.bar_us,
+            ),
+        ],
+        notes=[
+            (
+                "CPU time is that of all threads of the process: samplers, queue, journal with fsync, sink, Parquet, "
+                "manifests, events with the log's and the Prometheus sink. It runs until everything is stored. An "
+                "episode is its conversation with its one request, admitted and executed as in any campaign; what that "
+                "costs is measured alone, and P9.request says how much of it is Headgate's."
+            ),
+        ],
+    )
+
+
+def _segments_us(steady: Sequence[_Reading], wanted: int, bare_us: float) -> list[tuple[float, float]]:
+    """Return CPU microseconds per sample for each tenth of the run, by the samples at its end.
+
+    Samples are accepted in batches, so two neighbouring readings may have any number of them in between.
+    """
+    segments: list[tuple[float, float]] = []
+    before = steady[0]
+    for reading in steady[1:]:
+        done = reading.samples - before.samples
+        if done >= wanted / 10:
+            segments.append((float(reading.samples), 1e6 * (reading.cpu_s - before.cpu_s) / done - bare_us))
+            before = reading
+    return segments
+
+
+def _warm(readings: Sequence[_Reading], wanted: int) -> _Reading:
+    """Return the reading at which the warm-up is over: a fifth of the samples are in."""
+    return next((reading for reading in readings if reading.samples >= wanted / 5), readings[0])
+
+
+async def _episode_s(
+    parameters: ScaleParameters,
+    roster: Sequence[Model],
+    environments: dict[str, Environment],
+    seed: int,
+    *,
+    is_admitted: bool,
+) -> float:
+    """Return the CPU seconds of one episode alone, as many at once as in the campaign.
+
+    With `is_admitted` its request goes through admission and executor and the sinks are told of it, as in a campaign.
+    """
+    clock = SystemClock()
+    stream = _stream(clock)
+    stream.add(PrometheusSink(new_registry()))
+    scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
+    chats: ChatSource = scripted
+    if is_admitted:
+        requests = RequestSide(Settings(), clock=clock, emit=stream.emit)
+        for model in roster:
+            requests.register(model)
+        chats = EndpointChats(_SimulatedEndpoint(scripted), requests, clock=clock)
+    environment = next(iter(environments.values()))
+    share = math.ceil(parameters.bare_episodes / parameters.workers)
+
+    async def worker(model: Model) -> None:
+        task = sample_task(
+            campaign="bare", model=model.key, environment=environment.spec.name, sequence=0, data_length=1, due_at=0.0
+        )
+        for index in range(share):
+            await converse(environment, index, 0, chats.chat(model, task, stream.emit))
+
+    with rare_collections():  # as a campaign does: what the episode costs there is taken off, and no more
+        began = time.process_time()
+        async with asyncio.TaskGroup() as group:
+            for number in range(parameters.workers):
+                group.create_task(worker(roster[number % len(roster)]))
+        return (time.process_time() - began) / (share * parameters.workers)
+
+
+def _stream(clock: SystemClock) -> EventStream:
+    return EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
+
+
+async def _campaign(
+    parameters: ScaleParameters,
+    roster: Sequence[Model],
+    environments: dict[str, Environment],
+    folder: Path,
+    meter: _Meter,
+    seed: int,
+) -> CampaignResult:
+    pairs = parameters.models * parameters.environments
+    rate = min(parameters.demand_per_s * DAY_S / pairs, 8_640_000.0)
+    settings = Settings(
+        campaign="bench-scale",
+        journal=folder / "journal",
+        store=str(folder / "samples"),
+        rates=dict.fromkeys(environments, rate),
+        low_sample_threshold=0,
+        num_evaluation_workers=parameters.workers,
+        sink_batch_size=parameters.sink_batch_size,
+        sink_max_wait=parameters.sink_max_wait_s,
+        batch_flush_interval=1.0,
+    )
+    clock = SystemClock()
+    stream = _stream(clock)
+    store = open_store(settings.store)
+    await store.probe()
+
+    def emit(event: Event) -> None:
+        stream.emit(event)
+        meter.emit(event)
+
+    scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
+    requests = RequestSide(settings, clock=clock, emit=emit)
+    plan = CampaignPlan(
+        settings=settings,
+        roster=StaticRoster(roster),
+        environments=environments,
+        store=store,
+        chats=EndpointChats(_SimulatedEndpoint(scripted), requests, clock=clock),
+        requests=requests,
+    )
+    campaign = Campaign(plan, clock=clock, emit=emit)
+    stream.add(PrometheusSink(new_registry(campaign.status)))
+    try:
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(meter.run()), group.create_task(_stopped(campaign, meter.enough))]
+            result = await campaign.run()
+            for task in beside:
+                task.cancel()
+    finally:
+        stream.close()
+        store.close()
+    return result
+
+
+async def _stopped(campaign: Campaign, enough: asyncio.Event) -> None:
+    await enough.wait()
+    campaign.stop("the benchmark has its samples")
+
+
+SCENARIO = Scenario(
+    name="scale",
+    quick=ScaleParameters(),
+    full=ScaleParameters(samples=1_000_000),
+    measure=measure,
+)

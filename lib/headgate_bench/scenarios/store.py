@@ -1,0 +1,126 @@
+"""P10: rows validated and stored per second; a writer killed at random points loses and doubles nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+
+from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.crashes import Promises, Toll, Writer, killed, toll
+from headgate_bench.scenario import Bench, Outcome, Scenario, spread_of
+from headgate.storage import StoreFigures, measure_store
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParameters:
+    """Parameters of the scenario.
+
+    Attributes:
+        rows: of the frame that is validated and stored at once.
+        batch_rows: of a small batch, as the sink stores them.
+        environments: that each batch spans, with a Parquet file for each.
+        iterations: of every measurement.
+        kills: of the writer.
+        writers: killed side by side, each with a journal and a store of its own.
+        longest_s: within which a writer is killed.
+        kill_accept_rows: samples per acceptance of the writers.
+        kill_batch_rows: samples per batch of the writers; small, so that many batches are hit.
+        bar_rows_per_s: validated at least.
+    """
+
+    rows: int = 50_000
+    batch_rows: int = 300
+    environments: int = 8
+    iterations: int = 3
+    kills: int = 20
+    writers: int = 2
+    longest_s: float = 0.8
+    kill_accept_rows: int = 40
+    kill_batch_rows: int = 60
+    bar_rows_per_s: float = 200_000.0
+
+
+def measure(parameters: StoreParameters, bench: Bench) -> Outcome:
+    """Return the figures of the store's door, and the toll of the kills."""
+    figures: list[StoreFigures] = []
+    measure_store(rows=1_000, batch_rows=100, runs=1, folder=bench.folder)  # the first validation prepares the schema
+    for iteration in range(parameters.iterations):
+        bench.progress(0.5 * iteration / parameters.iterations, "validating and storing")
+        figures.append(
+            measure_store(
+                rows=parameters.rows,
+                batch_rows=parameters.batch_rows,
+                environments=parameters.environments,
+                runs=1,
+                folder=bench.folder,
+            )
+        )
+    tolls = _tolls(parameters, bench)
+    speed = spread_of([one.validated_rows_per_s for one in figures])
+    ratios = {
+        name: spread_of([asdict(one)[name] for one in figures])
+        for name in (
+            "frame_rows_per_s",
+            "validated_rows_per_s",
+            "stored_rows_per_s",
+            "batch_ms",
+            "batch_cpu_us_per_sample",
+        )
+    }
+    kills, accepted, stored = (sum(map(attrgetter(name), tolls)) for name in ("kills", "accepted", "stored"))
+    return Outcome(
+        bars=[
+            at_least("P10.rows", "rows validated", speed.median, parameters.bar_rows_per_s, "rows/s"),
+            _none_of("P10.lost", "acknowledged samples lost", "samples", tolls, lambda one: one.lost_samples),
+            _none_of(
+                "P10.lost_batches", "confirmed batches not visible", "batches", tolls, lambda one: one.lost_batches
+            ),
+            _none_of("P10.doubled", "samples stored twice", "samples", tolls, lambda one: one.doubled),
+        ],
+        samples=[asdict(one) for one in figures] + [asdict(one) for one in tolls],
+        ratios=ratios,
+        notes=[
+            f"Batches of {parameters.batch_rows} rows span {parameters.environments} environments.",
+            f"{kills} kills met {accepted} acknowledged samples and {stored} confirmed batches.",
+        ],
+    )
+
+
+def _none_of(name: str, what: str, unit: str, tolls: list[Toll], count: Callable[[Toll], int]) -> Bar:
+    kills = sum(one.kills for one in tolls)
+    return at_most(name, f"{what} over {kills} kills", sum(map(count, tolls)), 0, unit)
+
+
+def _tolls(parameters: StoreParameters, bench: Bench) -> list[Toll]:
+    rng = random.Random(bench.seed)
+    shares = [parameters.kills // parameters.writers] * parameters.writers
+    shares[0] += parameters.kills - sum(shares)
+    done = [0]
+
+    def one(number: int, kills: int, seed: int) -> Toll:
+        writer = Writer(
+            bench.folder / f"writer-{number}",
+            parameters.environments,
+            parameters.kill_accept_rows,
+            parameters.kill_batch_rows,
+        )
+        promises, moments = Promises(), random.Random(seed)
+        for _ in range(kills):
+            killed(writer, promises, longest_s=parameters.longest_s, rng=moments)
+            done[0] += 1
+            bench.progress(0.5 + 0.5 * done[0] / parameters.kills, f"{done[0]} of {parameters.kills} kills")
+        return toll(writer, promises)
+
+    with ThreadPoolExecutor(parameters.writers) as pool:
+        return list(pool.map(one, range(parameters.writers), shares, [rng.getrandbits(32) for _ in shares]))
+
+
+SCENARIO = Scenario(
+    name="store",
+    quick=StoreParameters(),
+    full=StoreParameters(rows=200_000, iterations=5, kills=100),
+    measure=measure,
+)
