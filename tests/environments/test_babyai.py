@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headgate.core import Message
 from headgate.environments import Continue, Score, environment
-from headgate.environments.babyai import MAX_ROUNDS, MAX_STEPS, bot_steps, chosen_action, planned_actions
-from headgate.environments.babyai_view import DROP, FORWARD, LEFT, PICK_UP, RIGHT, TOGGLE, View, moved
-from headgate.environments.babyai_world import LEVELS, new_world
+from headgate_environments.babyai.environment import MAX_ROUNDS, MAX_STEPS, bot_steps, chosen_action, planned_actions
+from headgate_environments.babyai.view import DROP, FORWARD, LEFT, PICK_UP, RIGHT, TOGGLE, View, moved
+from headgate_environments.babyai.world import LEVELS, new_world
 
 UNSEEN, EMPTY, WALL, DOOR, KEY, BALL, BOX = 0, 1, 2, 4, 5, 6, 7
 RED, GREY = 0, 5
@@ -228,7 +228,7 @@ async def test_the_opening_said_back_is_not_an_action():
 
 
 async def test_single_steps_are_bounded(monkeypatch):
-    monkeypatch.setattr("headgate.environments.babyai.MAX_STEPS", 3)
+    monkeypatch.setattr("headgate_environments.babyai.environment.MAX_STEPS", 3)
     (score,) = await play(1, "Action: go to red ball 1")
     assert score.why == "mission not accomplished: steps=3 rounds=1"
 

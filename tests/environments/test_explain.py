@@ -20,7 +20,7 @@ from headgate.environments import (
     measure,
     read_reply,
 )
-from headgate.environments.explain import ANSWER_CHARS, FAULTS, PARTS, explain, incident, points_of, reference_of
+from headgate_environments.explain import ANSWER_CHARS, FAULTS, PARTS, explain, incident, points_of, reference_of
 
 NAME = "headgate:explain"
 

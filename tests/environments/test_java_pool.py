@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from headgate.core import errors
-from headgate.environments.java_pool import Pool
+from headgate_environments.java.pool import Pool
 from headgate.environments.shares import MODEL
 
 T = TypeVar("T")

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import errors, seed_of
-from headgate.environments import SANDBOX, codeio, curate, environment
-from headgate.environments.abd import Abduction
-from headgate.environments.abd import judged as judged_input
-from headgate.environments.codeio import FOOTER, Case, Problem, digest_of, draw, problem_at, problem_count
-from headgate.environments.ded import Deduction, _make, same_output
-from headgate.environments.ded import judged as judged_program
+from headgate.environments import (SANDBOX, environment)
+from headgate_environments.affine import codeio
+from headgate_environments.affine import curate
+from headgate_environments.affine.abd import Abduction
+from headgate_environments.affine.abd import judged as judged_input
+from headgate_environments.affine.codeio import FOOTER, Case, Problem, digest_of, draw, problem_at, problem_count
+from headgate_environments.affine.ded import Deduction, _make, same_output
+from headgate_environments.affine.ded import judged as judged_program
 
 DOUBLE = Problem(0, "Double it.", "", "def main_solution(n):\n    return {'twice': 2 * n}", "")
 ABDUCTION = Abduction(DOUBLE, Case('{"n": 4}', '{"twice": 8}'))

@@ -139,7 +139,7 @@ def test_a_name_registered_twice_is_refused():
 
 
 def test_one_package_seen_twice_is_no_conflict():
-    points = [EntryPoint("affine:sat", "headgate.environments.sat:sat", GROUP)] * 2
+    points = [EntryPoint("affine:sat", "headgate_environments.affine.sat:sat", GROUP)] * 2
     assert Registry(lambda: points).environment("affine:sat").spec.name == "affine:sat"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.environments import baseline_episode, environment
-from headgate.environments.sat import Formula, planted_formula, read_assignment
+from headgate_environments.affine.sat import Formula, planted_formula, read_assignment
 
 SHAPES = {"affine:sat": (15, 10), "affine:sat-hard": (20, 3)}
 

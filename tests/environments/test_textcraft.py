@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headgate.core import Message, errors
 from headgate.environments import Continue, Score, environment
-from headgate.environments import textcraft_recipes as recipes
-from headgate.environments.textcraft import (
+from headgate_environments.textcraft import recipes as recipes
+from headgate_environments.textcraft.environment import (
     GOALS,
     MAX_DISTRACTORS,
     MAX_ROUNDS,
@@ -23,8 +23,8 @@ from headgate.environments.textcraft import (
     crafting_task,
     reachable_goals,
 )
-from headgate.environments.textcraft_plan import planned_actions
-from headgate.environments.textcraft_recipes import Stack, book_of, recipe_book
+from headgate_environments.textcraft.plan import planned_actions
+from headgate_environments.textcraft.recipes import Stack, book_of, recipe_book
 
 
 def shapeless(made, *ingredients, group="", count=1):
@@ -133,7 +133,7 @@ def test_variants_of_a_goal_differ_and_wrap_around():
 
 
 def test_tasks_do_not_depend_on_how_strings_are_hashed():
-    program = "from headgate.environments.textcraft import crafting_task as t; print([t(i) for i in (0, 700, 3719)])"
+    program = "from headgate_environments.textcraft.environment import crafting_task as t; print([t(i) for i in (0, 700, 3719)])"
     told = [
         subprocess.run(
             [sys.executable, "-c", program],

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headgate.core import Message
 from headgate.environments import Continue, Score, baseline_episode, environment
-from headgate.environments.alfworld import AlfworldEnvironment, alfworld
-from headgate.environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS, plain_action
-from headgate.environments.alfworld.plan import Search, planned_actions
+from headgate_environments.alfworld import AlfworldEnvironment, alfworld
+from headgate_environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS, plain_action
+from headgate_environments.alfworld.plan import Search, planned_actions
 
 GOLDEN = [
     (0, "3e9646551332c058"),

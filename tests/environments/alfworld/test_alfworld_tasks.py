@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from headgate.environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS
-from headgate.environments.alfworld.kinds import KINDS, kind_of
-from headgate.environments.alfworld.plan import planned_actions
-from headgate.environments.alfworld.rooms import ROOMS
-from headgate.environments.alfworld.tasks import MIN_CANDIDATES, TASK_TYPES, household_task
-from headgate.environments.alfworld.world import TREATMENTS, World
+from headgate_environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS
+from headgate_environments.alfworld.kinds import KINDS, kind_of
+from headgate_environments.alfworld.plan import planned_actions
+from headgate_environments.alfworld.rooms import ROOMS
+from headgate_environments.alfworld.tasks import MIN_CANDIDATES, TASK_TYPES, household_task
+from headgate_environments.alfworld.world import TREATMENTS, World
 
 INDICES = [*range(190), *range(1_000, 1_005), *range(DATA_LENGTH - 5, DATA_LENGTH)]
 
@@ -87,8 +87,8 @@ def test_tasks_do_not_repeat():
 
 def test_tasks_do_not_depend_on_how_strings_are_hashed():
     program = (
-        "from headgate.environments.alfworld.tasks import household_task as t\n"
-        "from headgate.environments.alfworld.plan import planned_actions as p\n"
+        "from headgate_environments.alfworld.tasks import household_task as t\n"
+        "from headgate_environments.alfworld.plan import planned_actions as p\n"
         "print([(t(i), p(i)) for i in (0, 1, 2, 3, 4, 5, 999_999)])"
     )
     told = [

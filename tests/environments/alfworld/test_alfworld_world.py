@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.environments.alfworld.kinds import KINDS, OPENABLE, kind_of
-from headgate.environments.alfworld.rooms import ROOMS
-from headgate.environments.alfworld.tasks import Goal, household_task
-from headgate.environments.alfworld.telling import room_told, told
-from headgate.environments.alfworld.world import House, World
+from headgate_environments.alfworld.kinds import KINDS, OPENABLE, kind_of
+from headgate_environments.alfworld.rooms import ROOMS
+from headgate_environments.alfworld.tasks import Goal, household_task
+from headgate_environments.alfworld.telling import room_told, told
+from headgate_environments.alfworld.world import House, World
 
 KITCHEN = House(
     places=("cabinet 1", "countertop 1", "fridge 1", "garbagecan 1", "microwave 1", "sinkbasin 1"),

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-from headgate.environments.collections import gymnasium_text, inspect_tasks, reasoning, text_arena, verifier_tasks
+from headgate_environments.collections import gymnasium_text, inspect_tasks, reasoning, text_arena, verifier_tasks
 made = [
     gymnasium_text.gymnasium_text(), inspect_tasks.inspect_tasks(), reasoning.reasoning(), text_arena.text_arena(),
     verifier_tasks.verifier_tasks(),

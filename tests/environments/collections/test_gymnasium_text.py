@@ -11,7 +11,7 @@ import pytest
 from headgate.core import Message, errors
 from headgate.environments import Continue, Score, baseline_episode
 from headgate.environments.collection import Collection
-from headgate.environments.collections.gymnasium_text import gymnasium_text
+from headgate_environments.collections.gymnasium_text import gymnasium_text
 
 COLLECTION = gymnasium_text()
 GOLDEN = {

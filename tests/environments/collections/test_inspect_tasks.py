@@ -12,7 +12,7 @@ import pytest
 from headgate.core import ChatReply, ErrorKind, Message, errors
 from headgate.environments import Continue, Score, baseline_episode, converse, end_idle_processes, environment
 from headgate.environments.collection import Collection
-from headgate.environments.collections.inspect_tasks import inspect_tasks
+from headgate_environments.collections.inspect_tasks import inspect_tasks
 
 TASKS = '''
 from inspect_ai import Task, task

@@ -14,8 +14,8 @@ import pytest
 from headgate.core import errors
 from headgate.environments import baseline_episode
 from headgate.environments.collection import Collection
-from headgate.environments.collections.reasoning import reasoning
-from headgate.environments.collections.reasoning_rules import LEFT_OUT
+from headgate_environments.collections.reasoning import reasoning
+from headgate_environments.collections.reasoning_rules import LEFT_OUT
 
 # The package that carries arc_agi's and rearc's puzzles leaves its file open.
 pytestmark = [
@@ -50,7 +50,7 @@ TRIED = DATASETS if os.environ.get("ALL_DATA_SETS") else EVENLY
 
 DIGEST_PROGRAM = """
 import asyncio, hashlib, sys
-from headgate.environments.collections.reasoning import reasoning
+from headgate_environments.collections.reasoning import reasoning
 async def said(name):
     made = reasoning().environment("reasoning-gym:" + name)
     return [(await made.open(index, 0)).opening[0].content for index in (41, 0)]

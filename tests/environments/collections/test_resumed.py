@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.core import Message
-from headgate.environments.collections.resumed import _problem_of
+from headgate_environments.collections.resumed import _problem_of
 
 TALK = (
     Message("user", "What is the capital of France, in one word?"),

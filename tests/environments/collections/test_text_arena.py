@@ -14,8 +14,8 @@ import pytest
 from headgate.core import errors
 from headgate.environments import Continue, Score, baseline_episode
 from headgate.environments.collection import Collection
-from headgate.environments.collections.text_arena import MAX_ROUNDS, text_arena
-from headgate.environments.collections.text_arena_games import GAMES
+from headgate_environments.collections.text_arena import MAX_ROUNDS, text_arena
+from headgate_environments.collections.text_arena_games import GAMES
 
 COLLECTION = text_arena()
 GOLDEN = {
@@ -29,7 +29,7 @@ GOLDEN = {
 
 DIGEST_PROGRAM = """
 import asyncio, hashlib, sys
-from headgate.environments.collections.text_arena import text_arena
+from headgate_environments.collections.text_arena import text_arena
 for name in sys.argv[1:]:
     opened = [asyncio.run(text_arena().environment(f"textarena:{name}").open(index, 0)) for index in (3, 0)]
     said = [episode.opening[0].content for episode in opened]

@@ -11,7 +11,7 @@ import pytest
 from headgate.core import ChatReply, ErrorKind, Message, errors
 from headgate.environments import Continue, Score, converse, end_idle_processes, environment
 from headgate.environments.collection import Collection
-from headgate.environments.collections.verifier_tasks import verifier_tasks
+from headgate_environments.collections.verifier_tasks import verifier_tasks
 
 MODULES = {
     "vf_reversing": """

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headgate.core import Message
 from headgate.environments import Continue, Score, baseline_episode, environment
-from headgate.environments.webshop.environment import WebShopEpisode
-from headgate.environments.webshop.pages import ItemPage, Purchase, SectionPage, observation, results_of
-from headgate.environments.webshop.tasks import MAX_ROUNDS, shopping_task
+from headgate_environments.webshop.environment import WebShopEpisode
+from headgate_environments.webshop.pages import ItemPage, Purchase, SectionPage, observation, results_of
+from headgate_environments.webshop.tasks import MAX_ROUNDS, shopping_task
 
 
 async def begun(index=0):

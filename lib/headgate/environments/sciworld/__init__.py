@@ -1,5 +1,0 @@
-"""`agentgym:sciworld`: ScienceWorld in this process's own Java virtual machines."""
-
-from headgate.environments.sciworld.environment import SciWorldEnvironment, SciWorldEpisode, sciworld
-
-__all__ = ["SciWorldEnvironment", "SciWorldEpisode", "sciworld"]

@@ -1,0 +1,148 @@
+"""`agentgym:alfworld`: do a task in a house that is told in words, in up to twenty rounds."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headgate.core import Message
+from headgate_environments.alfworld.plan import Search, planned_actions
+from headgate_environments.alfworld.tasks import HouseholdTask, household_task
+from headgate_environments.alfworld.telling import NOTHING_HAPPENS, room_told, told
+from headgate_environments.alfworld.world import World
+from headgate.environments.answers import ONE_ACTION, only_action
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.single_turn import failed, passed
+
+MAX_ROUNDS: Final = 20
+"""Replies per episode: about twice as many as the longest task takes for one who knows where everything is.
+
+In 10 rounds, AgentGym's number, there is no time to search; in 50, ALFWorld's, going through all places one by one
+brings nearly every task to its end, and tells nobody from a good player.
+"""
+
+DATA_LENGTH: Final = 1_000_000
+"""Every index draws a house and a task of its own."""
+
+_INSTRUCTIONS: Final = """\
+You are in a house and have a task to do. Each round you take one action and are told what came of it.
+
+Actions, where places and things have numbers, such as "cabinet 2" and "mug 1":
+- go to <place>: what is there can only be seen and reached from there
+- open <place>, close <place>
+- take <thing> from <place>: you can hold one thing
+- move <thing> to <place>: put down what you hold, where such things belong
+- clean <thing> with <sinkbasin>, heat <thing> with <microwave>, cool <thing> with <fridge>: what you hold
+- use <lamp>: to look at a thing by the light of a lamp, hold it where the lamp is and use the lamp
+- slice <thing> with <knife>: with a knife that you hold
+- examine <place, or thing that you hold>, look, inventory, help
+
+Only the actions that are listed as available do something. You have {rounds} rounds in all. Reply in this form:
+Thought: <why>
+Action: <action>
+
+{room}
+Your task is to: {task}.
+{available}"""
+
+_AVAILABLE: Final = "AVAILABLE ACTIONS: "
+_TASK: Final = "\nYour task is to: "
+_PUT: Final = re.compile(r"put (\w+ \d+) (?:in on|into|onto|in|on|to) (\w+ \d+)")
+_ACTION_CHARS: Final = 200
+"""No action is nearly as long; the longest has about 50 characters."""
+
+
+class AlfworldEpisode:
+    """One task in progress. Owned by one worker; holds memory only."""
+
+    def __init__(self, task: HouseholdTask) -> None:
+        self._goal = task.goal
+        self._world = World(task.house)
+        self._possible = self._world.possible()
+        self._rounds = 0
+        text = _INSTRUCTIONS.format(
+            rounds=MAX_ROUNDS, room=room_told(self._world), task=task.goal, available=_listed(self._possible)
+        )
+        self.opening = (Message("user", text),)
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the action in `reply`; a fraction of a millisecond of work, done on the event loop."""
+        self._rounds += 1
+        said = self._said(reply)
+        if self._goal.is_met(self._world):
+            return passed(f"done: {self._goal}: rounds={self._rounds}")
+        if self._rounds >= MAX_ROUNDS:
+            return failed(f"not done: {self._goal}: rounds={self._rounds}")
+        return Continue((Message("user", f"{said}\n{_listed(self._possible)}"),))
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+    def _said(self, reply: str) -> str:
+        """Do what `reply` asks for and return what came of it."""
+        named = only_action(reply)
+        if named is None:
+            return ONE_ACTION
+        action = self._possible.get(plain_action(named))
+        if action is None:
+            return NOTHING_HAPPENS
+        self._world.take(action)
+        self._possible = self._world.possible()
+        return told(self._world, action)
+
+
+class AlfworldEnvironment:
+    """AgentGym's alfworld, in houses of our own. Stateless; tasks depend on the index alone."""
+
+    spec: Final = EnvironmentSpec(
+        name="agentgym:alfworld",
+        summary="Do a household task in a house told in words, in up to 20 rounds",
+        daily_rate=80.0,
+        data_length=DATA_LENGTH,
+        max_rounds=MAX_ROUNDS,
+        licence="Apache-2.0",
+        source="houses of our own; rules published by alfworld/alfworld, task rule by WooooDyy/AgentGym",
+        chance_score=0.0016,
+        tasks_are_drawn=True,
+    )
+
+    async def open(self, index: int, seed: int) -> AlfworldEpisode:
+        """Begin task `index`; `seed` is not used, since the index alone says which house it is and what to do."""
+        del seed
+        return AlfworldEpisode(household_task(index))
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with any available action, the next one of a search (`greedy`), or that of the plan."""
+        del seed
+        available = conversation[-1].content.rpartition(_AVAILABLE)[2].split(", ")
+        done = [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]
+        if kind == "random":
+            action = rng.choice(available)
+        elif kind == "greedy":
+            task = conversation[0].content.rpartition(_TASK)[2].partition("\n")[0]
+            action = Search(task, available, done).next_action()
+        else:
+            plan = planned_actions(index)
+            action = plan[len(done)] if len(done) < len(plan) else "look"
+        return f"Thought: {kind}\nAction: {action}"
+
+
+def alfworld() -> AlfworldEnvironment:
+    """Return `agentgym:alfworld`; it needs no extra."""
+    return AlfworldEnvironment()
+
+
+def plain_action(action: str) -> str:
+    """Return an action as it is listed: without case, punctuation and articles, and with `move` for `put`."""
+    words = re.sub(r"[^a-z0-9]+", " ", action[:_ACTION_CHARS].lower()).split()
+    text = " ".join(word for word in words if word not in ("the", "a", "an"))
+    found = _PUT.fullmatch(text)
+    return f"move {found[1]} to {found[2]}" if found else text
+
+
+def _listed(actions: Iterable[str]) -> str:
+    return _AVAILABLE + ", ".join(actions)

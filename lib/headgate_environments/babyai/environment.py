@@ -1,0 +1,292 @@
+"""`agentgym:babyai`: carry out a mission in a grid world that is told in words, in up to ten rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.core import Message
+from headgate.environments.answers import ONE_ACTION, only_action
+from headgate_environments.babyai.view import DONE, FORWARD, LEFT, RIGHT, Pose, View, moved
+from headgate_environments.babyai.world import DATA_LENGTH, World, new_world, require_minigrid
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.single_turn import failed
+
+MAX_SEARCHES: Final = 600
+"""The bot can plan for ever within one step (UnlockToUnlock, seed 4); 200 steps of an ordinary run search 360 times."""
+
+_MOVES: Final = (LEFT, RIGHT, FORWARD)
+
+MAX_ROUNDS: Final = 10
+"""Replies per episode (Affine's default)."""
+
+MAX_STEPS: Final = 50
+"""Single steps per episode (AgentGym's bound); one action, such as going to a ball, takes several."""
+
+_INSTRUCTIONS: Final = """\
+You are an agent in a grid world of rooms, doors, keys, balls and boxes, and have a goal to reach. Each round you are \
+told what you see, and you reply with a thought and one action.
+
+Actions, where <thing> is a name with its number such as "red ball 1":
+- turn left, turn right, move forward
+- go to <thing>: walk up to it and face it
+- pick up <thing>: go to it and take it; you can carry one thing
+- drop: put down what you carry on the free cell in front of you
+- go through <open door>
+- toggle and go through <closed or locked door>: a locked door needs the key of its colour in your hand
+- toggle: open or close the door, or open the box, in front of you
+
+Take one of the actions that are listed as available. You have {rounds} rounds and {steps} single steps in all. Reply \
+in this form:
+Thought: <why>
+Action: <action>
+
+Goal: {mission}
+{view}"""
+
+_AVAILABLE: Final = "Available actions: "
+
+
+class BabyAIEpisode:
+    """One world in play. Owned by one worker; holds memory only."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rounds = 0
+        text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, steps=MAX_STEPS, mission=world.mission, view=world.view.text())
+        self.opening = (Message("user", text),)
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the action in `reply`; a few milliseconds of work, done on the event loop."""
+        self._rounds += 1
+        action, problem = chosen_action(reply, self._world.view)
+        if action is not None:
+            self._take(action)
+        return self._ended() or Continue((Message("user", f"{problem}{self._world.view.text()}"),))
+
+    async def close(self) -> None:
+        """Free nothing: the world is never drawn."""
+
+    def _take(self, action: str) -> None:
+        for step in self._world.view.actions[action][: MAX_STEPS - self._world.steps]:
+            self._world.step(step)
+            if self._world.is_over:
+                break
+        self._world.look()
+
+    def _ended(self) -> Score | None:
+        world = self._world
+        spent = f"steps={world.steps} rounds={self._rounds}"
+        if world.is_over and world.reward > 0:
+            return Score(world.reward, success=True, why=f"mission accomplished: {spent}")
+        if world.is_over:
+            return failed(f"mission failed: {spent}")
+        if world.steps >= MAX_STEPS or self._rounds >= MAX_ROUNDS:
+            return failed(f"mission not accomplished: {spent}")
+        return None
+
+
+class BabyAIEnvironment:
+    """AgentGym's babyai on minigrid. Stateless; tasks depend on the index alone."""
+
+    spec: Final = EnvironmentSpec(
+        name="agentgym:babyai",
+        summary="Carry out a mission in a grid world told in words, in up to 10 rounds",
+        daily_rate=120.0,
+        data_length=DATA_LENGTH,
+        max_rounds=MAX_ROUNDS,
+        licence="Apache-2.0",
+        source="levels of minigrid; task rule published by WooooDyy/AgentGym",
+        chance_score=0.23,
+        # minigrid's bot solves the tasks, but only six in ten within ten replies.
+        solver_rate=0.5,
+    )
+
+    async def open(self, index: int, seed: int) -> BabyAIEpisode:
+        """Begin task `index`; `seed` is not used, since AgentGym's rule takes level and seed from the index.
+
+        Runs in a thread: building a world takes up to 20 ms, the first one loads minigrid.
+        """
+        del seed
+        return BabyAIEpisode(await asyncio.to_thread(new_world, index))
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with any available action, the one most like the goal (`greedy`), or that of minigrid's bot."""
+        del seed
+        available = _available_in(conversation[-1].content)
+        if kind == "solver":
+            turn = sum(message.role == "assistant" for message in conversation)
+            plan = await asyncio.to_thread(planned_actions, index, MAX_STEPS)
+            action = plan[turn] if turn < len(plan) else rng.choice(available)
+        elif kind == "greedy":
+            action = _likeliest(available, _goal_in(conversation[0].content), rng)
+        else:
+            action = rng.choice(available)
+        return f"Thought: {kind}\nAction: {action}"
+
+
+def babyai() -> BabyAIEnvironment:
+    """Return `agentgym:babyai`.
+
+    Raises:
+        MissingExtraError: if minigrid is not installed.
+    """
+    require_minigrid()
+    return BabyAIEnvironment()
+
+
+def chosen_action(reply: str, view: View) -> tuple[str | None, str]:
+    """Return the available action that `reply` names, or None with what to tell the model.
+
+    The action stands after `Action:`, on that line or the next; a reply that is nothing but an action will do. Case,
+    punctuation and articles do not matter, and a missing number means 1. More than one `Action:` is refused, as in
+    AgentGym, since the later ones answer to views that the model made up.
+    """
+    named = only_action(reply)
+    if named is None:
+        return None, f"{ONE_ACTION} "
+    wanted = _plain(named)
+    for candidate in (wanted, f"{wanted} 1"):
+        if candidate in view.actions:
+            return candidate, ""
+    return None, f"That is not an action that you can take now: {wanted!r:.80}. Nothing was done. "
+
+
+def _plain(action: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", " ", action[:200].lower()).replace("pickup", "pick up").split()
+    return " ".join(word for word in words if word not in ("the", "a", "an"))
+
+
+def _available_in(text: str) -> list[str]:
+    listed: list[str] = json.loads(text.rpartition(_AVAILABLE)[2])
+    return listed
+
+
+def _goal_in(text: str) -> str:
+    return text.rpartition("\nGoal: ")[2].partition("\n")[0]
+
+
+def _likeliest(available: Sequence[str], goal: str, rng: random.Random) -> str:
+    """Return the action with most words in common with the goal; without any, go on through the rooms."""
+    wanted = set(goal.replace("open", "toggle and go through").replace(",", "").split()) - {
+        "the",
+        "a",
+        "and",
+        "to",
+        "you",
+    }
+    ranked = {action: len(wanted & set(action.split())) for action in available if action[-1].isdigit()}
+    best = max(ranked.values(), default=0)
+    if best > 1:
+        return next(action for action, common in ranked.items() if common == best)
+    doors = [action for action in available if "through" in action]
+    onward = [action for action in available if action == "move forward"]
+    return rng.choice(doors or [*onward, *onward, "turn left", "turn right"])
+
+
+class _StuckError(Exception):
+    """The bot searches without end."""
+
+
+@functools.lru_cache(maxsize=4096)
+def planned_actions(index: int, max_steps: int) -> tuple[str, ...]:
+    """Return the actions, by name, with which the bot plays task `index`; as far as it gets within `max_steps`.
+
+    Up to half a second of work the first time; the same at every call.
+    """
+    trace = bot_steps(new_world(index), max_steps)
+    world = new_world(index)
+    plan: list[str] = []
+    position = 0
+    while position < len(trace) and not world.is_over:
+        action, used = _widest(world.view.actions, trace[position:])
+        if action is None:
+            break
+        for step in world.view.actions[action]:
+            if not world.is_over:
+                world.step(step)
+        world.look()
+        plan.append(action)
+        position += used
+    return tuple(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Single steps as they matter to the world: where the moves end, and what is done there and after."""
+
+    pose: Pose
+    deeds: tuple[int, ...]
+
+
+def bot_steps(world: World, max_steps: int) -> list[int]:
+    """Play `world` as the bot does, until it is over; return the single steps, `max_steps` at most."""
+    bot = _bot_class()(world.simulation)
+    steps: list[int] = []
+    try:
+        while not world.is_over and len(steps) < max_steps:
+            step = int(bot.replan(steps[-1] if steps else None))
+            steps.append(step)
+            world.step(step)
+    except (_StuckError, AssertionError):
+        return steps  # it has bugs in a few levels; what it has done so far is its plan
+    return steps
+
+
+def _widest(available: dict[str, tuple[int, ...]], trace: Sequence[int]) -> tuple[str | None, int]:
+    """Return the action that covers most of the steps ahead in `trace`, with how many it covers."""
+    best: tuple[str | None, int] = (None, 0)
+    for action, steps in available.items():
+        covered = _covered(_stretch(steps), trace)
+        if covered > best[1]:
+            best = (action, covered)
+    return best
+
+
+def _covered(wanted: _Stretch, trace: Sequence[int]) -> int:
+    """Return how many steps of `trace` lead to the same pose and deeds as `wanted`, 0 if none do."""
+    moves = _leading_moves(trace)
+    pose: Pose = (0, 0, 0)
+    covered = 0
+    for count in range(moves + 1):
+        if count:
+            pose = moved(pose, trace[count - 1])
+        if pose == wanted.pose and tuple(trace[count : count + len(wanted.deeds)]) == wanted.deeds:
+            covered = count + len(wanted.deeds)
+    return covered
+
+
+def _stretch(steps: Sequence[int]) -> _Stretch:
+    moves = _leading_moves(steps)
+    pose: Pose = (0, 0, 0)
+    for step in steps[:moves]:
+        pose = moved(pose, step)
+    return _Stretch(pose, tuple(step for step in steps[moves:] if step != DONE))
+
+
+def _leading_moves(steps: Sequence[int]) -> int:
+    return next((number for number, step in enumerate(steps) if step not in _MOVES), len(steps))
+
+
+@functools.cache
+def _bot_class() -> Any:
+    bot: Any = importlib.import_module("minigrid.utils.baby_ai_bot").BabyAIBot
+
+    class BoundedBot(bot):  # type: ignore[misc]
+        """The bot, made to give up when it searches without end."""
+
+        def _shortest_path(self, *arguments: Any, **options: Any) -> Any:
+            if self.bfs_counter > MAX_SEARCHES:
+                raise _StuckError
+            return super()._shortest_path(*arguments, **options)
+
+    return BoundedBot

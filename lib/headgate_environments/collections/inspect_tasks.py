@@ -1,0 +1,217 @@
+"""`inspect:<package>/<task>` and `inspect:<file>.py@<task>`: tasks of inspect_ai, with their solvers and scorers."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError, HeadgateError
+from headgate_environments.collections.asked import MAX_ROUNDS, REPLY_CHARS, AskedEnvironment
+from headgate_environments.collections.members import member_of, required, unknown
+from headgate_environments.collections.resumed import Ask
+from headgate.environments.protocol import EnvironmentSpec, Score
+
+PREFIX: Final = "inspect"
+_FEATURE: Final = "collection 'inspect'"
+_ROLES: Final = ("system", "user", "assistant")
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+
+class _RoundsOverError(Exception):
+    """The solver asks once more than an episode has replies; what it has reached is scored."""
+
+
+class InspectTasks:
+    """The samples of one inspect task. Its solver runs as inspect runs it, with a `generate` that asks our model."""
+
+    def __init__(self, name: str, task: Any) -> None:
+        self._name = name
+        self._task = task
+
+    async def play(self, index: int, ask: Ask) -> Score:
+        """Run the task's solver on sample `index`, then its first scorer.
+
+        Raises:
+            EnvironmentFailedError: if the scorer gives no number.
+        """
+        _without_model()
+        state = self._state(index)
+        rounds = 0
+
+        async def generate(current: Any, *_: Any, **__: Any) -> Any:
+            nonlocal state, rounds
+            state = current
+            if rounds == MAX_ROUNDS:
+                raise _RoundsOverError
+            rounds += 1
+            if current.tools:
+                raise EnvironmentFailedError(
+                    f"environment {self._name!r} gives the model tools, which replies of text cannot call",
+                    next_step="Use a task whose solvers only generate.",
+                )
+            reply = await ask([_told(message) for message in current.messages])
+            current.output = _required("model").ModelOutput.from_content(str(current.model), reply)
+            current.messages.append(current.output.message)
+            return current
+
+        try:
+            for solver in filter(None, (self._task.setup, self._task.solver)):
+                state = await solver(state, generate)
+        except _RoundsOverError:
+            pass
+        _required("solver._task_state").set_sample_state(state)
+        return await self._scored(state)
+
+    def target(self, index: int) -> str:
+        """Return the first target of sample `index`, as `multiple_choice` wants it where there are choices."""
+        sample = self._task.dataset[index]
+        target = sample.target if isinstance(sample.target, str) else next(iter(sample.target), "")
+        return f"ANSWER: {target}" if sample.choices else target
+
+    def _state(self, index: int) -> Any:
+        sample = deepcopy(self._task.dataset[index])
+        states = _required("solver._task_state")
+        state = states.TaskState(
+            model=_required("model").ModelName("none/none"),
+            sample_id=index if sample.id is None else sample.id,
+            epoch=1,
+            input=sample.input,
+            messages=_required("_eval.task.util").sample_messages(sample),
+            target=_required("scorer").Target(sample.target),
+            metadata=sample.metadata or {},
+        )
+        state.choices = _draws().DrawnChoices(sample.choices or [], index)
+        states.set_sample_state(state)
+        return state
+
+    async def _scored(self, state: Any) -> Score:
+        try:
+            given = await self._task.scorer[0](state, state.target)
+        except _UNREADABLE as error:  # or a model could void its sample by a reply that the scorer cannot parse
+            return Score(0.0, success=False, why=f"the scorer cannot read the reply: {type(error).__name__}")
+        value = None if given is None else given.value
+        if isinstance(value, list | dict) or value is None:
+            raise EnvironmentFailedError(f"the scorer of {self._name!r} gives {value!r:.80}, not one value")
+        number = _required("scorer").value_to_float()(value)
+        if math.isnan(number):
+            raise EnvironmentFailedError(f"the scorer of {self._name!r} could not score the sample")
+        clamped = min(1.0, max(0.0, number))
+        return Score(clamped, success=clamped >= 1.0, why=f"inspect's scorer gives {value!r:.80}")
+
+
+class InspectCollection:
+    """Tasks of installed packages that extend inspect, and of files."""
+
+    prefix = PREFIX
+    summary = "Tasks written for inspect_ai, by package/task or path/to/file.py@task"
+    extra = "inspect"
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the tasks that installed packages register with inspect, sorted.
+
+        Raises:
+            MissingExtraError: if inspect_ai is not installed.
+        """
+        _required("_util.entrypoints").ensure_entry_points()
+        registry = _required("_util.registry")
+        tasks = registry.registry_find(lambda info: info.type == "task" and "/" in info.name)
+        return tuple(sorted(f"{PREFIX}:{registry.registry_info(task).name}" for task in tasks))
+
+    def environment(self, name: str) -> AskedEnvironment:
+        """Make the environment `name`; loads its data.
+
+        Raises:
+            UnknownEnvironmentError: if neither a package nor a file has the task.
+            MissingExtraError: if inspect_ai is not installed.
+            EnvironmentFailedError: if the task cannot be made, or asks a grader model or a sandbox.
+        """
+        task = self._task(name, member_of(name, PREFIX))
+        _check(name, task)
+        return AskedEnvironment(_spec(name, task), InspectTasks(name, task))
+
+    def _task(self, name: str, member: str) -> Any:
+        loader = _required("_eval.loader")
+        path, at, _ = member.partition("@")
+        if at and not Path(path).is_file():
+            raise unknown(name, (), why=f"there is no file {path!r} in {str(Path.cwd())!r}")
+        if not at and _required("_util.registry").registry_lookup("task", member) is None:
+            raise unknown(name, self.names())
+        try:
+            with _draws().same_draws():
+                return loader.load_task_spec(member)[0]
+        except (LookupError, _required("_util.error").PrerequisiteError) as error:
+            raise unknown(name, (), why=str(error)) from error
+        except Exception as error:
+            raise _cannot_be_made(name, error) from error
+
+
+def inspect_tasks() -> InspectCollection:
+    """Return the collection `inspect`."""
+    return InspectCollection()
+
+
+def _spec(name: str, task: Any) -> EnvironmentSpec:
+    return EnvironmentSpec(
+        name=name,
+        summary=f"The inspect task {task.name}: {len(task.dataset)} samples, its own solver and first scorer",
+        daily_rate=100.0,
+        data_length=len(task.dataset),
+        max_rounds=MAX_ROUNDS,
+        timeout_s=float(task.time_limit or 600.0),
+        reply_chars=REPLY_CHARS,
+        licence="that of its package",
+        source=f"inspect task {name.partition(':')[2]}",
+        solver_rate=0.0,
+    )
+
+
+def _check(name: str, task: Any) -> None:
+    """Refuse what an episode of text with one model cannot play."""
+    info = _required("_util.registry").registry_info
+    graders = [info(scorer).name for scorer in task.scorer or () if "model_graded" in info(scorer).name]
+    if graders:
+        raise EnvironmentFailedError(
+            f"environment {name!r} asks a grader model ({graders[0]}), which would be neither admitted nor paced",
+            next_step="Give the task a scorer of rules, or write an environment with needs_judge for `headgate judge`.",
+        )
+    if task.sandbox is not None or any(sample.sandbox is not None for sample in task.dataset):
+        raise EnvironmentFailedError(
+            f"environment {name!r} needs a sandbox of inspect, which Headgate does not start",
+            next_step="Run it with `inspect eval`, and bring its log in.",
+        )
+    if not task.scorer:
+        raise EnvironmentFailedError(f"environment {name!r} has no scorer", next_step="Give the task a scorer.")
+    if not len(task.dataset):
+        raise EnvironmentFailedError(f"environment {name!r} has no samples", next_step="Give the task a dataset.")
+
+
+def _without_model() -> None:
+    """Make what asks a model by itself fail, whatever the environment variables of inspect name."""
+    models = _required("model._model")
+    models.init_active_model(models.get_model("none/none"), _required("model").GenerateConfig())
+
+
+def _told(message: Any) -> Message:
+    if message.role not in _ROLES:
+        raise EnvironmentFailedError(f"a solver tells the model a message of the role {message.role!r}")
+    return Message(message.role, message.text)
+
+
+def _required(module: str) -> Any:
+    return required(f"inspect_ai.{module}", _FEATURE, "inspect")
+
+
+def _draws() -> Any:
+    return required("headgate_environments.collections.inspect_draws", _FEATURE, "inspect")
+
+
+def _cannot_be_made(name: str, error: Exception) -> HeadgateError:
+    if isinstance(error, HeadgateError):
+        return error
+    return EnvironmentFailedError(
+        f"environment {name!r} cannot be made: {type(error).__name__}: {error}",
+        next_step="Fix the task; `inspect list tasks` shows what inspect finds.",
+    )

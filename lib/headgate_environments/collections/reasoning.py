@@ -1,0 +1,173 @@
+"""`reasoning-gym:<data set>`: puzzles of one question and one answer, drawn from the index by reasoning-gym."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError
+from headgate_environments.collections.members import member_of, required, tagged_answer, unknown
+from headgate_environments.collections.reasoning_rules import (
+    CHANCE,
+    LEFT_OUT,
+    MADE_ONE_BY_ONE,
+    NO_SOLUTION,
+    Entry,
+    may_be_scored,
+    solution,
+)
+from headgate.environments.protocol import BaselineKind, EnvironmentSpec, Score
+from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
+from headgate.environments.task_cache import TaskCache
+
+PREFIX: Final = "reasoning-gym"
+DATA_SEED: Final = 7
+DATA_LENGTH: Final = 100_000
+ANSWER_CHARS: Final = 20_000
+"""The longest right answers, moves of a tower of Hanoi, have some 4 000 characters."""
+
+_HOW_TO_ANSWER: Final = "Give your final answer between <answer> and </answer>, and nothing else between them."
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
+_WORD: Final = re.compile(r"[A-Za-z]+")
+
+
+class ReasoningTasks:
+    """One data set of reasoning-gym. Thread-safe; the data set is made with the first task.
+
+    A task depends on its index alone. The score is 1 where the package's scorer gives its full mark, else 0: what it
+    gives for less is meant for training, and pays for any text at all in many data sets.
+    """
+
+    def __init__(self, dataset: str) -> None:
+        self._dataset = dataset
+        self._made: Any = None
+        self._lock = threading.Lock()  # protects the making of the data set, and of tasks, which no package promises
+        self._entries: TaskCache[Entry] = TaskCache(self._entry, capacity=256)
+        self.spec = EnvironmentSpec(
+            name=f"{PREFIX}:{dataset}",
+            summary=f"One question of reasoning-gym's {dataset.replace('_', ' ')}",
+            daily_rate=100.0,
+            data_length=DATA_LENGTH,
+            licence="Apache-2.0",
+            source=f"{dataset} of reasoning-gym, drawn from the index and scored by its scorer",
+            chance_score=CHANCE.get(dataset, 0.0),
+            solver_rate=0.0 if dataset in NO_SOLUTION else 0.99,
+            tasks_are_drawn=True,
+        )
+
+    async def open(self, index: int, seed: int) -> SingleTurnEpisode:
+        """Begin task `index`; `seed` is not used.
+
+        Raises:
+            EnvironmentFailedError: if the package cannot make the task.
+        """
+        del seed
+        entry = await self._entries.get(index, 0)
+
+        async def judge(reply: str) -> Score:
+            return await asyncio.to_thread(self._score, reply, entry)
+
+        return SingleTurnEpisode(question(f"{entry['question'].strip()}\n\n{_HOW_TO_ANSWER}"), judge)
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with the package's own answer (`solver`), the question's last number or first word, or any of both.
+
+        Where the package tells no answer, the solver replies as `greedy` does.
+        """
+        del seed
+        text = conversation[0].content.removesuffix(_HOW_TO_ANSWER)
+        if kind == "random":
+            return _answered(rng.choice([*_NUMBER.findall(text), *_WORD.findall(text), "True", "False"]))
+        known = solution(self._dataset, await self._entries.get(index, 0)) if kind == "solver" else None
+        return _answered(_rule_of_thumb(text) if known is None else known)
+
+    async def _entry(self, index: int, _: int) -> Entry:
+        return await asyncio.to_thread(self._drawn, index)
+
+    def _drawn(self, index: int) -> Entry:
+        gym = required("reasoning_gym", f"environment {self.spec.name!r}", PREFIX)
+        try:
+            with self._lock:
+                if self._dataset in MADE_ONE_BY_ONE:
+                    return dict(gym.create_dataset(self._dataset, seed=index, size=1)[0])
+                return dict(self._opened(gym)[index])
+        except Exception as error:
+            raise EnvironmentFailedError(
+                f"reasoning-gym cannot make task {index} of {self._dataset}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _opened(self, gym: Any) -> Any:
+        if self._made is None:
+            self._made = gym.create_dataset(self._dataset, seed=DATA_SEED, size=DATA_LENGTH)
+        return self._made
+
+    def _score(self, reply: str, entry: Entry) -> Score:
+        answer = tagged_answer(reply)
+        if answer is None:
+            return failed("no <answer>…</answer> in the reply")
+        if len(answer) > ANSWER_CHARS:
+            return failed(f"the answer has {len(answer)} characters, at most {ANSWER_CHARS} are read")
+        if not may_be_scored(self._dataset, answer, entry):
+            return failed("the answer is wrong or has another form than asked for")
+        return passed("the answer is right") if self._has_full_mark(answer, entry) else failed("the answer is wrong")
+
+    def _has_full_mark(self, answer: str, entry: Entry) -> bool:
+        gym = required("reasoning_gym", f"environment {self.spec.name!r}", PREFIX)
+        scorer = gym.get_score_answer_fn(self._dataset) if self._made is None else self._made.score_answer
+        try:
+            return float(scorer(answer, entry)) >= 1.0
+        except Exception:  # noqa: BLE001 - scorers read their own answers, so what breaks one is the model's answer
+            return False
+
+
+class ReasoningGym:
+    """The data sets of reasoning-gym, but those of `LEFT_OUT`."""
+
+    prefix = PREFIX
+    summary = "Puzzles of one question in some 95 families, generated and scored by reasoning-gym"
+    extra = PREFIX
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its environments, sorted.
+
+        Raises:
+            MissingExtraError: if reasoning-gym is not installed.
+        """
+        registered = required("reasoning_gym.factory", f"collection {PREFIX!r}", PREFIX).DATASETS
+        return tuple(sorted(f"{PREFIX}:{dataset}" for dataset in registered if dataset not in LEFT_OUT))
+
+    def environment(self, name: str) -> ReasoningTasks:
+        """Make the environment `name`.
+
+        Raises:
+            UnknownEnvironmentError: if there is none, or it is left out; says why.
+            MissingExtraError: if reasoning-gym is not installed.
+        """
+        dataset = member_of(name, PREFIX)
+        if dataset in LEFT_OUT:
+            raise unknown(name, (), why=LEFT_OUT[dataset])
+        known = self.names()
+        if name not in known:
+            raise unknown(name, known)
+        return ReasoningTasks(dataset)
+
+
+def reasoning() -> ReasoningGym:
+    """Return the collection `reasoning-gym`."""
+    return ReasoningGym()
+
+
+def _answered(answer: str) -> str:
+    return f"<answer>{answer}</answer>"
+
+
+def _rule_of_thumb(text: str) -> str:
+    numbers = _NUMBER.findall(text)
+    return str(numbers[-1] if numbers else next(iter(_WORD.findall(text)), "0"))

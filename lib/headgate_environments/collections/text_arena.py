@@ -1,0 +1,259 @@
+"""`textarena:<game>`: games of textarena for one player, or for two, the other of whom plays at random."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.answers import without_thinking
+from headgate_environments.collections.dice import OwnDice
+from headgate_environments.collections.members import member_of, required, unknown
+from headgate_environments.collections.text_arena_games import CHANCE, GAMES, ArenaGame
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.single_turn import failed
+
+PREFIX: Final = "textarena"
+MAX_ROUNDS: Final = 100
+TRIED_MOVES: Final = 200
+"""Candidates that our own player tries before it gives the game up."""
+
+_MOVE: Final = re.compile(r"\[[^\[\]\n]{1,200}\]")
+_HOW_TO_MOVE: Final = "Reply with one move in square brackets; of several, the last one counts."
+
+
+class ArenaPlay:
+    """The state of one game, for whoever is to move. Its random numbers are its own, whoever else draws meanwhile."""
+
+    def __init__(self, member: str, game: ArenaGame, index: int) -> None:
+        arena = required("textarena", f"environment '{PREFIX}:{member}'", PREFIX)
+        self._dice = OwnDice(index)
+        self._game = game
+        self._shown: dict[int, str] = {}
+        self.result: dict[int, Any] | None = None
+        with self._dice.thrown():
+            self._made = arena.make(f"{member}-raw")
+            self._made.reset(num_players=game.players, seed=index)
+            self._look()
+
+    @property
+    def player(self) -> int:
+        """Who is to move."""
+        return int(self._made.state.current_player_id)
+
+    def move(self, move: str) -> None:
+        """Make a move, legal or not.
+
+        Raises:
+            Exception: what the game raises.
+        """
+        with self._dice.thrown():
+            is_over, _ = self._made.step(move)
+            if is_over:
+                self.result = self._made.close()[0] or {}
+            else:
+                self._look()
+
+    def told(self, player: int) -> str:
+        """Return what `player` has been shown since the last time."""
+        return self._shown.pop(player, "").strip()
+
+    def was_illegal(self, player: int) -> bool:
+        """Return whether the last move was one that the game refused."""
+        return bool(self._made.state.error_count or self._made.state.game_info[player]["invalid_move"])
+
+    def value(self, player: int) -> float:
+        """Return the score of a game that is over: 1, 0.5 or 0 for two; alone 1 at the goal, else 0.
+
+        What textarena gives a single player for progress is not counted: wild guesses get half of it and more.
+        """
+        reward = (self.result or {}).get(player, 0.0)
+        if self.was_illegal(player) or not isinstance(reward, int | float) or math.isnan(reward):
+            return 0.0
+        if self._game.players == 1:
+            return float(reward >= 1.0)
+        return min(1.0, max(0.0, (float(reward) + 1.0) / 2.0))
+
+    def legal_moves(self, shown: str, rng: random.Random) -> Iterator[tuple[str, ArenaPlay]]:
+        """Yield moves that the game takes, in any order, with the game after each."""
+        candidates = list(dict.fromkeys(self._game.moves(shown)))
+        rng.shuffle(candidates)
+        for move in candidates[:TRIED_MOVES]:
+            after = copy.deepcopy(self)
+            with contextlib.suppress(Exception):
+                after.move(move)
+                if not after.was_illegal(self.player):
+                    yield move, after
+
+    def _look(self) -> None:
+        player, seen = self._made.get_observation()
+        lines = [
+            message if sender < 0 else f"Player {sender}: {message}" for sender, message, _ in seen if sender != player
+        ]
+        self._shown[player] = "\n".join([self._shown.get(player, ""), *lines])
+
+
+class ArenaEpisode:
+    """One game of the model's. Owned by one worker; holds memory only."""
+
+    def __init__(self, member: str, game: ArenaGame, index: int) -> None:
+        self._name = f"{PREFIX}:{member}"
+        self._play = ArenaPlay(member, game, index)
+        self._player = index % game.players
+        self._opponent = random.Random(f"{self._name}:{index}")
+        self._rounds = 0
+        self._others_move()
+        self.shown = self._play.told(self._player)
+        self.opening = (Message("user", f"{self.shown}\n\n{_HOW_TO_MOVE}"),)
+
+    @property
+    def play(self) -> ArenaPlay:
+        """The game itself."""
+        return self._play
+
+    @property
+    def player(self) -> int:
+        """Whom the model plays."""
+        return self._player
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Make the move in `reply`.
+
+        Raises:
+            EnvironmentFailedError: if our own player finds no move.
+        """
+        return self.take(reply)
+
+    def take(self, reply: str) -> Continue | Score:
+        """Make the move in `reply`, as `answer` does."""
+        self._rounds += 1
+        moves = _MOVE.findall(without_thinking(reply)[-20_000:])
+        try:
+            self._play.move(moves[-1] if moves else "")
+        except Exception as error:  # noqa: BLE001 - whatever a game raises on a move is the move's fault: others are taken
+            return failed(f"the game cannot take the move: {type(error).__name__}: {error}")
+        self._others_move()
+        if self._play.result is not None:
+            value = self._play.value(self._player)
+            return Score(
+                value, success=value >= 1.0, why=f"{_outcome(self._play, self._player)}: rounds={self._rounds}"
+            )
+        if self._rounds >= MAX_ROUNDS:
+            return failed(f"the game is not over: rounds={self._rounds}")
+        self.shown = self._play.told(self._player)
+        return Continue((Message("user", self.shown or "Go on."),))
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+    def _others_move(self) -> None:
+        while self._play.result is None and self._play.player != self._player:
+            shown = self._play.told(self._play.player)
+            found = next(self._play.legal_moves(shown, self._opponent), None)
+            if found is None:
+                raise EnvironmentFailedError(f"the other player of {self._name!r} finds no move that the game takes")
+            self._play = found[1]
+
+
+class ArenaEnvironment:
+    """One game of textarena; the index is its seed, and says who begins. Episodes share nothing."""
+
+    def __init__(self, member: str, game: ArenaGame) -> None:
+        self._member = member
+        self._game = game
+        opponent = "; the other player draws from the legal moves" if game.players == 2 else ""
+        self.spec = EnvironmentSpec(
+            name=f"{PREFIX}:{member}",
+            summary=f"textarena's {member} for {game.players}{opponent}",
+            daily_rate=100.0,
+            data_length=1 if game.is_fixed else 10_000,
+            max_rounds=MAX_ROUNDS,
+            reply_chars=100_000,
+            licence="MIT",
+            source=f"{member} of textarena, the index being the seed",
+            chance_score=CHANCE.get(member),
+            solver_rate=0.0,
+            tasks_are_drawn=not game.is_fixed,
+        )
+
+    async def open(self, index: int, seed: int) -> ArenaEpisode:
+        """Begin game `index`; `seed` is not used.
+
+        Raises:
+            EnvironmentFailedError: if textarena cannot begin the game.
+        """
+        del seed
+        return self._begun(index)
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with a legal move: any (`random`), or the one that ends best at once, if one does.
+
+        Nobody knows the solution here: `solver` plays as `greedy` does.
+        """
+        del seed
+        episode = self._begun(index)
+        for message in conversation:
+            if message.role == "assistant":
+                episode.take(message.content)
+        legal = episode.play.legal_moves(episode.shown, rng)
+        first = next(legal, ("[]", episode.play))
+        if kind == "random":
+            return first[0]
+        best = max([first, *legal], key=lambda found: found[1].value(episode.player) if found[1].result else -1.0)
+        return best[0]
+
+    def _begun(self, index: int) -> ArenaEpisode:
+        try:
+            return ArenaEpisode(self._member, self._game, index)
+        except (SyntaxError, ValueError, LookupError, OSError, AssertionError) as error:
+            raise EnvironmentFailedError(
+                f"environment {self.spec.name!r} cannot begin: {type(error).__name__}: {error}"
+            ) from error
+
+
+class ArenaCollection:
+    """The games of `text_arena_games.GAMES`."""
+
+    prefix = PREFIX
+    summary = "Games of textarena for one, or for two against a player that draws from the legal moves"
+    extra = PREFIX
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its environments, sorted.
+
+        Raises:
+            MissingExtraError: if textarena is not installed.
+        """
+        required("textarena", f"collection {PREFIX!r}", PREFIX)
+        return tuple(sorted(f"{PREFIX}:{member}" for member in GAMES))
+
+    def environment(self, name: str) -> ArenaEnvironment:
+        """Make the environment `name`.
+
+        Raises:
+            UnknownEnvironmentError: if there is none, or it is none of those that are played.
+            MissingExtraError: if textarena is not installed.
+        """
+        member, known = member_of(name, PREFIX), self.names()
+        if member not in GAMES:
+            raise unknown(name, known)
+        return ArenaEnvironment(member, GAMES[member])
+
+
+def text_arena() -> ArenaCollection:
+    """Return the collection `textarena`."""
+    return ArenaCollection()
+
+
+def _outcome(play: ArenaPlay, player: int) -> str:
+    return (
+        "an illegal move ended the game" if play.was_illegal(player) else f"the game is over with {play.result!r:.80}"
+    )

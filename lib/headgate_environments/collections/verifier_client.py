@@ -1,0 +1,74 @@
+"""The client that a rollout of verifiers asks in place of an endpoint. Imports verifiers: only for `verifier_tasks`."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from verifiers.clients import Client  # type: ignore[import-untyped]
+from verifiers.types import Messages, Response, ResponseMessage, SamplingArgs, Tool  # type: ignore[import-untyped]
+
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError
+from headgate_environments.collections.resumed import Ask
+
+_NO_ENDPOINT = "a rollout asks for a native request or response, which there is none of: no endpoint is asked"
+
+
+class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
+    """Hands each prompt of one rollout to `ask`. Lives as long as the rollout."""
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(None)
+        self._ask = ask
+
+    async def get_response(
+        self, prompt: Messages, model: str, sampling_args: SamplingArgs, tools: list[Tool] | None = None, **_: Any
+    ) -> Response:
+        """Return the model's reply to `prompt`.
+
+        Raises:
+            EnvironmentFailedError: if the environment gives the model tools, or shows it more than text.
+        """
+        del sampling_args
+        if tools:
+            raise EnvironmentFailedError("it gives the model tools, which replies of text cannot call")
+        reply = await self._ask([_told(message) for message in prompt])
+        said = ResponseMessage(role="assistant", content=reply, finish_reason="stop", is_truncated=False)
+        return Response(id="headgate", created=0, model=model, message=said)
+
+    def setup_client(self, config: Any) -> None:
+        """Set up nothing: there is no endpoint."""
+        del config
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+    async def to_native_tool(self, tool: Tool) -> NoReturn:
+        """Never called: `get_response` asks no endpoint."""
+        del tool
+        raise TypeError(_NO_ENDPOINT)
+
+    async def to_native_prompt(self, messages: Messages) -> NoReturn:
+        """Never called: `get_response` asks no endpoint."""
+        del messages
+        raise TypeError(_NO_ENDPOINT)
+
+    async def get_native_response(self, *_: Any, **__: Any) -> NoReturn:
+        """Never called: `get_response` asks no endpoint."""
+        raise TypeError(_NO_ENDPOINT)
+
+    async def raise_from_native_response(self, response: Any) -> NoReturn:
+        """Never called: `get_response` asks no endpoint."""
+        del response
+        raise TypeError(_NO_ENDPOINT)
+
+    async def from_native_response(self, response: Any) -> NoReturn:
+        """Never called: `get_response` asks no endpoint."""
+        del response
+        raise TypeError(_NO_ENDPOINT)
+
+
+def _told(message: Any) -> Message:
+    if message.role not in {"system", "user", "assistant"} or not isinstance(message.content, str):
+        raise EnvironmentFailedError(f"it tells the model a message of the role {message.role!r} that is not only text")
+    return Message(message.role, message.content)

@@ -1,0 +1,113 @@
+"""ScienceWorld itself, played through the jar of the package scienceworld."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core import errors
+from headgate_environments.java.process import GameRaisedError, JavaProcess
+from headgate_environments.sciworld.tasks import VARIATIONS, Experiment
+
+_SIMPLIFICATIONS: Final = ""
+"""None, as in AgentGym: doors and containers are closed at first, and one walks from room to room."""
+
+_EQUAL_HASHES: Final = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
+"""The game lists things in the order of their identity hashes, which are drawn anew in every virtual machine. With one
+hash for all, its sets keep the order in which things were put in: the same on every machine."""
+
+_OBJECT_TYPES: Final = "object_type_ids.tsv"
+"""Numbers of kinds of objects; the game reads them, and writes them anew when it meets a kind that is not there."""
+
+_CANNOT: Final = "That cannot be done; nothing came of it."
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an action led to: what the game says, its score (at most 1, negative for a task failed for good)."""
+
+    said: str
+    score: float
+    is_over: bool
+
+
+class ScienceWorld:
+    """One virtual machine in which one experiment at a time is under way. Its calls block."""
+
+    def __init__(self) -> None:
+        """Start it; blocks for seconds.
+
+        Raises:
+            EnvironmentFailedError: if it does not start, or has other tasks than those that indices stand for.
+        """
+        package = importlib.util.find_spec("scienceworld")
+        assert package is not None  # looked for when the environment was made
+        assert package.origin is not None
+        jar = Path(package.origin).with_name("scienceworld.jar")
+        self._java = JavaProcess(jar, reads=(_OBJECT_TYPES,), options=_EQUAL_HASHES)
+        try:
+            self._game = self._java.call(lambda jvm: jvm.scienceworld.runtime.pythonapi.PythonInterface())
+            # The game draws from Scala's shared generator, which a virtual machine seeds with the time.
+            self._random = self._java.call(lambda jvm: getattr(getattr(jvm.scala.util, "Random$"), "MODULE$"))
+            self._require_known_tasks()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process id of its virtual machine."""
+        return self._java.pid
+
+    @property
+    def can_be_lent(self) -> bool:
+        """Whether its virtual machine has not ended, and nothing that it did raised."""
+        return self._java.can_be_lent
+
+    def kill(self) -> None:
+        """End its virtual machine."""
+        self._java.kill()
+
+    def begin(self, experiment: Experiment) -> str:
+        """Begin an experiment; return the task and what is seen first. Equal experiments run equally everywhere."""
+        self._load(experiment, with_solution=False)
+        return self._java.call(lambda _: f"{self._game.getTaskDescription()}\n\n{self._game.step('look around')}")
+
+    def step(self, action: str) -> Outcome:
+        """Take one action; one that the game does not know, or raises at, changes nothing, and the model is told so."""
+        try:
+            said = self._java.call(lambda _: str(self._game.step(action)).strip())
+        except GameRaisedError:
+            # Otherwise a model could void a sample that goes badly.
+            said = _CANNOT
+        return self._java.call(lambda _: self._outcome(said))
+
+    def solution(self, experiment: Experiment) -> tuple[str, ...]:
+        """Return the actions of ScienceWorld's own solution; takes up to seconds."""
+        self._load(experiment, with_solution=True)
+        return self._java.texts(lambda _: self._game.getGoldActionSequence())
+
+    def _outcome(self, said: str) -> Outcome:
+        score = float(self._game.getScore())
+        return Outcome(said, score, score < 0 or score >= 1 or bool(self._game.getCompleted()))
+
+    def _load(self, experiment: Experiment, *, with_solution: bool) -> None:
+        def loaded(_: Any) -> str:
+            self._random.setSeed(0)
+            self._game.load(experiment.name, experiment.variation, _SIMPLIFICATIONS, with_solution)
+            return str(self._game.errorStr())
+
+        if problem := self._java.call(loaded):
+            raise errors.EnvironmentFailedError(f"ScienceWorld cannot make {experiment}: {problem:.200}")
+
+    def _require_known_tasks(self) -> None:
+        found = self._java.call(lambda _: {name: self._game.getTaskMaxVariations(name) for name in VARIATIONS})
+        if found != VARIATIONS:
+            version = importlib.metadata.version("scienceworld")
+            raise errors.EnvironmentFailedError(
+                f"scienceworld {version} has other tasks than those that indices stand for",
+                next_step="Install the version that Headgate was made for: pip install 'headgate[sciworld]'.",
+            )

@@ -1,0 +1,250 @@
+"""`agentgym:textcraft`: craft a thing from what lies about, by recipes told among others, in up to ten rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core import Message
+from headgate.environments.answers import ONE_ACTION, only_action
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.single_turn import failed, passed
+from headgate_environments.textcraft.plan import planned_actions
+from headgate_environments.textcraft.recipes import (
+    LICENCE,
+    SOURCE,
+    RecipeBook,
+    Stack,
+    recipe_book,
+    require_textcraft,
+)
+
+MAX_ROUNDS: Final = 10
+"""Replies per episode (Affine's default); every goal can be reached in them."""
+
+GOALS: Final = 372
+"""Things that take two recipes or more, one above the other, and can be crafted within `MAX_ROUNDS` actions.
+
+AgentGym also asks for things of one recipe, which more than half of all random play crafts; ADaPT does not.
+"""
+
+VARIANTS: Final = 10
+"""Tasks per goal, each with further recipes and an order of its own: the data length is `GOALS` times this."""
+
+MAX_DISTRACTORS: Final = 10
+"""Recipes shown that have no part in the goal (AgentGym's bound)."""
+
+_INSTRUCTIONS: Final = """\
+You are given a goal and a list of crafting commands. Each round you take one action and are told what came of it.
+
+Actions:
+- get <count> <thing>: take a thing that no command makes; such things lie about in any number
+- craft <count> <thing> using <count> <thing>, <count> <thing>: one of the commands below, with things that you have
+- inventory: look up what you have
+
+Always give the counts, as the command does. Where a command asks for a kind of thing such as "planks", name one of \
+that kind, such as "dark oak planks". You have {rounds} rounds in all. Reply in this form:
+Thought: <why>
+Action: <action>
+
+Crafting commands:
+{commands}
+
+Goal: craft {goal}."""
+
+_GET: Final = re.compile(r"get (\d{1,6}) (.+)")
+_CRAFT: Final = re.compile(r"craft (?:\d{1,6} )?(.+?) using (.+)")
+_STACK: Final = re.compile(r"(\d{1,6}) (.+)")
+_ACTION_CHARS: Final = 1_000
+"""No action is nearly as long; the longest command has 90 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CraftingTask:
+    """What is to be crafted, and the commands that are shown."""
+
+    goal: str
+    commands: tuple[str, ...]
+
+
+def crafting_task(index: int) -> CraftingTask:
+    """Return task `index`: goal `index % GOALS`, with the distractors and the order of variant `index // GOALS`."""
+    book = recipe_book()
+    goals = reachable_goals()
+    goal = goals[index % len(goals)]
+    rng = random.Random(f"textcraft:{index // len(goals)}:{goal}")
+    needed = book.below(goal)
+    inputs = {stack.name for recipe in needed for stack in recipe.inputs}
+    others = [recipe for recipe in book.users_of(inputs) if recipe not in needed]
+    shown = [*needed, *rng.sample(others, min(len(others), MAX_DISTRACTORS))]
+    rng.shuffle(shown)
+    return CraftingTask(goal, tuple(map(str, shown)))
+
+
+@functools.cache
+def reachable_goals() -> tuple[str, ...]:
+    """Return what is asked for, in an order in which easy and hard ones mix; see `GOALS`."""
+    book = recipe_book()
+    deep = [name for name in book.recipes if not any(book.takes_only_raw(recipe) for recipe in book.recipes[name])]
+    found = [name for name in deep if len(planned_actions(name)) <= MAX_ROUNDS]
+    return tuple(sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest()))
+
+
+class TextCraftEpisode:
+    """One crafting in progress. Owned by one worker; holds memory only."""
+
+    def __init__(self, task: CraftingTask, book: RecipeBook) -> None:
+        self._task = task
+        self._book = book
+        self._rounds = 0
+        self._inventory: Counter[str] = Counter()
+        text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, commands="\n".join(task.commands), goal=task.goal)
+        self.opening = (Message("user", text),)
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the action in `reply`."""
+        self._rounds += 1
+        said = self._said(reply)
+        if self._inventory[self._task.goal] > 0:
+            return passed(f"crafted {self._task.goal}: rounds={self._rounds}")
+        if self._rounds >= MAX_ROUNDS:
+            return failed(f"{self._task.goal} not crafted: rounds={self._rounds}")
+        return Continue((Message("user", said),))
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+    def _said(self, reply: str) -> str:
+        """Do what `reply` asks for and return what came of it."""
+        named = only_action(reply)
+        if named is None:
+            return ONE_ACTION
+        action = _plain(named)
+        if found := _GET.fullmatch(action):
+            return self._get(Stack(int(found[1]), found[2]))
+        if found := _CRAFT.fullmatch(action):
+            return self._craft(found[1], found[2])
+        if action == "inventory":
+            return self._listed()
+        return f"Could not execute {action!r:.80}. Actions are get, craft and inventory, with counts."
+
+    def _get(self, wanted: Stack) -> str:
+        if wanted.name not in self._book.raw or not wanted.count:
+            return f"Could not find {wanted.name:.80}."
+        self._inventory[wanted.name] += wanted.count
+        return f"Got {wanted}."
+
+    def _craft(self, name: str, inputs: str) -> str:
+        given = _stacks(inputs)
+        if given is None:
+            return f"Could not read the ingredients {inputs!r:.80}: each needs a count, with commas between them."
+        if any(self._inventory[stack.name] < stack.count for stack in given):
+            return f"Could not find enough items to craft {name:.80}."
+        recipe = self._book.recipe_for(name, given)
+        if recipe is None:
+            return f"Could not find a valid recipe for {name:.80}."
+        self._inventory.subtract({stack.name: stack.count for stack in given})
+        self._inventory[name] += recipe.output.count
+        return f"Crafted {recipe.output}."
+
+    def _listed(self) -> str:
+        held = [f"[{name}] ({count})" for name, count in self._inventory.items() if count]
+        return f"Inventory: {' '.join(held) or 'You are not carrying anything.'}"
+
+
+class TextCraftEnvironment:
+    """AgentGym's textcraft. Stateless; tasks depend on the index alone."""
+
+    spec: Final = EnvironmentSpec(
+        name="agentgym:textcraft",
+        summary="Craft a thing by recipes told among others, in up to 10 rounds",
+        daily_rate=100.0,
+        data_length=GOALS * VARIANTS,
+        max_rounds=MAX_ROUNDS,
+        licence=LICENCE,
+        source=SOURCE,
+        chance_score=0.002,
+    )
+
+    async def open(self, index: int, seed: int) -> TextCraftEpisode:
+        """Begin task `index`; `seed` is not used, since the index says which goal and which variant of it."""
+        del seed
+        book = await asyncio.to_thread(recipe_book)
+        return TextCraftEpisode(crafting_task(index), book)
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with any command or ingredient, the goal's command one level deep (`greedy`), or the planned action."""
+        del index, seed
+        text = conversation[0].content
+        if kind == "random":
+            return _reply(kind, rng.choice(_parts(rng.choice(_commands_in(text)))))
+        goal = _goal_in(text)
+        plan = planned_actions(goal) if kind == "solver" else _one_level(_commands_in(text), goal)
+        turn = sum(message.role == "assistant" for message in conversation)
+        return _reply(kind, plan[turn] if turn < len(plan) else "inventory")
+
+
+def textcraft() -> TextCraftEnvironment:
+    """Return `agentgym:textcraft`.
+
+    Raises:
+        MissingExtraError: if the package that carries the recipes is not installed.
+    """
+    require_textcraft()
+    return TextCraftEnvironment()
+
+
+def _plain(action: str) -> str:
+    """Return an action without punctuation, in small letters, as AgentGym's client sends it."""
+    return " ".join(re.sub(r"[^a-z0-9, ]+", " ", action[:_ACTION_CHARS].lower()).split())
+
+
+def _stacks(text: str) -> list[Stack] | None:
+    """Return the things with their counts in `1 stick, 2 coal`, equal ones together; None if one has no count."""
+    counts: Counter[str] = Counter()
+    for part in text.split(","):
+        found = _STACK.fullmatch(part.strip())
+        if found is None:
+            return None
+        counts[found[2]] += int(found[1])
+    return [Stack(count, name) for name, count in counts.items()]
+
+
+def _reply(thought: str, action: str) -> str:
+    return f"Thought: {thought}\nAction: {action}"
+
+
+def _commands_in(text: str) -> list[str]:
+    return text.partition("\nCrafting commands:\n")[2].partition("\n\n")[0].splitlines()
+
+
+def _goal_in(text: str) -> str:
+    return text.rpartition("\nGoal: craft ")[2].rstrip(".")
+
+
+def _parts(command: str) -> list[str]:
+    """Return the actions that a command names: taking each of its ingredients, and itself."""
+    return [*(f"get {part}" for part in command.partition(" using ")[2].split(", ")), command]
+
+
+def _one_level(commands: Sequence[str], goal: str) -> tuple[str, ...]:
+    """Return the actions of the first command that makes `goal`; what it takes is crafted where a command says how."""
+    makers = {_made_by(command): command for command in reversed(commands)}
+    actions: list[str] = []
+    for taking in _parts(makers[goal])[:-1]:
+        maker = makers.get(taking.split(" ", 2)[2])
+        actions += _parts(maker) if maker else [taking]
+    return (*actions, makers[goal])
+
+
+def _made_by(command: str) -> str:
+    return command.removeprefix("craft ").partition(" using ")[0].partition(" ")[2]

@@ -1,0 +1,174 @@
+"""The environment `agentgym:webshop`: visits to the shop, and its baseline shoppers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core import Message
+from headgate.environments.answers import ONE_ACTION, only_action
+from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.single_turn import failed
+from headgate_environments.webshop.catalogue import kinds
+from headgate_environments.webshop.pages import (
+    SEARCHING,
+    Page,
+    Purchase,
+    StartPage,
+    can_search,
+    observation,
+    results_of,
+)
+from headgate_environments.webshop.reward import require_rapidfuzz, reward_of
+from headgate_environments.webshop.search import load_shop
+from headgate_environments.webshop.tasks import INSTRUCTIONS, MAX_ROUNDS, ShoppingTask, shopping_task
+
+_RULES: Final = """\
+You are shopping in a web shop. The instruction says what to buy. Each round you see a page and take one action.
+
+Actions:
+- search[<keywords>]: search the shop, on a page with the search bar
+- click[<text>]: click one of the buttons, products or options that the page lists as available
+
+Choose the options that the instruction asks for on the product's page, then click Buy Now, which ends the visit. What \
+you buy is judged by its kind, attributes, options and price. You have {rounds} rounds in all. Reply in this form:
+Thought: <why>
+Action: <action>
+
+{observation}"""
+
+_ACTION: Final = re.compile(r"(search|click)\s*\[(.+)\]", re.IGNORECASE | re.DOTALL)
+_ACTION_CHARS: Final = 1_000
+"""No title, and so no useful search, is nearly as long."""
+
+_BUYING: Final = "click[buy now]"
+
+
+class WebShopEpisode:
+    """One visit in progress. Owned by one worker; holds memory only."""
+
+    def __init__(self, task: ShoppingTask) -> None:
+        self._task = task
+        self._page: Page = StartPage()
+        self._rounds = 0
+        text = _RULES.format(rounds=MAX_ROUNDS, observation=observation(task.instruction, self._page))
+        self.opening = (Message("user", text),)
+
+    async def answer(self, reply: str) -> Continue | Score:
+        """Take the action in `reply`."""
+        self._rounds += 1
+        reached = self._reached(reply)
+        if isinstance(reached, Purchase):
+            return self._judged(reached)
+        if self._rounds >= MAX_ROUNDS:
+            return failed(f"nothing was bought: rounds={self._rounds}")
+        if isinstance(reached, str):
+            said = f"{reached}\n\n{observation(self._task.instruction, self._page)}"
+        else:
+            self._page = reached
+            said = observation(self._task.instruction, reached)
+        return Continue((Message("user", said),))
+
+    async def close(self) -> None:
+        """Free nothing."""
+
+    def _reached(self, reply: str) -> Page | Purchase | str:
+        """Return where `reply` leads, or why it leads nowhere."""
+        named = only_action(reply)
+        if named is None:
+            return ONE_ACTION
+        action = named[:_ACTION_CHARS].strip(" \t\r\n*`'\".")
+        found = _ACTION.fullmatch(action)
+        if found is None:
+            return f"Could not read {action!r:.80}. Actions are search[<keywords>] and click[<text>]."
+        return self._searched(found[2]) if found[1].lower() == "search" else self._clicked(found[2])
+
+    def _searched(self, keywords: str) -> Page | str:
+        if not can_search(self._page):
+            return "There is no search bar on this page; click[back to search] leads to it."
+        return results_of(keywords)
+
+    def _clicked(self, text: str) -> Page | Purchase | str:
+        leads_to = self._page.clicks().get(" ".join(text.lower().split()))
+        return leads_to() if leads_to else f"There is no {text!r:.80} to click on this page."
+
+    def _judged(self, purchase: Purchase) -> Score:
+        product = purchase.product
+        reward = reward_of(product.goods, product.price, purchase.chosen, self._task.wish)
+        parts = f"type={reward.type_factor} attributes={reward.attributes} options={reward.options}"
+        why = f"bought {product.item_id}: {parts} price={int(reward.price)} of {reward.terms}, rounds={self._rounds}"
+        return Score(reward.value, success=reward.value == 1.0, why=why)
+
+
+class WebShopEnvironment:
+    """WebShop in a shop of our own. Stateless; tasks depend on the index alone."""
+
+    spec: Final = EnvironmentSpec(
+        name="agentgym:webshop",
+        summary="Buy what an instruction asks for in a web shop told in words, in up to 10 rounds",
+        daily_rate=100.0,
+        data_length=INSTRUCTIONS,
+        max_rounds=MAX_ROUNDS,
+        licence="Apache-2.0",
+        source="products of our own; pages and reward as published by princeton-nlp/WebShop and WooooDyy/AgentGym",
+        chance_score=0.002,
+        tasks_are_drawn=True,
+    )
+
+    async def open(self, index: int, seed: int) -> WebShopEpisode:
+        """Begin task `index`; `seed` is not used, since the index says which instruction."""
+        del seed
+        await asyncio.to_thread(load_shop)
+        return WebShopEpisode(shopping_task(index))
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Reply with any legal action, a plain search and its first hit (`greedy`), or the way to what is asked for."""
+        del seed
+        if kind == "solver":
+            await asyncio.to_thread(load_shop)
+            turn = sum(message.role == "assistant" for message in conversation)
+            return _reply(kind, shopping_task(index).actions()[turn])
+        seen = conversation[-1].content
+        return _reply(kind, _any_action(seen, rng) if kind == "random" else _first_hit(seen))
+
+
+def webshop() -> WebShopEnvironment:
+    """Return `agentgym:webshop`.
+
+    Raises:
+        MissingExtraError: if rapidfuzz, which compares texts, is not installed.
+    """
+    require_rapidfuzz()
+    return WebShopEnvironment()
+
+
+def _any_action(seen: str, rng: random.Random) -> str:
+    """Return one of the available actions; a search is for two words that name things of the shop."""
+    action = rng.choice(_available(seen))
+    if action != SEARCHING:
+        return action
+    words = sorted({word for kind in kinds() for word in kind.name.split()})
+    return f"search[{' '.join(rng.sample(words, 2))}]"
+
+
+def _first_hit(seen: str) -> str:
+    """Return a search of the whole instruction, the first product found, or the purchase."""
+    available = _available(seen)
+    if SEARCHING in available:
+        return f"search[{seen.rpartition('Instruction: [SEP] ')[2].partition(' [SEP] ')[0]}]"
+    return _BUYING if _BUYING in available else next(text for text in available if text.startswith("click[hg"))
+
+
+def _available(seen: str) -> list[str]:
+    listed: list[str] = json.loads(seen.rpartition("\nAvailable actions: ")[2])
+    return listed
+
+
+def _reply(thought: str, action: str) -> str:
+    return f"Thought: {thought}\nAction: {action}"
