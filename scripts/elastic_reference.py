@@ -14,7 +14,7 @@ from headgate.elastic.engines import EngineSpec
 from headgate.elastic.fleet import _EDGES as EDGES
 from headgate.elastic.gateway import AdmissionView, EngineEntry, GatewaySettings, GatewayStatus, PoolSection
 from headgate.elastic.service import BOUNDS_S, ELASTIC_METRICS, Counts, PoolStatus, Times, WorkerView
-from headgate.orchestration.elastic_forms import ActorEngines, WorkerPlacement
+from headgate.orchestration.elastic.forms import ActorEngines, WorkerPlacement
 
 STATES: Final = {
     WorkerState.ACTIVE: "Takes requests.",

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from headgate.cli.elastic_status import status_view
+from headgate.cli.elastic.status_table import status_view
 from headgate.elastic import EngineLoad
 from headgate.elastic.gateway import GatewayStatus, read_pool_document, running_pool
 from headgate.simulation.engines import EnginePlan, serve_engine

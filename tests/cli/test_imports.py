@@ -14,8 +14,8 @@ HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "
 """Each takes from a third of a second to several."""
 
 SMALL = {
-    ("headgate.cli.why", "headgate.cli.data", "headgate.cli.listing"): ("headgate.campaign", "headgate.admission"),
-    ("headgate.cli.main", "headgate.cli.configuration"): ("polars", "duckdb", "aiohttp", "numpy"),
+    ("headgate.cli.why", "headgate.cli.data", "headgate.cli.models"): ("headgate.campaign", "headgate.admission"),
+    ("headgate.cli.main", "headgate.cli.config"): ("polars", "duckdb", "aiohttp", "numpy"),
 }
 """Modules of commands, and what they leave to others beside that."""
 

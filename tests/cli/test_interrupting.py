@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from headgate.cli import judging, running
+from headgate.cli import judge as judging
+from headgate.cli import run as running
 from tests.cli.conftest import Command
 
 

@@ -57,7 +57,7 @@ def test_a_watched_status_is_shown_until_ctrl_c(
         if len(shown) == 3:
             raise KeyboardInterrupt
 
-    from headgate.cli import jobqueue_watching
+    from headgate.cli.jobqueue import jobs as jobqueue_watching
 
     monkeypatch.setattr(jobqueue_watching, "time", _Time(sleep))
     said = headgate("jobqueue", "status", "--watch")
@@ -132,7 +132,7 @@ def test_a_server_has_a_pool_and_a_number(headgate: Command, name: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_said_to_be_none(headgate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headgate.cli import jobqueue_watching
+    from headgate.cli.jobqueue import jobs as jobqueue_watching
     from headgate.jobqueue.worker import RetryPolicy
 
     monkeypatch.setattr(jobqueue_watching, "_PATIENCE", RetryPolicy(patience_s=0))

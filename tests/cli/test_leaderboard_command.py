@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from headgate.cli import output
-from headgate.cli.choices import moment_of
+from headgate.cli.options import moment_of
 from headgate.core import Sample, errors
 from headgate.storage import open_store
 from tests.cli.conftest import Command

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from headgate.orchestration import slot_audit
+from headgate.orchestration.slots import audit as slot_audit
 from tests.cli.conftest import Command
 from tests.orchestration.slot_site import Site, asked, busy, set_limit, unique_host, until
 

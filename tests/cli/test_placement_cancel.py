@@ -33,7 +33,7 @@ def taken_out(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         del address
         yield SimpleNamespace(work=work)
 
-    monkeypatch.setattr("headgate.cli.placement_steering.joined", joined)
+    monkeypatch.setattr("headgate.cli.placement.admin.joined", joined)
     return taken
 
 

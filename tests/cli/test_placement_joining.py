@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli.placement_joining import there_already
+from headgate.cli.placement.ledger import there_already
 from headgate.placement.errors import ClusterUnreachableError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.placement_steering import read_placement_file
+from headgate.cli.placement.admin import read_placement_file
 from headgate.placement.errors import InvalidPlacementError
 
 

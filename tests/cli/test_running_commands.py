@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from headgate.cli.running import show_unscored
+from headgate.cli.run import show_unscored
 from headgate.core import Sample
 from headgate.storage import Journal, open_store
 from tests.cli.conftest import Command
@@ -216,7 +216,7 @@ def test_doctor_tells_a_journal_that_is_ahead_of_the_clock(
     headgate: Command, sampled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     behind = SimpleNamespace(time=lambda: time.time() - 2 * 86_400.0)
-    monkeypatch.setattr("headgate.cli.diagnosis.time", behind)
+    monkeypatch.setattr("headgate.cli.doctor.time", behind)
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
     assert not findings["journal"]["ok"]
     assert "what it wrote last" in findings["journal"]["found"]

@@ -24,7 +24,7 @@ def _documents(*keys: str) -> list[Block]:
 
 @pytest.mark.parametrize("block", _documents("pool"), ids=lambda b: f"{b.page}:{b.line}")
 def test_the_files_of_pools_on_the_pages_are_files_of_pools(block: Block) -> None:
-    from headgate.orchestration.elastic_forms import checked_actors, checked_placement
+    from headgate.orchestration.elastic.forms import checked_actors, checked_placement
 
     pool_file = read_pool_document(yaml.safe_load(block.code))
     assert pool_file.pool.engines
@@ -42,7 +42,7 @@ def test_the_rules_of_placement_on_the_pages_are_rules(block: Block) -> None:
 
 
 def test_the_class_of_an_engine_on_the_pages_has_what_an_engine_needs() -> None:
-    from headgate.orchestration.elastic_actors import checked_class
+    from headgate.orchestration.elastic.actors import checked_class
 
     block = next(b for b in blocks("python") if "def abort" in b.code and "json.loads" in b.code)
     names: dict[str, Any] = {}

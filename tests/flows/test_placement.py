@@ -52,7 +52,7 @@ async def test_roles_are_placed_by_priority_and_every_victim_goes_on(
     prefect: object, placed_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rollouts that play on for long, so that the trainer finds them wherever the machine is fast.
-    monkeypatch.setattr("headgate.orchestration.placing_rounds._MOST_BATCHES", 60)
+    monkeypatch.setattr("headgate.orchestration.placement.rounds._MOST_BATCHES", 60)
     counts = await place_roles(name="first", rounds=2, **_given(tmp_path))
     assert (counts["rounds"], RoleFolder(tmp_path / "first").policy().version) == (2, 2)  # type: ignore[union-attr]
     assert counts["preemptions"] >= 1

@@ -24,7 +24,7 @@ from headgate.admission import (
 )
 from headgate.core.events import Event
 from headgate.orchestration import SlotBroker, open_slot_service
-from headgate.orchestration.slot_service import SlotService, SlotServiceBusyError
+from headgate.orchestration.slots.service import SlotService, SlotServiceBusyError
 from tests.admission.toy_laws import FixedLaw
 
 SPEED = 20.0

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config import load_settings
 from headgate.orchestration import DemoChoices, DeploymentFile, read_deployment_file
-from headgate.orchestration.demo_plan import (
+from headgate.orchestration.demo.plan import (
     BLOCK,
     ENVIRONMENTS,
     LOCAL_BLOCK,

@@ -20,7 +20,7 @@ from headgate.elastic.gateway import load_pool_file
 from headgate.elastic.service import ElasticService, PoolStatus
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import WorkerState
-from headgate.orchestration.elastic_placing import placed_engines
+from headgate.orchestration.elastic.workers import placed_engines
 from headgate.placement import PlacedWork, Placement, PreemptionRules, amounts, connect
 from headgate.simulation.engines import serve_engine
 from tests.own_ray import own_ray

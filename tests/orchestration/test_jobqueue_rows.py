@@ -7,7 +7,7 @@ from typing import Any
 from headgate.campaign import DrainResult, QueueProgress, ScoreTally, TaskProgress
 from headgate.jobqueue.generator import ChosenTeam, Generation, Reason, Skipped
 from headgate.jobqueue.job import JobState
-from headgate.orchestration.jobqueue_rows import (
+from headgate.orchestration.jobqueue.rows import (
     dead_rows,
     drain_sentence,
     generation_rows,

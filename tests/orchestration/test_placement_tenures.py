@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headgate.orchestration import Demand, Tenure, TenureEnd, placed
-from headgate.orchestration.placement_demand import demand_now
-from headgate.orchestration.placement_tenures import Stop, preemption_rows, role_rows
-from headgate.orchestration.placing import placing_markdown, timeline_svg
-from headgate.orchestration.placing_rounds import Learned
+from headgate.orchestration.placement.demand import demand_now
+from headgate.orchestration.placement.tenures import Stop, preemption_rows, role_rows
+from headgate.orchestration.placement.place_roles import placing_markdown, timeline_svg
+from headgate.orchestration.placement.rounds import Learned
 from headgate.placement.amounts import amounts
 
 

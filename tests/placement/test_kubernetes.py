@@ -150,7 +150,7 @@ def test_entrypoints_are_commands_that_there_are(one: dict[str, Any]) -> None:
 
 
 def test_the_pools_of_the_manifests_can_be_opened() -> None:
-    from headgate.cli.placement_steering import read_placement_file
+    from headgate.cli.placement.admin import read_placement_file
 
     pools = read_placement_file(FOLDER / "pools.yaml").pools
     assert [pool.name for pool in pools] == ["rlhf"]

@@ -13,10 +13,10 @@ from cyclopts import Parameter
 from headgate import orchestration, reports
 from headgate.campaign import models_at_hand
 from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
-from headgate.cli.choices import Choices, names_in
-from headgate.cli.judging import progress_bar, showing
+from headgate.cli.options import Choices, names_in
+from headgate.cli.judge import progress_bar, showing
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
-from headgate.cli.running import STOPPED_EARLY, Limits, stop_on_signals
+from headgate.cli.run import STOPPED_EARLY, Limits, stop_on_signals
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 from headgate.telemetry import setup_logging

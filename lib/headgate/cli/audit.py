@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.choices import moment_of
+from headgate.cli.options import moment_of
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.core import audit_entries, audit_file
 from headgate.core.errors import InvalidInputError

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headgate.cli.choices import JournalChoices, MissingChoice, NamedStoreChoices, SampleChoices, StoreChoices
+from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, SampleChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError

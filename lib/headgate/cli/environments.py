@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headgate.campaign import Trial, trial
-from headgate.cli.choices import RosterChoices, StoreChoices
+from headgate.cli.options import RosterChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, safe_lines
 from headgate.config import Settings
 from headgate.core import ChatReply, Message

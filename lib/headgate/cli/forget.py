@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import polars as pl
 from cyclopts import Parameter
 
-from headgate.cli.choices import SampleChoices
+from headgate.cli.options import SampleChoices
 from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.cli.stored import existing_store
 from headgate.config import Settings

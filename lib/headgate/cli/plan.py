@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from headgate.campaign import capacity_plan, rates_of, roster_of, sampled_environments
 from headgate.campaign.budgets import budget_plan
-from headgate.cli.choices import Choices
+from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
 from headgate.core import Model

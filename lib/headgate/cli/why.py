@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Self
 import httpx
 from cyclopts import Parameter
 
-from headgate.cli.choices import JournalChoices
+from headgate.cli.options import JournalChoices
 from headgate.cli.output import AsJson, console, print_json
 from headgate.config import Settings
 from headgate.core import damage_told, task_id_of

@@ -35,7 +35,7 @@ from headgate.orchestration.inputs import SamplingOrder, settings_of
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.own_server import PrivateServer, private_server
 from headgate.orchestration.sampling_run import run_sampling
-from headgate.orchestration.slot_service import open_slot_service
+from headgate.orchestration.slots.service import open_slot_service
 
 _LINE: Final = re.compile(r'uvicorn\.access - \S+ - "(?P<call>[A-Z]+ /api/[^ ?"]*)')
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")

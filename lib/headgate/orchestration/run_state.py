@@ -18,7 +18,7 @@ from prefect.logging import get_logger, get_run_logger
 from prefect.states import Cancelled, Completed
 
 from headgate.core import require_agreement
-from headgate.orchestration.slot_service import server_time
+from headgate.orchestration.slots.service import server_time
 from headgate.orchestration.stopping import StopRequest
 
 API_ERRORS: Final = (httpx.HTTPError, PrefectException, OSError, TimeoutError, ValueError)

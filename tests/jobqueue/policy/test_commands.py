@@ -17,7 +17,7 @@ import httpx
 import pytest
 from cyclopts import App
 
-from headgate.cli.jobqueue_policy import evaluate, policy_server
+from headgate.cli.jobqueue.policy import evaluate, policy_server
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy import (
     PolicyClient,
@@ -37,7 +37,7 @@ Run = Callable[..., int]
 
 SERVE = """
 from cyclopts import App
-from headgate.cli.jobqueue_policy import policy_server
+from headgate.cli.jobqueue.policy import policy_server
 app = App()
 app.default(policy_server)
 app()
@@ -163,7 +163,7 @@ async def test_a_server_is_reserved_after_the_simulator_is_loaded(
         await writer.drain()
         writer.close()
 
-    monkeypatch.setattr("headgate.cli.jobqueue_policy.load_simulation", load)
+    monkeypatch.setattr("headgate.cli.jobqueue.policy.load_simulation", load)
     (tmp_path / "job.json").write_text(json.dumps({"id": "1", "task": "tidy", "instance": "3", "payload": {}}))
     said = {"JOB_FILE": "job.json", "RESULT_FILE": "result.json", "WORKER_SOCKET": "s"}
     for name, value in said.items():

@@ -45,7 +45,7 @@ Command = Callable[..., Said]
 def _run(*arguments: str) -> None:
     app = App(name="token", result_action="return_value")
     for name, function in {"create": "create", "list": "list_", "rotate": "rotate", "revoke": "revoke"}.items():
-        app.command(f"headgate.cli.jobqueue_tokens:{function}", name=name)
+        app.command(f"headgate.cli.jobqueue.tokens:{function}", name=name)
     assert app(arguments, exit_on_error=False, print_error=False) == 0
 
 

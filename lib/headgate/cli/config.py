@@ -1,0 +1,49 @@
+"""`headgate config check|show`: the settings, and whether a campaign could start with them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headgate import orchestration
+from headgate.cli.options import Choices
+from headgate.cli.output import AsJson, console, counted, print_json, print_table
+
+
+def show(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+    """Show every setting with its value and where it came from; secrets are masked."""
+    rows = (choices or Choices()).load().rows()
+    if as_json:
+        print_json({name: {"value": value, "from": origin} for name, value, origin in rows})
+    else:
+        print_table(f"{len(rows)} settings", ("setting", "value", "from"), rows)
+    return 0
+
+
+def check(
+    choices: Choices | None = None,
+    *,
+    deployments: Annotated[Path | None, Parameter(help="Also check a prefect.yaml, unknown keys included.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check settings, roster, environments and rates without running anything."""
+    from headgate.campaign import rates_of, roster_of, sampled_environments  # noqa: PLC0415 - `show` needs none of it
+
+    settings = (choices or Choices()).load().settings
+    environments = sampled_environments(settings)
+    rates = rates_of(settings, environments)
+    models = asyncio.run(roster_of(settings).load()).models
+    names = orchestration.checked_deployments(deployments) if deployments is not None else ()
+    if as_json:
+        print_json({"models": len(models), "rates": rates, "deployments": names})
+        return 0
+    found = f"{counted(len(models), 'model')}, {counted(len(environments), 'environment')}"
+    console().print(f"settings are sound: {found}", highlight=False)
+    for name, rate in rates.items():
+        console().print(f"  {name}: {rate:g} samples per model and day", highlight=False)
+    if deployments is not None:
+        console().print(f"{deployments}: {len(names)} deployments", highlight=False)
+    return 0

@@ -1,0 +1,151 @@
+"""`headgate doctor`: what a campaign needs, tried out on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from headgate.campaign import models_at_hand, roster_of
+from headgate.cli.options import Choices
+from headgate.cli.output import AsJson, counted, print_json, print_table
+from headgate.config import Settings
+from headgate.core import require_agreement
+from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
+from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
+from headgate.storage import Journal, sample_store
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    is_well: bool
+    found: str
+    next_step: str = ""
+
+
+def doctor(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
+    """Check Python, roster, endpoints, store, journal, sandbox, Java, environments and the Prefect API.
+
+    Exit status 3 when something that a campaign needs is missing.
+    """
+    findings = asyncio.run(_examined((choices or Choices()).load().settings))
+    if as_json:
+        print_json([{"check": f.check, "ok": f.is_well, "found": f.found, "next_step": f.next_step} for f in findings])
+    else:
+        rows = [("ok" if f.is_well else "fix", f.check, f.found, f.next_step) for f in findings]
+        print_table("What a campaign needs", ("", "check", "found", "next step"), rows)
+    return 0 if all(f.is_well for f in findings) else 3
+
+
+async def _examined(settings: Settings) -> list[Finding]:
+    checks: list[tuple[str, Callable[[Settings], Awaitable[str]]]] = [
+        ("Python", _python),
+        ("roster", _roster),
+        ("endpoints", _endpoints),
+        ("sample store", _store),
+        ("journal", _journal),
+        ("sandbox", _sandbox),
+        ("Java", _java),
+        ("environments", _environments),
+        ("Prefect API", _prefect),
+    ]
+    findings: list[Finding] = []
+    for name, check in checks:
+        try:
+            findings.append(Finding(name, is_well=True, found=await check(settings)))
+        except HeadgateError as error:
+            findings.append(Finding(name, is_well=False, found=error.message, next_step=error.next_step))
+    return findings
+
+
+async def _python(_: Settings) -> str:
+    return f"{sys.version.split()[0]} on {sys.platform}"
+
+
+async def _roster(settings: Settings) -> str:
+    return counted(len((await roster_of(settings).load()).models), "model")
+
+
+async def _endpoints(settings: Settings) -> str:
+    """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
+    async with models_at_hand(settings) as source, httpx.AsyncClient(timeout=5.0) as client:
+        urls = sorted({model.base_url for model in (await source.load()).models})
+        for url in urls:
+            try:
+                await client.get(f"{url.rstrip('/')}/models")
+            except httpx.HTTPError as error:
+                raise HeadgateError(
+                    f"{url} does not answer ({type(error).__name__})",
+                    next_step="Start the endpoint, or correct base_url in the roster.",
+                ) from None
+    return f"{len(urls)} endpoints answer"
+
+
+async def _store(settings: Settings) -> str:
+    store = sample_store(settings)
+    await store.probe()
+    return f"{store.url} can be written"
+
+
+async def _journal(settings: Settings) -> str:
+    journal = Journal(settings.journal, settings.campaign)
+    try:
+        journal.check()
+        now = time.time()
+        require_agreement(now, max(journal.latest_time() or 0.0, now), f"what it wrote last into {journal.path}")
+        return f"{journal.path}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"
+    finally:
+        journal.close()
+
+
+async def _sandbox(settings: Settings) -> str:
+    sandbox = Sandbox()
+    sandbox.require(settings.sandbox_locks)
+    await sandbox.check()
+    without = f", without {', '.join(sandbox.not_held)}" if sandbox.not_held else ""
+    return f"untrusted programs are locked in by {', '.join(await sandbox.locks())}{without}"
+
+
+async def _environments(settings: Settings) -> str:
+    served, registry = served_environments(settings), registry_of(settings)
+    chosen = await asyncio.to_thread(selected, settings.environments, registry)
+    for one in served:
+        await one.check()
+    parts = [f"{len(chosen.environments)} can be sampled"]
+    parts += [f"{len(served)} of them at servers that answer"] if served else []
+    parts += [f"left out: {name} ({problem})" for name, problem in chosen.left_out.items()]
+    parts += [f"collections: {', '.join(c.prefix for c in registry.collections() if c.problem is None) or 'none'}"]
+    return "; ".join(parts)
+
+
+async def _java(_: Settings) -> str:
+    try:
+        return str(await asyncio.to_thread(java_runtime))
+    except HeadgateError as error:
+        return f"none: {error.message}. Only agentgym:sciworld and textworld-express need it. {error.next_step}"
+
+
+async def _prefect(_: Settings) -> str:
+    url = os.environ.get("PREFECT_API_URL", "")
+    if not url:
+        return "PREFECT_API_URL is not set; `headgate run` needs no Prefect"
+    try:
+        async with httpx.AsyncClient(timeout=5.0) as client:
+            answer = (await client.get(f"{url.rstrip('/')}/health")).raise_for_status()
+    except httpx.HTTPError as error:
+        raise OrchestratorUnreachableError(
+            f"the Prefect API at {url} does not answer ({type(error).__name__})"
+        ) from None
+    with contextlib.suppress(KeyError, ValueError):  # an answer need not carry the time
+        require_agreement(time.time(), parsedate_to_datetime(answer.headers["Date"]).timestamp(), "the Prefect API")
+    return f"{url} answers"

@@ -1,0 +1,160 @@
+"""`headgate elastic demo`: an elastic pool from end to end, with simulated engines and a burst of load."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import httpx
+import yaml
+from cyclopts import Parameter
+
+from headgate.cli.elastic.gateway_client import say
+from headgate.cli.elastic.live_table import followed, logged
+from headgate.cli.elastic.status_table import status_document
+from headgate.cli.output import AsJson, console, print_json
+from headgate.core.errors import InvalidInputError
+from headgate.elastic import ElasticConfig, WorkerState
+from headgate.elastic.engines import EngineSpec, open_engine
+from headgate.elastic.gateway import Gateway, read_pool_document, running_pool
+from headgate.simulation.engines import EnginePlan, serve_engine
+
+_MODEL: Final = "fake-model"
+_SLOTS: Final = 8
+_PLANS: Final = tuple(
+    EnginePlan(api=api, model=_MODEL, slots=_SLOTS, reply_tokens=20, token_s=0.04, resume_s=1.0, release_s=0.2)
+    for api in ("sglang", "vllm", "sglang")
+)
+_COURSE: Final = ((0.2, 2), (0.35, 20), (0.45, 1))
+"""Share of the time, and requests in flight meanwhile: quiet, a burst, quiet again."""
+
+_PAUSE_S: Final = 0.05
+"""Of a client between two requests."""
+
+_LEAST_S: Final = 5.0
+_SETTINGS: Final = {
+    "policy": "target",
+    "monitoring_interval": 0.5,
+    "stable_window": 3.0,
+    "panic_window": 1.0,
+    "min_stable_period": 1.0,
+    "confirm_interval": 0.2,
+    "requests_per_worker_capacity": _SLOTS,
+}
+"""Those of a pool that has seconds where others have minutes: `predictive` looks at a load for a minute first."""
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What the clients got: how long each answer took, and how many calls were not answered."""
+
+    took_s: list[float] = field(default_factory=list)
+    failed: int = 0
+
+
+def demo(
+    *,
+    duration: Annotated[float, Parameter(help="How long the load lasts, in seconds.")] = 30.0,
+    as_json: AsJson = False,
+) -> int:
+    """See workers wake and sleep: three simulated engines, the gateway in front of them, and a burst of real requests.
+
+    Everything runs in this process, on loopback, and ends with it. The engines are simulated and their answers mean
+    nothing; the pool is the real one.
+    """
+    if not _LEAST_S <= duration < float("inf"):
+        raise InvalidInputError(f"--duration must be at least {_LEAST_S:g}, for workers to wake (got {duration:g})")
+    asyncio.run(_demo(duration, as_json=as_json))
+    return 0
+
+
+async def _demo(seconds: float, *, as_json: bool) -> None:
+    async with AsyncExitStack() as exits:
+        engines = [await exits.enter_async_context(serve_engine(plan)) for plan in _PLANS]
+        written = _written([(engine.url, engine.plan.api) for engine in engines])
+        await asyncio.gather(*(_put_to_sleep(engine.url) for engine in engines[1:]))
+        gateway = await exits.enter_async_context(running_pool(read_pool_document(written), emit=logged()))
+        if not as_json:
+            say("A pool of three simulated engines, no language models, as this file says it:")
+            console().print(yaml.safe_dump(written, sort_keys=False), highlight=False, markup=False)
+            say(f"Gateway at {gateway.base_url}  (page: {gateway.url}/)")
+        answers = _Answers()
+        began = time.monotonic()
+        async with followed(gateway.status, as_json=as_json):
+            await _send(gateway.base_url, seconds, answers)
+            took_s = time.monotonic() - began
+            await gateway.drain()
+        _tell(gateway, answers, took_s, as_json=as_json)
+
+
+def _written(engines: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the file of the pool."""
+    named = [{"url": url, "kind": api} for url, api in engines]
+    pool = {"name": "demo", "model": _MODEL, "engines": named}
+    return {"pool": pool, "elastic_config": dict(_SETTINGS), "gateway": {"port": 0}}
+
+
+async def _put_to_sleep(url: str) -> None:
+    engine = await open_engine(EngineSpec(url=url), ElasticConfig())
+    try:
+        await engine.sleep()
+    finally:
+        await engine.close()
+
+
+async def _send(base_url: str, seconds: float, answers: _Answers) -> None:
+    """Send chats for so long, with more and fewer clients at once."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=60.0, limits=limits) as http:
+        for share, clients in _COURSE:
+            until = asyncio.get_running_loop().time() + share * seconds
+            async with asyncio.TaskGroup() as group:
+                for _ in range(clients):
+                    group.create_task(_ask_until(http, until, answers))
+
+
+async def _ask_until(http: httpx.AsyncClient, until: float, answers: _Answers) -> None:
+    loop = asyncio.get_running_loop()
+    body = {"model": _MODEL, "messages": [{"role": "user", "content": "Which way is the door?"}]}
+    while (began := loop.time()) < until:
+        try:
+            reply = await http.post("/chat/completions", json=body)
+        except httpx.HTTPError:
+            answers.failed += 1
+        else:
+            answers.failed += not reply.is_success
+            answers.took_s += [loop.time() - began] if reply.is_success else []
+        await asyncio.sleep(_PAUSE_S)
+
+
+def _tell(gateway: Gateway, answers: _Answers, took_s: float, *, as_json: bool) -> None:
+    status = gateway.status()
+    counts, workers = status.pool.counts, len(status.pool.workers)
+    always_s = workers * took_s
+    figures = {
+        "answered": len(answers.took_s),
+        "failed": answers.failed,
+        "median_s": statistics.median(answers.took_s),
+        "longest_s": max(answers.took_s),
+        "took_s": took_s,
+        "awake_worker_s": counts.awake_s,
+        "always_awake_worker_s": always_s,
+    }
+    if as_json:
+        print_json(figures | {"status": status_document(status)})
+        return
+    say(
+        f"{figures['answered']} of {figures['answered'] + answers.failed} requests answered, in "
+        f"{figures['median_s']:.2f} s (median) and {figures['longest_s']:.2f} s (longest); "
+        f"{counts.handed_over} handed over, {counts.lost} lost."
+    )
+    asleep = status.pool.count(WorkerState.INACTIVE)
+    say(
+        f"{counts.awake_s:.0f} worker-seconds awake; {always_s:.0f} if all {workers} had always been. At the end "
+        f"{asleep} of {workers} slept. `headgate elastic fake-engine` and `headgate elastic serve` do it by hand."
+    )

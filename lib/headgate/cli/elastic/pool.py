@@ -1,0 +1,224 @@
+"""`headgate elastic status|scale|drain|wake|release|resume`: looking at a pool and taking it in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from headgate.cli.elastic.gateway_client import Url, Worker, asked, say
+from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
+from headgate.cli.output import AsJson, console, print_json
+from headgate.core.errors import InvalidInputError
+from headgate.elastic import EngineError, Pin, WorkerState
+from headgate.elastic.gateway import GatewayClient, GatewayStatus
+from headgate.elastic.service import WorkerView
+
+_WAKE_ALL_S: Final = 600.0
+_LONGEST_S: Final = 7 * 86_400.0
+_AUTO: Final = "auto"
+_FOLLOW: Final = "`headgate elastic status --watch` follows it."
+
+Wait = Annotated[bool, Parameter(negative="", help="Return when it is done.")]
+
+
+def status(
+    *,
+    url: Url = None,
+    watch: Annotated[bool, Parameter(negative="", help="Refresh with every change, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show the workers of a pool and their states, the load, how many workers are wanted and why, and the counts."""
+    if watch and as_json:
+        raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
+    with asked(url) as client:
+        if watch:
+            watch_pool(client)
+        else:
+            _show(client.status(), as_json=as_json)
+    return 0
+
+
+def scale(
+    workers: Annotated[str, Parameter(help="How many; `auto` lets the policy decide.")],
+    *,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Keep this many workers awake whatever the load, or let the policy decide again (`auto`).
+
+    The number holds until it is changed or the gateway ends, and must lie within the pool's bounds.
+    """
+    number = _number(workers)
+    with asked(url) as client:
+        if number is not None:
+            _check_there_are(number, client.status())
+        now = client.scale(number)
+    if as_json:
+        print_json(status_document(now))
+    elif number is None:
+        say(f"The policy {now.pool.policy} decides how many workers {now.pool.name} has. {_FOLLOW}")
+    else:
+        has = f"{now.pool.name} is to have {_of(number)} awake whatever the load"
+        say(f"{has}; `headgate elastic scale auto` ends it. {_FOLLOW}")
+    return 0
+
+
+def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJson = False) -> int:
+    """Put a worker to sleep and leave it asleep until `release`.
+
+    It takes no new request and answers those it has; requests whose answer has not begun in time move to other workers.
+    """
+    with asked(url) as client:
+        now = client.drain(worker)
+        if wait:
+            now = _awaited(client, worker, WorkerState.INACTIVE)
+    return _told(now, worker, "goes to sleep, and sleeps", "sleeps", as_json=as_json)
+
+
+def wake(
+    worker: Annotated[str | None, Parameter(help="Its id, or a part of it that no other one has.")] = None,
+    *,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="Every worker, for a limited time.")] = False,
+    for_s: Annotated[
+        float | None, Parameter(name="--for", help=f"With --all: seconds; {_WAKE_ALL_S:g} by default.")
+    ] = None,
+    wait: Wait = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Wake a worker and leave it awake until `release`; or wake all of them for a while, until `resume`."""
+    if (worker is None) is not every:
+        raise InvalidInputError(
+            "name a worker or --all, and not both" if every else "neither a worker nor --all is named",
+            next_step="`headgate elastic status` lists the workers.",
+        )
+    if for_s is not None and not every:
+        raise InvalidInputError(
+            "--for goes with --all: a worker that is woken alone stays awake until it is released",
+            next_step="Leave --for out, or wake --all.",
+        )
+    if for_s is not None and not 0 < for_s <= _LONGEST_S:
+        raise InvalidInputError(f"--for must be above 0 and at most {_LONGEST_S:g} seconds (got {for_s:g})")
+    with asked(url) as client:
+        if worker is None:
+            return _wake_all(client, _WAKE_ALL_S if for_s is None else for_s, wait=wait, as_json=as_json)
+        now = client.wake(worker)
+        if wait:
+            now = _awaited(client, worker, WorkerState.ACTIVE)
+    return _told(now, worker, "wakes, and stays awake", "is awake, and stays so", as_json=as_json)
+
+
+def release(worker: Worker, *, url: Url = None, as_json: AsJson = False) -> int:
+    """Let a worker that was drained or woken by hand follow the load again."""
+    with asked(url) as client:
+        now = client.unpin(worker)
+    if as_json:
+        print_json(status_document(now))
+    else:
+        found = _one(now, worker)
+        say(f"{found.worker_id} follows the load again; it is {found.state} now.")
+    return 0
+
+
+def resume(*, url: Url = None, as_json: AsJson = False) -> int:
+    """Follow the load again: end `wake --all` and `scale`. Single workers kept asleep or awake stay so."""
+    with asked(url) as client:
+        now = client.resume()
+    if as_json:
+        print_json(status_document(now))
+    else:
+        kept = sum(worker.pin is not None for worker in now.pool.workers)
+        still = f" {_of(kept)} kept by hand stay so until `headgate elastic release`." if kept else ""
+        say(f"{now.pool.name} follows its load again.{still} {_FOLLOW}")
+    return 0
+
+
+def _number(written: str) -> int | None:
+    if written.lower() == _AUTO:
+        return None
+    try:
+        number = int(written)
+    except ValueError:
+        raise InvalidInputError(f"scale takes a whole number of workers, or `auto` (got {written!r})") from None
+    if number < 1:
+        raise InvalidInputError(
+            f"a pool has at least one worker awake (got {number})",
+            next_step="`headgate elastic drain WORKER` puts a single one to sleep.",
+        )
+    return number
+
+
+def _check_there_are(number: int, now: GatewayStatus) -> None:
+    if number > (most := len(now.pool.workers)):
+        raise InvalidInputError(
+            f"{now.pool.name} has {_of(most)}, and {number} of them cannot be awake",
+            next_step="Name fewer, or add engines to the pool's file and start its gateway anew.",
+        )
+
+
+def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool) -> int:
+    now = client.wake_all(for_s)
+    if wait:
+        now = _until(client, lambda status: not any(_may_still_wake(worker) for worker in status.pool.workers))
+    if as_json:
+        print_json(status_document(now))
+        return 0
+    awake = now.pool.count(WorkerState.ACTIVE)
+    asleep = sum(worker.pin is Pin.ASLEEP for worker in now.pool.workers)
+    but = f", but for {_of(asleep)} kept asleep by hand" if asleep else ""
+    say(
+        f"All workers of {now.pool.name} are woken{but}, and none is put to sleep for {for_s:g} s; {awake} of "
+        f"{len(now.pool.workers)} take requests now. `headgate elastic resume` ends it before."
+    )
+    return 0
+
+
+def _may_still_wake(worker: WorkerView) -> bool:
+    return worker.pin is not Pin.ASLEEP and worker.state not in {WorkerState.ACTIVE, WorkerState.FAILED}
+
+
+def _awaited(client: GatewayClient, worker: str, state: WorkerState) -> GatewayStatus:
+    """Return the status in which a worker has come to a state.
+
+    Raises:
+        EngineError: it has failed before.
+    """
+    now = _until(client, lambda status: _one(status, worker).state in {state, WorkerState.FAILED})
+    found = _one(now, worker)
+    if found.state is WorkerState.FAILED:
+        raise EngineError(f"{found.worker_id} has failed: {found.last_error}")
+    return now
+
+
+def _until(client: GatewayClient, holds: Callable[[GatewayStatus], bool]) -> GatewayStatus:
+    return next(status for status in client.watch() if holds(status))
+
+
+def _one(status: GatewayStatus, named: str) -> WorkerView:
+    """Return the worker that the gateway has found under a name: its id, or the one that has it in its id."""
+    exact = status.pool.worker(named)
+    return exact or next(worker for worker in status.pool.workers if named in worker.worker_id)
+
+
+def _told(status: GatewayStatus, worker: str, on_its_way: str, done: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json(status_document(status))
+        return 0
+    found = _one(status, worker)
+    is_there = found.state is (WorkerState.INACTIVE if found.pin is Pin.ASLEEP else WorkerState.ACTIVE)
+    says = done if is_there else on_its_way
+    say(f"{found.worker_id} {says} until `headgate elastic release {worker}`. {_FOLLOW}")
+    return 0
+
+
+def _show(now: GatewayStatus, *, as_json: bool) -> None:
+    if as_json:
+        print_json(status_document(now))
+    else:
+        console().print(status_view(now))
+
+
+def _of(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"

@@ -1,0 +1,271 @@
+"""`headgate elastic replay`: a load through the elastic pool in virtual time, beside the rules of others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import yaml
+from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.cli.elastic.gateway_client import say
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+from headgate.elastic import ElasticConfig, elastic_config
+from headgate.elastic.replay import (
+    COLUMNS,
+    CONTENDERS,
+    RAMP_NAME,
+    USUAL,
+    Comparison,
+    Hardware,
+    Load,
+    Site,
+    compared,
+    contender,
+    named_load,
+    sites_for,
+    terms_of,
+)
+
+WORKERS: Final = 16
+"""Of a site, where nobody says how many."""
+
+_SLOTS: Final = 8
+_HARDWARE: Final = Hardware()
+
+_STARTS_S: Final = (1.0, 30.0)
+_WHAT: Final = (
+    "Cost: worker-seconds awake (starting, draining and going to sleep included) by what the work takes on workers "
+    "that are always full. Waiting: from arrival until the request was given to the worker that answered it. "
+    "Operations: workers that were started, drained, or turned back. Worth starting: active periods of three starts "
+    "or longer."
+)
+
+
+def replay(
+    trace: Annotated[
+        str,
+        Parameter(
+            help="`ramp`, or a trace: a .csv with TIMESTAMP, ContextTokens and GeneratedTokens (Azure's), or a .jsonl "
+            "with timestamp, input_length and output_length (Mooncake's)."
+        ),
+    ] = RAMP_NAME,
+    *,
+    loaded: Loaded | None = None,
+    policy: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help=f"Of {', '.join(CONTENDERS)}; may be repeated. Default: the usual ones."),
+    ] = (),
+    frontier: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="A policy to replay over all settings of its knob; may be repeated."),
+    ] = (),
+    start: Annotated[
+        tuple[float, ...], Parameter(negative="", help="Seconds that a worker takes to start; may be repeated.")
+    ] = _STARTS_S,
+    max_workers: Annotated[int | None, Parameter(help=f"Number of workers; {WORKERS} by default.")] = None,
+    awake: Annotated[
+        int | None, Parameter(help="Workers awake at first. Default: 1; for a trace, as many as it begins with.")
+    ] = None,
+    settings: Annotated[
+        Path | None, Parameter(help="YAML file with settings of Headgate's policies, such as a pool's file.")
+    ] = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="Folder for page, figures, JSON.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Replay a load through the elastic pool in virtual time, under Headgate's policies and those of other systems.
+
+    The pool is the one that serves real requests; engines and time are simulated. The same input gives the same
+    figures on every machine.
+    """
+    wanted = loaded or Loaded()
+    config = None if settings is None else settings_of(settings)
+    load = wanted.read(trace, slots_of(wanted.slots, config))
+    first = 1 if trace == RAMP_NAME and awake is None else awake
+    sites = sites_for(load, start, workers=workers_of(max_workers, config), awake=first)
+    config = fitting(config, load, sites[0])
+    made = _compared(load, sites, config, policy or (*USUAL, "clairvoyant"), frontier)
+    files = [] if output is None else _written(made, output)
+    if as_json:
+        print_json({"comparisons": [each.document() for each in made], "files": [str(file) for file in files]})
+        return 0
+    _print(made)
+    for file in files:
+        say(f"file: {file}")
+    return 0
+
+
+def _compared(
+    load: Load,
+    sites: Sequence[Site],
+    config: ElasticConfig | None,
+    policies: Sequence[str],
+    frontiers: Sequence[str],
+) -> list[Comparison]:
+    sweeps = sum(len(contender(name).sweep(terms_of(load, sites[0], config))) for name in frontiers)
+    with _shown(load.name, len(sites) * (len(policies) + sweeps)) as tell:
+        return [_of_site(load, site, config, policies, frontiers, tell) for site in sites]
+
+
+def _of_site(
+    load: Load,
+    site: Site,
+    config: ElasticConfig | None,
+    policies: Sequence[str],
+    frontiers: Sequence[str],
+    tell: Callable[[str], None],
+) -> Comparison:
+    return compared(
+        load,
+        site,
+        config=config,
+        policies=policies,
+        frontiers=frontiers,
+        tell=lambda what: tell(f"{site.start_s:g} s to start: {what}"),
+    )
+
+
+@contextmanager
+def _shown(name: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Give what is told before each replay, and show it while the context lasts where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _what: None
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}", style="dim", markup=False),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=4) as progress:
+        task = progress.add_task(name, total=total, what="", completed=-1)  # what is told has not been done
+        yield lambda what: progress.update(task, advance=1, what=what)
+
+
+def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:
+    """Write a page, its figures, and all figures as JSON; return the files."""
+    # matplotlib takes a second to import: the tables do without it.
+    from headgate.reports import replay_figures, replay_page  # noqa: PLC0415
+
+    texts = {"elastic-replay.html": replay_page(made)}
+    for each in made:
+        figures = replay_figures(each, f"elastic-{each.site.start_s:g}s")
+        texts |= {name: svg for name, (_caption, svg) in figures.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        document = folder / "elastic-replay.json"
+        document.write_bytes(orjson.dumps([each.document() for each in made], option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise InvalidInputError(f"the folder {folder} cannot be written to: {error.strerror}") from None
+    return [(folder / name).resolve() for name in (*texts, document.name)]
+
+
+def _print(made: Sequence[Comparison]) -> None:
+    load, site = made[0].load, made[0].site
+    say(
+        f"{load.name}: {len(load.calls):,} requests in {load.window_s / 60:.0f} min, work for {load.work_s:,.0f} "
+        f"worker-seconds; {site.workers} workers of {load.slots} slots, {site.awake} awake at the beginning"
+    )
+    for note in load.notes:
+        say(f"  {note}")
+    for each in made:
+        title = f"{each.site.start_s:g} s to start"
+        print_table(title, COLUMNS, each.rows, right=tuple(range(1, len(COLUMNS))))
+        bounds = "; ".join(f"{bound.cost:.2f}x if nobody waits over {bound.wait_s:g} s" for bound in each.bounds)
+        say(f"No policy can cost less than {bounds}.")
+        for line in each.frontiers:
+            points = "; ".join(
+                f"{point.value:g}: {point.measures.cost:.2f}x, p99 {point.measures.p99_s:.2f} s" for point in line.best
+            )
+            say(f"{line.policy} by {line.knob}: {points}")
+    say(_WHAT)
+    for outcome in made[0].outcomes:
+        say(f"{outcome.policy}: {outcome.says}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Which load is replayed, and what is made of it."""
+
+    slots: Annotated[int | None, Parameter(help=f"Requests that a worker runs at once; {_SLOTS} by default.")] = None
+    seed: Annotated[int, Parameter(help="Random seed of the generated load.")] = 0
+    scale: Annotated[float, Parameter(help="For the ramp: factor on all its times; 1 is an hour.")] = 1.0
+    copies: Annotated[int, Parameter(help="For a trace: factor on the number of users.")] = 1
+    service_times: Annotated[
+        Path | None,
+        Parameter(
+            help="For a trace: table of the time per token (data/perf_model.csv of "
+            "https://github.com/Mutinifni/splitwise-sim)."
+        ),
+    ] = None
+    model: Annotated[str, Parameter(help="Model of the table.")] = _HARDWARE.model
+    hardware: Annotated[str, Parameter(help="Hardware of the table.")] = _HARDWARE.hardware
+    gpus: Annotated[int, Parameter(help="GPUs per worker, in the table.")] = _HARDWARE.tensor_parallel
+
+    def read(self, trace: str, slots: int) -> Load:
+        """Return the load.
+
+        Raises:
+            InvalidLoadError: there is no such trace, its table of times is missing, or one of them cannot be used.
+        """
+        return named_load(
+            trace,
+            self.service_times,
+            hardware=Hardware(self.model, self.hardware, self.gpus),
+            slots=slots,
+            copies=self.copies,
+            scale=self.scale,
+            seed=self.seed,
+        )
+
+
+def settings_of(path: Path) -> ElasticConfig:
+    """Return the settings of a file of a pool, or of a file of settings.
+
+    Raises:
+        InvalidInputError: it cannot be read, or a setting breaks a rule.
+    """
+    try:
+        written: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"the settings {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(written, dict):
+        raise InvalidInputError(f"{path} holds no settings of an elastic pool (got {type(written).__name__})")
+    if "pool" in written:
+        return elastic_config({"elastic_config": written.get("elastic_config", {})})
+    return elastic_config(written)
+
+
+def slots_of(asked: int | None, config: ElasticConfig | None) -> int:
+    """Return the slots of a worker: what was asked for, else what the settings say."""
+    told = None if config is None else config.requests_per_worker_capacity
+    slots = _SLOTS if told is None else told
+    return slots if asked is None else asked
+
+
+def workers_of(asked: int | None, config: ElasticConfig | None) -> int:
+    """Return how many workers there are: what was asked for, else what the settings say."""
+    if asked is None:
+        return WORKERS if config is None else config.max_workers
+    return asked
+
+
+def fitting(config: ElasticConfig | None, load: Load, site: Site) -> ElasticConfig | None:
+    """Return the settings for a site and a load that flags may have changed."""
+    if config is None:
+        return None
+    sizes = {"max_workers": site.workers, "requests_per_worker_capacity": load.slots}
+    return ElasticConfig(**config.model_dump() | sizes)

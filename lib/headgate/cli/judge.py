@@ -1,0 +1,178 @@
+"""`headgate judge`: samples whose answers another model judges."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+import polars as pl
+from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from headgate import orchestration
+from headgate.campaign import models_at_hand
+from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
+from headgate.cli.options import Choices
+from headgate.cli.output import AsJson, console, counted, print_json, print_table
+from headgate.cli.run import (
+    NOT_SCORED,
+    STOPPED_EARLY,
+    Limits,
+    is_unscored,
+    matrix_of,
+    show_unscored,
+    stop_on_signals,
+)
+from headgate.config import Settings
+from headgate.telemetry import setup_logging
+
+JUDGED_COLUMNS = (
+    "model",
+    "environment",
+    "samples",
+    "scored",
+    "successes",
+    "mean_score",
+    "judgements",
+    "agreement",
+    "judge_errors",
+    "errors",
+)
+"""Of the table, and keys of each pair in `--json`."""
+
+AGREEMENT_COLUMNS = ("answers", "judgements", "alpha", "low", "high", "spread")
+"""Of the table of agreement, and keys of each environment in `--json`."""
+
+
+def judge(
+    choices: Choices | None = None,
+    *,
+    instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
+    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
+    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
+    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None,
+    judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
+    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")] = None,
+    enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
+    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
+    limits: Limits = "",
+    verbose: Annotated[
+        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Sample the roster's models in environments whose answers a judge reads, each task once.
+
+    Tasks whose samples are stored are not run again. Ctrl-C starts no further sample, judges the answers there are,
+    and ends; the next run takes up what is left. The setting `judge_key` holds the judge's key.
+
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score.
+    """
+    loaded = (choices or Choices()).load(
+        judge_model=judge_model,
+        judge_url=judge_url,
+        judge_parallel=judge_parallel,
+        judgements=judgements,
+        rubric=rubric,
+        enable_monitoring=enable_monitoring,
+        monitor_port=monitor_port,
+    )
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    result = asyncio.run(_run(loaded.settings, instances, limits, is_live=is_live))
+    matrix = asyncio.run(_judged_matrix(loaded.settings, result))
+    if as_json:
+        print_json(judged_document(result))
+    else:
+        print_table(
+            f"judged by {loaded.settings.judge_model}",
+            [column.replace("_", " ") for column in JUDGED_COLUMNS],
+            [tuple(getattr(pair, column) for column in JUDGED_COLUMNS) for pair in result.progress.pairs],
+            right=range(2, len(JUDGED_COLUMNS)),
+        )
+        _show_agreement(result)
+        console().print(
+            f"{counted(result.samples, 'sample')}, {result.scored} scored, "
+            f"{result.stored} stored in {loaded.settings.store}, {result.spooled} spooled, "
+            f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
+        )
+        show_unscored(matrix)
+    return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
+
+
+async def _judged_matrix(settings: Settings, result: JudgedResult) -> pl.DataFrame:
+    """Return the last sample of each task of the run's models and environments, what an earlier run took included.
+
+    A task that was judged in vain is taken again as another sample, which is the one that counts.
+    """
+    samples = await matrix_of(settings)
+    pairs = pl.DataFrame(
+        [(pair.model, pair.environment) for pair in result.progress.pairs],
+        schema={"model": pl.String, "environment": pl.String},
+        orient="row",
+    )
+    ours = samples.join(pairs, on=["model", "environment"], how="semi")
+    by_worth = ours.sort(pl.col("score").is_not_null(), "finished_at")
+    return by_worth.unique(["model", "environment", "sequence"], keep="last", maintain_order=True)
+
+
+def _show_agreement(result: JudgedResult) -> None:
+    """Print how far repeated judgements agree, where there are any."""
+    if result.agreements:
+        columns = ["environment", *AGREEMENT_COLUMNS]
+        rows = [(name, *(getattr(one, column) for column in AGREEMENT_COLUMNS)) for name, one in result.agreements]
+        print_table("agreement of judgements (Krippendorff's alpha)", columns, rows, right=range(1, len(columns)))
+
+
+async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> JudgedResult:
+    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
+    stop = asyncio.Event()
+    stop_on_signals(stop, settings.drain_timeout_s)
+    bar = progress_bar() if is_live else None
+    async with models_at_hand(settings) as roster:
+        with bar if bar is not None else nullcontext():
+            return await run_judged(
+                settings,
+                roster=roster,
+                instances=instances,
+                stop=stop,
+                on_progress=showing(bar) if bar is not None else None,
+                slots=slots,
+            )
+
+
+def progress_bar() -> Progress:
+    """Return the bar of a run with a judge."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, console=console(), transient=True)
+
+
+def showing(bar: Progress) -> Callable[[JudgedProgress], Awaitable[None]]:
+    """Return what moves a bar."""
+    task: TaskID = bar.add_task("starting", total=None)
+
+    async def show(progress: JudgedProgress) -> None:
+        said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
+        bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
+
+    return show
+
+
+def judged_document(result: JudgedResult) -> dict[str, Any]:
+    """Return a result as `--json` prints it."""
+    return {
+        "samples": result.samples,
+        "scored": result.scored,
+        "stored": result.stored,
+        "spooled": result.spooled,
+        "open_tasks": result.open_tasks,
+        "stopped_by": result.stopped_by,
+        "stopped_early": result.stopped_early,
+        "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.progress.pairs],
+        "agreements": {
+            name: {column: getattr(one, column) for column in AGREEMENT_COLUMNS} for name, one in result.agreements
+        },
+    }

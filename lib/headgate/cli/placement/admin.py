@@ -1,0 +1,161 @@
+"""`headgate placement cancel|apply|close|audit`: steering what is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import yaml
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.placement.ledger import Address, joined, say
+from headgate.core import record_change
+from headgate.core.errors import InvalidInputError
+from headgate.placement.checks import PoolSpec, pool_spec
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.rules import PreemptionRules, rules_from
+from headgate.placement.scaling import homeless
+from headgate.telemetry import json_safe
+
+if TYPE_CHECKING:
+    from headgate.placement.cluster.client import Placement
+
+DIFFERENCES_STATUS: Final = 4
+"""Exit status of an audit that leaves differences: a check did not hold."""
+
+_NAMED: Final = frozenset({"name", "quota", "reserved"})
+
+Scale = Annotated[bool, Parameter(negative="", help="Reduce the pools' CPU and memory to what a single node has.")]
+Change = Annotated[bool, Parameter(negative="", help="Change pools that are open with other settings.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFile:
+    """What a file of pools says; `rules` is None where it says nothing about them."""
+
+    pools: tuple[PoolSpec, ...]
+    rules: PreemptionRules | None = None
+
+
+def read_placement_file(path: Path) -> PlacementFile:
+    """Read a YAML or JSON file of `pools` and, where they are to be changed, `rules`.
+
+    Raises:
+        InvalidPlacementError: it cannot be read, or what it says cannot be used.
+    """
+    try:
+        written: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidPlacementError(f"{path} cannot be read: {_reason(error)}") from error
+    if not isinstance(written, Mapping) or not written.keys() <= {"pools", "rules"} or "pools" not in written:
+        keys = ", ".join(map(str, written)) if isinstance(written, Mapping) else type(written).__name__
+        raise InvalidPlacementError(f"{path} must have `pools` and may have `rules` (got {keys})")
+    pools, rules = written["pools"], written.get("rules")
+    if not isinstance(pools, list) or not all(isinstance(pool, Mapping) for pool in pools):
+        raise InvalidPlacementError(f"`pools` of {path} must be a list of pools (got {pools!r})")
+    if rules is not None and not isinstance(rules, Mapping):
+        raise InvalidPlacementError(f"`rules` of {path} must be a mapping of settings (got {rules!r})")
+    specs = tuple(pool_spec(pool) for pool in pools)
+    names = [spec.name for spec in specs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidPlacementError(f"{path} has the pool {twice[0]} twice")
+    return PlacementFile(specs, None if rules is None else rules_from(rules))
+
+
+def _reason(error: OSError | UnicodeDecodeError | yaml.YAMLError) -> str:
+    """Return what is wrong with a file, in one line."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def cancel(
+    *requests: Annotated[str, Parameter(help="Ids of requests.")], address: Address = None, as_json: AsJson = False
+) -> int:
+    """Cancel requests: waiting ones at once, running ones once they have stopped.
+
+    If an id is unknown, nothing is cancelled.
+    """
+    if not requests:
+        raise InvalidInputError("no request is given", next_step="`headgate placement status` lists them.")
+    with joined(address) as placement:
+        works = [placement.work(request) for request in requests]  # all are known before the first is taken out
+        changed = {work.request_id: work.cancel("cancelled") for work in works}
+        if cancelled := [request for request, was_there in changed.items() if was_there]:
+            record_change("placement cancel", ", ".join(cancelled), after="cancelled")
+    if as_json:
+        print_json(changed)
+    else:
+        for request, was_there in changed.items():
+            say(f"{request} is cancelled" if was_there else f"{request} had already ended")
+    return 0
+
+
+def apply(
+    file: Annotated[Path, Parameter(help="YAML or JSON file of pools and preemption rules.")],
+    *,
+    scale: Scale = False,
+    change: Change = False,
+    address: Address = None,
+) -> int:
+    """Open or change the pools of a file, and apply its preemption rules."""
+    written = read_placement_file(file)
+    with joined(address) as placement:
+        open_pools(placement, written, scale=scale, change=change)
+    return 0
+
+
+def close(pool: Annotated[str, Parameter(help="Name of the pool.")], *, address: Address = None) -> int:
+    """Close a pool: stop its work, cancel its requests, and remove its placement groups."""
+    with joined(address) as placement:
+        placement.close_pool(pool)
+    say(f"closing pool {pool}")
+    return 0
+
+
+def audit(
+    *,
+    fix: Annotated[bool, Parameter(negative="", help="Remove what the ledger does not know.")] = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compare the ledger, its journal and Ray: groups, actors, and the resources that they hold.
+
+    Exit status 4 if differences remain.
+    """
+    with joined(address) as placement:
+        differences = placement.audit(fix=fix)
+        if fixed := [one.name for one in differences if one.fixed]:
+            record_change("placement fix", ", ".join(fixed), after="removed")
+    if as_json:
+        print_json(json_safe(list(differences)))
+    elif not differences:
+        say("ledger and Ray agree")
+    else:
+        rows = [(one.kind, one.name, one.says, "fixed" if one.fixed else "") for one in differences]
+        print_table(f"{len(differences)} differences", ("what", "name", "difference", ""), rows)
+    return DIFFERENCES_STATUS if any(not one.fixed for one in differences) else 0
+
+
+def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, change: bool) -> None:
+    """Open the pools of a file, put its rules in force, and say what was done."""
+    if written.rules is not None:
+        placement.set_rules(written.rules)
+        labels = ", ".join(sorted(written.rules.label_rules)) or "none"
+        say(f"the preemption rules are applied (label rules: {labels})")
+    for spec in written.pools:
+        more = {name: getattr(spec, name) for name in type(spec).model_fields if name not in _NAMED}
+        shapes = [shape.as_shape() for shape in spec.reserved]
+        opened = placement.pool(spec.name, quota=spec.quota, reserved=shapes, scale=scale, change=change, **more)
+        scaled = f", scaled to {opened.factor:.0%} of its size" if opened.factor < 1 else ""
+        say(f"pool {spec.name} is open with quota {opened.pool.quota}{scaled}")
+        for number in homeless(opened.pool, placement.nodes()):
+            say(
+                f"reserved group {number} of pool {spec.name} ({opened.pool.reserved[number].size}) fits on no node "
+                "now; it is created once a large enough node joins, or made smaller by --scale"
+            )

@@ -1,0 +1,252 @@
+"""`headgate placement simulate`: a trace of jobs through the placement ledger and its rivals, in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from cyclopts import Parameter
+
+from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.core.errors import InvalidInputError
+from headgate.placement.amounts import amounts
+from headgate.placement.pool import GroupShape
+from headgate.placement.replay import (
+    MIXES,
+    POLICIES,
+    Cluster,
+    Comparison,
+    InvalidTraceError,
+    Measures,
+    Trace,
+    Waiting,
+    cluster_of,
+    compared,
+    generated,
+    read_json_lines,
+    read_openb,
+)
+from headgate.placement.rules import PreemptionRules, rules_from
+
+_LABEL_RULES: Final = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}
+_SIZE_KEYS: Final = {"members", "gpus", "cpus", "memory_gib"}
+
+
+def simulate(
+    trace: Annotated[
+        Path | None,
+        Parameter(
+            help="A .csv list of pods (openb_pod_list_default.csv of cluster-trace-gpu-v2023 in "
+            "https://github.com/alibaba/clusterdata), or a .jsonl file with one job a line."
+        ),
+    ] = None,
+    *,
+    mix: Annotated[str | None, Parameter(help=f"A generated mix in place of a file: {', '.join(MIXES)}.")] = None,
+    hours: Annotated[float, Parameter(help="For a mix: hours in which jobs arrive.")] = 24.0,
+    load: Annotated[float, Parameter(help="For a mix: demand, as a share of the cluster's GPUs.")] = 0.9,
+    seed: Annotated[int, Parameter(help="Random seed of a mix.")] = 0,
+    nodes: Annotated[int, Parameter(help="Nodes of the simulated cluster.")] = 4,
+    gpus: Annotated[int, Parameter(help="GPUs of each node.")] = 8,
+    cpus: Annotated[float, Parameter(help="CPUs of each node.")] = 128,
+    memory_gib: Annotated[int, Parameter(help="Memory of each node.")] = 1024,
+    reserved: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="Group for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
+    ] = (),
+    longest_hours: Annotated[
+        float | None, Parameter(help="For a list of pods: leave out pods that live longer.")
+    ] = None,
+    checkpoint_every_s: Annotated[
+        float, Parameter(help="For a list of pods: seconds between checkpoints; 0 for none.")
+    ] = 600.0,
+    restart_s: Annotated[float, Parameter(help="For a list of pods: seconds that a restart costs.")] = 30.0,
+    rules: Annotated[Path | None, Parameter(help="YAML file of preemption rules.")] = None,
+    policy: Annotated[
+        tuple[str, ...], Parameter(negative="", help=f"Of {', '.join(POLICIES)}; may be repeated. Default: all.")
+    ] = (),
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of which work held which GPUs to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Replay jobs through the placement ledger in virtual time, beside Ray, FIFO, backfill and other rules.
+
+    Neither Ray nor any process is started. The same input gives the same figures.
+    """
+    cluster = cluster_of(nodes, gpus, cpus, memory_gib, reserved=tuple(_shape(written) for written in reserved))
+    _check_numbers(longest_hours, checkpoint_every_s, restart_s)
+    if (trace is None) == (mix is None):
+        raise InvalidTraceError("give either a file of jobs or --mix", next_step="For example: --mix rlhf.")
+    if trace is None:
+        jobs = generated(mix or "", cluster, hours=hours, load=load, seed=seed)
+    else:
+        jobs = _read(trace, longest_hours, checkpoint_every_s, restart_s)
+    made = _compared(jobs, cluster, _rules(rules), policy or tuple(POLICIES), quiet=as_json)
+    if output is not None:
+        _write_figure(made, output)
+    if as_json:
+        print_json(made.document() | {"figure": None if output is None else str(output.resolve())})
+    else:
+        _print(made, output)
+    return 0
+
+
+def _check_numbers(longest_hours: float | None, checkpoint_every_s: float, restart_s: float) -> None:
+    given = {"longest-hours": longest_hours, "checkpoint-every-s": checkpoint_every_s, "restart-s": restart_s}
+    for name, number in given.items():
+        if number is not None and not 0 <= number < float("inf"):
+            raise InvalidTraceError(f"--{name} must be a number >= 0 (got {number:g})")
+
+
+def _read(path: Path, longest_hours: float | None, checkpoint_every_s: float, restart_s: float) -> Trace:
+    if path.suffix.lower() == ".csv":
+        return read_openb(
+            path,
+            longest_s=None if longest_hours is None else longest_hours * 3600,
+            checkpoint_every_s=checkpoint_every_s or None,
+            restart_s=restart_s,
+        )
+    if path.suffix.lower() in {".jsonl", ".ndjson"}:
+        return read_json_lines(path)
+    raise InvalidTraceError(
+        f"{path} is neither a .csv list of pods nor a .jsonl file of jobs",
+        next_step="Name the file by what it holds.",
+    )
+
+
+def _rules(path: Path | None) -> PreemptionRules:
+    if path is None:
+        return PreemptionRules(label_rules=_LABEL_RULES)
+    try:
+        written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"the rules {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(written, dict):
+        raise InvalidInputError(f"{path} holds no settings of preemption (got {type(written).__name__})")
+    return rules_from(written)
+
+
+def _shape(written: str) -> GroupShape:
+    """Return the reserved group that `members=2,gpus=2,cpus=8` describes."""
+    parts: dict[str, float] = {}
+    for part in written.split(","):
+        key, _, value = part.strip().partition("=")
+        try:
+            parts[key] = float(value)
+        except ValueError:
+            raise _bad_shape(written) from None
+    if not parts.keys() <= _SIZE_KEYS or not 1 <= parts.get("members", 1) <= 256 or parts.get("members", 1) % 1:
+        raise _bad_shape(written)
+    member = amounts(parts.get("cpus", 0), parts.get("gpus", 0), int(parts.get("memory_gib", 0) * 2**30))
+    if not member:
+        raise _bad_shape(written)
+    return GroupShape((member,) * int(parts.get("members", 1)), "PACK")
+
+
+def _bad_shape(written: str) -> InvalidTraceError:
+    return InvalidTraceError(
+        f"--reserved must have the form members=2,gpus=2,cpus=8,memory_gib=16, one amount at least (got {written!r})"
+    )
+
+
+def _compared(
+    jobs: Trace, cluster: Cluster, rules: PreemptionRules, policies: tuple[str, ...], *, quiet: bool
+) -> Comparison:
+    if quiet:
+        return compared(jobs, cluster, rules, policies)
+    with console(stderr=True).status("replaying") as status:
+        return compared(jobs, cluster, rules, policies, tell=lambda name: status.update(f"replaying under {name}"))
+
+
+def _write_figure(made: Comparison, path: Path) -> None:
+    # matplotlib takes a second to import: the tables do without it.
+    from headgate.cli.placement.figure import timeline_svg  # noqa: PLC0415
+
+    try:
+        path.write_text(timeline_svg(made), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"figure {path} cannot be written: {error.strerror}") from None
+
+
+def _print(made: Comparison, figure: Path | None) -> None:
+    out = console()
+    out.print(f"{made.trace.name}: {len(made.trace.jobs)} jobs on {made.cluster}", highlight=False, markup=False)
+    for note in made.trace.notes:
+        out.print(f"  {note}", highlight=False, markup=False)
+    print_table(
+        "Waiting of high-priority work, use of the cluster, and what stopping cost",
+        (
+            "policy",
+            "p50",
+            "p95",
+            "p99",
+            "use",
+            "useful",
+            "lost GPU-h",
+            "x least",
+            "stops",
+            "victims done",
+            "ended",
+            "took",
+        ),
+        [_row(each) for each in made.measures],
+        right=tuple(range(1, 12)),
+    )
+    bands = sorted({band for each in made.measures for band in each.bands}, reverse=True)
+    print_table(
+        "Waiting by band: p50 / p95",
+        ("policy", *(f"band {band}" for band in bands), "never done"),
+        [(each.policy, *(_pair(each.bands[band]) for band in bands), str(each.never_done)) for each in made.measures],
+        right=tuple(range(1, len(bands) + 2)),
+    )
+    least = ", ".join(f"{name} {_span(value)}" for name, value in made.least_waiting_s.items())
+    out.print(f"No policy can get high-priority waiting below: {least}.", highlight=False, markup=False)
+    out.print(
+        "Waiting is all time from arrival to end beyond the job's own work. 'x least': lost work of all preemptions "
+        "over the least that the same rules could have lost at the same moments. 'clairvoyant' knows every duration "
+        "and stops work at no cost on one large node: a yardstick, not a policy.",
+        highlight=False,
+        markup=False,
+    )
+    for outcome in made.outcomes:
+        out.print(f"{outcome.policy}: {outcome.says}", highlight=False, markup=False)
+    if figure is not None:
+        out.print(f"figure: {figure.resolve()}", highlight=False, markup=False)
+
+
+def _row(each: Measures) -> tuple[Any, ...]:
+    return (
+        each.policy,
+        *(_span(value) for value in (each.high.p50_s, each.high.p95_s, each.high.p99_s)),
+        f"{each.utilisation:.1%}",
+        f"{each.useful:.1%}",
+        f"{each.lost_gpu_s / 3600:,.2f}",
+        _ratio(each),
+        str(each.preemptions),
+        f"{each.victims_done} of {each.victims}" if each.victims else "–",
+        _span(each.makespan_s),
+        f"{each.took_s:.2f} s",
+    )
+
+
+def _ratio(each: Measures) -> str:
+    if not each.decisions:
+        return "–"
+    shown = "∞" if each.lost_over_least is None else f"{each.lost_over_least:.2f}"
+    return shown if each.exact_share == 1 else f"<= {shown}"
+
+
+def _pair(waiting: Waiting) -> str:
+    return "–" if waiting.p50_s is None else f"{_span(waiting.p50_s)} / {_span(waiting.p95_s)}"
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.2f} s"

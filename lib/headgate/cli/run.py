@@ -1,0 +1,213 @@
+"""`headgate run`: sample until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import polars as pl
+from cyclopts import Parameter
+from rich.live import Live
+
+from headgate import orchestration
+from headgate.campaign import CampaignResult, models_at_hand, run_campaign
+from headgate.cli.options import Choices
+from headgate.cli.output import AsJson, console, counted, print_json
+from headgate.config import Settings
+from headgate.core.status import CampaignStatus
+from headgate.reports import LEADERBOARD_COLUMNS, ScoreTable, build_leaderboard, live_view, status_lines
+from headgate.storage import sample_store
+from headgate.telemetry import safe_text, setup_logging, status_document
+
+_MATRIX_COLUMNS: Final = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
+
+STOPPED_EARLY: Final = 4
+"""Exit status of a campaign that gave up because its samples kept failing."""
+
+NOT_SCORED: Final = 4
+"""Exit status of a matrix none of whose samples has a score."""
+
+Limits = Annotated[
+    str,
+    Parameter(
+        help="Bounds on requests of all processes together: an Admission Limits block, or a .yaml or .json file."
+    ),
+]
+"""The option `--limits`."""
+
+
+def run(
+    choices: Choices | None = None,
+    *,
+    duration: Annotated[float | None, Parameter(help="Stop after this many seconds.")] = None,
+    instances: Annotated[
+        int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
+    ] = None,
+    enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
+    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
+    trace: Annotated[
+        Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
+    ] = None,
+    limits: Limits = "",
+    verbose: Annotated[
+        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Sample the roster's models in every environment until stopped.
+
+    Ctrl-C stops taking on work, waits for episodes in progress, stores what there is, and ends. A second Ctrl-C gives
+    the episodes in progress back at once; their tasks run again next time.
+
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), when it gave up a model whose service
+    stayed down, or when no sample of `--instances` has a score.
+    """
+    loaded = (choices or Choices()).load(
+        enable_monitoring=enable_monitoring,
+        monitor_port=monitor_port,
+        trace_file=None if trace is None else str(trace),
+        instances=instances,
+    )
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    result = asyncio.run(_run(loaded.settings, duration, limits, is_live=is_live))
+    matrix = asyncio.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
+    has_failed = result.stopped_early or bool(result.given_up)
+    status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
+    if as_json:
+        print_json(result_document(result))
+        return status
+    if is_live:
+        console().print(live_view(result.status))
+    else:
+        for line in status_lines(result.status):
+            console().print(line, markup=False, highlight=False)
+    console().print(
+        f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
+        f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
+    )
+    for line in _remarks(result):
+        console().print(line, markup=False, highlight=False)
+    if matrix is not None:
+        console().print(_scores(matrix, loaded.settings))
+        show_unscored(matrix)
+    return status
+
+
+def _remarks(result: CampaignResult) -> list[str]:
+    """Return what somebody who expected more samples wants to know."""
+    remarks = [
+        safe_text(f"{model} given up after {why}; run the same command again to take its other tasks")
+        for model, why in result.given_up.items()
+    ]
+    if result.empty_because:
+        remarks += [
+            safe_text(f"no samples: {result.empty_because}"),
+            "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
+        ]
+    return remarks
+
+
+async def matrix_of(settings: Settings) -> pl.DataFrame:
+    """Return the samples of a matrix: all of it, also what an earlier run has taken."""
+    found = await sample_store(settings).scan(columns=_MATRIX_COLUMNS)
+    return found.frame.filter(pl.col("campaign") == settings.campaign)
+
+
+def is_unscored(matrix: pl.DataFrame | None) -> bool:
+    """Return whether there are samples, and none of them has a score."""
+    return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
+
+
+def _scores(samples: pl.DataFrame, settings: Settings) -> ScoreTable:
+    sampled = samples["environment"].unique().to_list()
+    patterns = any(name not in sampled for name in settings.environments)
+    return ScoreTable(build_leaderboard(samples), () if patterns else settings.environments)
+
+
+def show_unscored(samples: pl.DataFrame) -> None:
+    """Print a line for each kind of error that left tasks without a score, with one of its messages.
+
+    A task that has a score by now is no such task, and one that failed several times is one.
+    """
+    cell = ["model", "environment", "sequence"]
+    kinds = (
+        samples.sort("finished_at")
+        .group_by(cell, maintain_order=True)
+        .agg(pl.col("score").is_not_null().any().alias("is_scored"), pl.col("error_kind", "error").last())
+        .filter(~pl.col("is_scored"))
+        .group_by("error_kind", maintain_order=True)
+        .agg(pl.len().alias("samples"), pl.col("error").first())
+    )
+    for kind, count, error in kinds.iter_rows():
+        told = safe_text(f"{count} without a score: {kind}, such as {error}")
+        console().print(told, markup=False, highlight=False)
+
+
+async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> CampaignResult:
+    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
+    stop = asyncio.Event()
+    stop_on_signals(stop, settings.drain_timeout_s)
+    live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
+    async with models_at_hand(settings) as roster:
+        with live if live is not None else nullcontext():
+            return await run_campaign(
+                settings,
+                roster=roster,
+                duration_s=duration,
+                stop=stop,
+                on_status=_showing(live) if live is not None else None,
+                slots=slots,
+            )
+
+
+def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
+    async def show(status: CampaignStatus) -> None:
+        live.update(live_view(status))
+
+    return show
+
+
+def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
+    """Drain on the first SIGINT or SIGTERM; on the second give up what is in progress.
+
+    Args:
+        stop: set by the first signal; the second cancels the current task.
+        drain_s: how long what is in progress may take to end, said to people at the first signal; None says nothing.
+    """
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+
+    def stopped() -> None:
+        if stop.is_set() and main is not None:
+            main.cancel()
+        elif drain_s is not None:
+            console(stderr=True).print(
+                f"stopping: what is in progress has {drain_s:g} s to end (drain_timeout_s); Ctrl-C again ends at once, "
+                "and loses nothing that was sampled",
+                highlight=False,
+            )
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped)
+
+
+def result_document(result: CampaignResult) -> dict[str, Any]:
+    """Return a campaign's result as `--json` prints it."""
+    return {
+        "samples": result.samples,
+        "stored": result.stored,
+        "spooled": result.spooled,
+        "open_tasks": result.open_tasks,
+        "stopped_by": result.stopped_by,
+        "stopped_early": result.stopped_early,
+        "given_up": dict(result.given_up),
+        "empty_because": result.empty_because,
+        "status": status_document(result.status),
+    }

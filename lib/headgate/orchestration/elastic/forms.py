@@ -1,0 +1,154 @@
+"""Placed elastic workers as a pool's file writes them: checked once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headgate.core import did_you_mean
+from headgate.elastic import InvalidElasticError
+from headgate.orchestration.placement.demand import Demand
+from headgate.placement import checked_request
+from headgate.placement.errors import InvalidPlacementError
+
+ROLE: Final = "rollout"
+"""Label of workers that nobody labels otherwise: training and scoring go before it."""
+
+PRIORITY: Final = 1.0
+"""Of workers, below that of every role of a training."""
+
+_DECIDED: Final = frozenset(
+    {
+        "num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "scheduling_strategy", "placement_group",
+        "max_restarts", "max_task_retries", "lifetime", "name", "namespace", "get_if_exists",
+    }
+)  # fmt: skip
+"""Options of an actor that its place decides, or its life as a worker."""
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class ActorEngines(_Form):
+    """Engines of one class, each an actor in a place of its own: `{kind: ray, class: module:Class, count: 4}`.
+
+    Attributes:
+        kind: `ray`.
+        class_name: `module:Class`; under `class` in the file.
+        resources: what each takes, such as `{gpu: 1, cpu: 1}`.
+        count: how many there are at most.
+        arguments: of the class.
+        options: of the actor, such as `runtime_env`, besides what its place decides.
+        slots: requests that each runs at once; what the class tells once it is awake counts, too.
+        models: that it serves.
+    """
+
+    kind: Literal["ray"] = "ray"
+    class_name: str = Field(alias="class", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    resources: dict[str, Any] = Field(default_factory=lambda: {"cpu": 1})
+    count: int = Field(default=1, ge=1, le=1_000)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
+    slots: int | None = Field(default=None, ge=1)
+    models: tuple[str, ...] = ()
+
+
+class WorkerPlacement(_Form):
+    """What workers stand on: `placement: {pool: rlhf}`.
+
+    Attributes:
+        address: `host:port` of the Ray cluster; None for RAY_ADDRESS, else one that runs here, else a local one.
+        pool: whose quota the workers count against; one that is not open is opened.
+        quota: of a pool that is not open; None for all that the cluster has.
+        priority: higher goes first.
+        labels: what the rules of preemption look at, besides `role: rollout`.
+        resources: what a worker takes that is no actor.
+        start_s: what a start costs until one was measured; of work that matters as much, the one that is dear to
+            start again is stopped last.
+    """
+
+    address: str | None = None
+    pool: str = "main"
+    quota: dict[str, Any] | None = None
+    priority: float = PRIORITY
+    labels: dict[str, str] = Field(default_factory=dict)
+    resources: dict[str, Any] = Field(default_factory=lambda: {"gpu": 1})
+    start_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+
+    def demand(self, resources: Mapping[str, Any]) -> Demand:
+        """Return what a worker asks for.
+
+        Raises:
+            InvalidElasticError: it breaks a rule of placement.
+        """
+        labels = {"role": ROLE, **self.labels}
+        asked: dict[str, Any] = {
+            "pool": self.pool,
+            "resources": dict(resources),
+            "priority": self.priority,
+            "labels": labels,
+        }
+        try:
+            (bundle,) = checked_request(**asked).bundles
+        except InvalidPlacementError as error:
+            raise InvalidElasticError(f"placement: {error.message}") from None
+        return Demand(
+            resources=bundle,
+            priority=self.priority,
+            labels=labels,
+            restart_s=self.start_s,
+            min_runtime_s=0.0,
+            checkpoints=True,
+        )
+
+
+def checked_placement(written: Mapping[str, Any]) -> WorkerPlacement:
+    """Return the section `placement` of a pool's file.
+
+    Raises:
+        InvalidElasticError: a setting is unknown or impossible.
+    """
+    placement = _checked(WorkerPlacement, written, "placement")
+    placement.demand(placement.resources)
+    if placement.quota is not None:
+        placement.demand(placement.quota)  # written in the same way, and refused with the same sentence
+    return placement
+
+
+def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
+    """Return an entry of `engines` whose engines are actors.
+
+    Raises:
+        InvalidElasticError: a setting is unknown or impossible.
+    """
+    actors = _checked(ActorEngines, written, "an engine of kind ray")
+    if decided := sorted(_DECIDED & actors.options.keys()):
+        raise InvalidElasticError(
+            f"options of an engine of kind ray must leave {', '.join(decided)} to its place",
+            next_step="Say what it takes under `resources`.",
+        )
+    return actors
+
+
+F = TypeVar("F", bound=_Form)
+
+
+def _checked(form: type[F], written: Mapping[str, Any], what: str) -> F:
+    try:
+        return form.model_validate(dict(written))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = [field.alias or name for name, field in form.model_fields.items()]
+            hint = did_you_mean(name, known, otherwise=f"; there are {', '.join(known)}")
+            raise InvalidElasticError(f"{what} has no setting {name!r}{hint}") from None
+        if problem["type"] == "missing":
+            raise InvalidElasticError(f"{what} must have {name!r}") from None
+        if problem["type"] == "string_pattern_mismatch":
+            raise InvalidElasticError(f"{name} of {what} must be module:Class (got {problem['input']!r:.80})") from None
+        rule = str(problem["msg"]).removeprefix("Input should ")
+        raise InvalidElasticError(f"{name} of {what} must {rule} (got {problem['input']!r:.80})") from None

@@ -1,0 +1,190 @@
+"""A job queue driven to its end as a flow run: results collected, progress published, local workers if it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
+
+from blocks import JobQueueServer
+from headgate.campaign import (
+    SCORE_FIELD,
+    DrainResult,
+    DrainRules,
+    JobCollector,
+    JobSampleRules,
+    QueueProgress,
+    drain_queue,
+)
+from headgate.core import SystemClock
+from headgate.jobqueue.generator import ResultFolder
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
+from headgate.orchestration.artifact_keys import artifact_key
+from headgate.orchestration.artifacts import RunArtifacts, TableArtifact
+from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
+from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
+from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
+from headgate.orchestration.run_logs import library_logs_in_run
+from headgate.orchestration.run_state import ended, run_logger
+from headgate.orchestration.sole_error import sole_error
+from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.storage import SampleStore
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOrder:
+    """What a flow run is asked to drain.
+
+    Attributes:
+        jobqueue: name of a JobQueueServer block; the worker's variables say when empty.
+        store: name of a SampleStore block; the settings say when empty.
+        campaign: what the samples are counted under.
+        score_field: field of a result that is its score.
+        duration_s: end after so long even if jobs remain; None for as long as it takes.
+        poll_s: seconds between two looks at the queue.
+        workers: jobs that this run works on itself, at a time.
+        command: what its workers run for each.
+        reserve: when such a command gets its policy server.
+        fail_on_dead: whether dead jobs make the run Failed.
+        results_dir: files of results, for jobs that were completed without one; none when empty.
+        settings: any further setting by its name.
+    """
+
+    jobqueue: str = ""
+    store: str = ""
+    campaign: str = "jobqueue"
+    score_field: str = SCORE_FIELD
+    duration_s: float | None = None
+    poll_s: float = 5.0
+    workers: int = 0
+    command: tuple[str, ...] = ()
+    reserve: Literal["ask", "before", "never"] = "ask"
+    fail_on_dead: bool = True
+    results_dir: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def run_drain(order: DrainOrder) -> Any:
+    """Collect the results of a queue until no job is left, and return the state in which the flow run ends.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used, the queue does not answer, or the store takes
+            nothing. The next run goes on where this one was.
+    """
+    checked_command(order.workers, order.command)
+    queue = await job_queue_for(order.jobqueue)
+    rules = JobSampleRules(queue.queue, order.campaign, order.score_field)
+    settings = settings_of(SamplingOrder(campaign=order.campaign, settings=order.settings))
+    store = await store_for(order.store, settings)
+    stop = StopRequest()
+    subject = f"jobqueue-{queue.queue}"
+    artifacts = QueueArtifacts(subject, stop)
+    drained_at = DrainRules(
+        poll_s=order.poll_s,
+        store_every_s=min(settings.sink_max_wait, 60.0),
+        batch_size=settings.batch_size,
+        duration_s=order.duration_s,
+    )
+
+    @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
+    async def drained() -> DrainResult:
+        """Drain the queue: the one task of the run, so that its graph shows when it worked."""
+        return await _drain(order, queue, store, rules, drained_at, stop, artifacts)
+
+    with stop_on_signals(stop), library_logs_in_run():
+        try:
+            publisher = asyncio.create_task(artifacts.run())
+            try:
+                result = await drained()
+            except ExceptionGroup as group:
+                raise sole_error(group) from group
+            finally:
+                publisher.cancel()
+                await asyncio.wait([publisher])
+            await artifacts.finish(result)
+        finally:
+            store.close()
+        message = drain_sentence(result)
+        run_logger().info("%s: %s", subject, message)
+        if stop.reason is None and order.fail_on_dead and result.progress.count(JobState.DEAD):
+            return Failed(message=message)
+        return await ended(stop, message, drain_data(result))
+
+
+async def _drain(
+    order: DrainOrder,
+    queue: JobQueueServer,
+    store: SampleStore,
+    rules: JobSampleRules,
+    drained_at: DrainRules,
+    stop: StopRequest,
+    artifacts: QueueArtifacts,
+) -> DrainResult:
+    clock = SystemClock()
+    results = ResultFolder(Path(order.results_dir)) if order.results_dir else None
+    async with queue.client() as client, asyncio.TaskGroup() as group:
+        collector = JobCollector(client, store, rules, monotonic=clock.monotonic, results=results)
+        helpers = [group.create_task(_work(client, queue.lease_s, order), name="workers")] if order.workers else []
+        helpers += [group.create_task(_cancel_at(stop.event, working)) for working in helpers]
+        result = await drain_queue(
+            client, collector, drained_at, clock=clock, stop=stop.event, on_progress=artifacts.note
+        )
+        for helper in helpers:
+            helper.cancel()
+    return result
+
+
+async def _work(client: JobQueueClient, lease_s: float, order: DrainOrder) -> None:
+    """Work on jobs until cancelled; those in progress are then given back."""
+    command = CommandJobs(CommandRules(order.command, reserve=ReserveMode(order.reserve)))
+    async with Worker(client, lease_s=lease_s, count=order.workers) as worker:
+        await worker.run(command)
+
+
+async def _cancel_at(event: asyncio.Event, working: asyncio.Task[None]) -> None:
+    await event.wait()
+    working.cancel()
+
+
+def drain_data(result: DrainResult) -> dict[str, Any]:
+    """Return a result as a flow returns it."""
+    progress = result.progress
+    return {
+        "done": progress.count(JobState.DONE),
+        "dead": progress.count(JobState.DEAD),
+        "left": progress.open_jobs,
+        "unserved": progress.unserved,
+        "stored": result.stored,
+        "known": result.known,
+        "unscored": sum(task_progress.scores.unscored for task_progress in progress.tasks),
+        "quarantined": result.quarantined,
+        "stopped_by": result.stopped_by,
+        "is_drained": result.is_drained,
+    }
+
+
+class QueueArtifacts(RunArtifacts[QueueProgress]):
+    """The progress and the jobs of one flow run that drains a queue."""
+
+    def __init__(self, subject: str, stop: StopRequest) -> None:
+        super().__init__(subject, stop)
+        self._jobs = TableArtifact(artifact_key("jobs", subject), self._outage)
+
+    async def finish(self, result: DrainResult) -> None:
+        """Publish how it ended."""
+        sentence = drain_sentence(result)
+        await self._jobs.show(list(progress_rows(result.progress)), sentence)
+        await self._progress.show(result.progress.share, sentence)
+
+    async def _publish(self, newest: QueueProgress, *, with_table: bool) -> None:
+        sentence = progress_sentence(newest)
+        await self._progress.show(newest.share, sentence)
+        if with_table:
+            await self._jobs.show(list(progress_rows(newest)), sentence)

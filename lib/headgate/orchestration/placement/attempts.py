@@ -1,0 +1,263 @@
+"""One placed task run through its life: wait in line, run in a place, and again when the place is taken away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import cloudpickle  # type: ignore[import-untyped]
+import ray
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture
+from prefect.states import Cancelled, Pending, exception_to_crashed_state, exception_to_failed_state
+from prefect.tasks import Task
+from prefect.utilities.asyncutils import run_coro_as_sync
+from prefect.utilities.collections import visit_collection
+from prefect.utilities.engine import emit_task_run_state_change_event
+from ray.exceptions import RayError, RayTaskError
+
+from headgate.core.errors import HeadgateError
+from headgate.orchestration.placement.demand import Demand
+from headgate.orchestration.placement.lease import HeldLease, Leases
+from headgate.orchestration.placement.payload import run_in_place
+from headgate.orchestration.placement.tenures import Tenure, TenureEnd
+
+_DEATH_S: Final = 10.0
+"""How long a killed task may take until Ray says that it is dead; its place is given back then in any case, and the
+ledger keeps a place closed whose occupant it has not seen dead."""
+
+_LOSS_S: Final = 3.0
+"""A node's death is seen by a task's caller at once and by the ledger a little later; a crash waits so long for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """What is run, as it was submitted."""
+
+    task: Task[Any, Any]
+    parameters: Mapping[str, Any]
+    wait_for: Any
+    context: Mapping[str, Any]
+    demand: Demand
+    environ: Mapping[str, str]
+    remote_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def role(self) -> str:
+        """What it is called in tables and figures: its label `role`, else the task's name."""
+        return self.demand.labels.get("role", self.task.name)
+
+    def ray_options(self, strategy: Any) -> dict[str, Any]:
+        """Return how Ray starts it: in its place, and never again on its own account."""
+        asked = self.demand.resources.as_ray()
+        taken = {
+            "num_cpus": asked.pop("CPU", 0),
+            "num_gpus": asked.pop("GPU", 0),
+            "memory": asked.pop("memory", None),
+            "resources": asked or None,
+        }
+        given = {name: value for name, value in taken.items() if value is not None}
+        own = {"scheduling_strategy": strategy, "max_retries": 0, "name": self.task.name}
+        return {**self.remote_options, **given, **own}
+
+
+class PlacedAttempts:
+    """One task run. `run` works in a thread of its own; `cancel` may be called from any other, and more than once.
+
+    Whatever happens, at most one Ray task of it lives, and the place is given back after that task has ended.
+    """
+
+    def __init__(
+        self,
+        order: TaskOrder,
+        states: TaskRunStates,
+        leases: Leases,
+        logger: logging.Logger | logging.LoggerAdapter[Any],
+        on_tenure: Callable[[Tenure], None],
+    ) -> None:
+        self._order = order
+        self._states = states
+        self._leases = leases
+        self._logger = logger
+        self._on_tenure = on_tenure
+        self._is_cancelled = False
+        self._lease: HeldLease | None = None
+        self._woken = threading.Event()
+
+    def cancel(self) -> None:
+        """Have the task run end as Cancelled: its place in line is given up, its Ray task killed."""
+        self._is_cancelled = True
+        self._woken.set()
+        if self._lease is not None:
+            self._lease.wake()
+
+    def run(self) -> State[Any]:
+        """Return the final state of the task run."""
+        try:
+            payload = self._payload()
+            with self._leases.take(self._order.demand, self._states.name, on_lost=self._woken.set) as lease:
+                self._lease = lease  # before the first look whether it is cancelled: who cancels later wakes it
+                state: State[Any] | None = None
+                while state is None:
+                    asked_at = time.time()
+                    is_held = lease.wait(unless=lambda: self._is_cancelled)
+                    runs = is_held and not self._is_cancelled
+                    state = self._held(lease, payload, asked_at) if runs else self._cancelled()
+                return state
+        except HeadgateError as error:
+            return self._states.tell(run_coro_as_sync(exception_to_failed_state(error)))
+        except Exception as error:  # a boundary: told as the task run's state, with its traceback
+            self._logger.exception("%s could not be run", self._states.name)
+            return self._states.tell(run_coro_as_sync(exception_to_crashed_state(error)))
+
+    def _payload(self) -> Callable[[], bytes]:
+        order = self._order
+        parameters = visit_collection(dict(order.parameters), visit_fn=_settled, return_data=True)
+        wait_for = visit_collection(order.wait_for, visit_fn=_settled, return_data=True)
+
+        def pickled() -> bytes:
+            arguments = {
+                "task": order.task,
+                "task_run": self._states.for_attempt(),
+                "parameters": parameters,
+                "wait_for": wait_for,
+                "context": order.context,
+            }
+            data: bytes = cloudpickle.dumps(arguments)
+            return data
+
+        return pickled
+
+    def _held(self, lease: HeldLease, payload: Callable[[], bytes], asked_at: float) -> State[Any] | None:
+        """Run in a place; return the final state, None when the place was taken away."""
+        started_at = time.time()
+        try:
+            strategy = lease.strategy()
+        except HeadgateError:
+            if lease.is_lost:
+                return None  # it was taken away before anything had begun
+            raise
+        reference = self._started(lease, strategy, payload())
+        state, end = self._outcome(reference, lease)
+        ended_at = time.time()
+        self._on_tenure(
+            Tenure(
+                task_run=self._states.name,
+                role=self._order.role,
+                priority=self._order.demand.priority,
+                place=lease.place,
+                request_id=lease.request_id,
+                lease_id=lease.lease_id,
+                asked_at=asked_at,
+                started_at=started_at,
+                ended_at=ended_at,
+                end=end,
+                why=lease.why_lost,
+            )
+        )
+        if end is TenureEnd.PREEMPTED:
+            self._tell_preempted(lease, ended_at - started_at)
+        return state
+
+    def _started(self, lease: HeldLease, strategy: Any, payload: bytes) -> Any:
+        """Start the Ray task and return its reference once it has ended or been killed."""
+        self._woken.clear()
+        remote: Any = ray.remote(**self._order.ray_options(strategy))(run_in_place)
+        reference = remote.remote(dict(self._order.environ), payload)
+        ended = reference.future()
+        ended.add_done_callback(lambda _: self._woken.set())
+        while not (ended.done() or lease.is_lost or self._is_cancelled):
+            self._woken.wait()
+            self._woken.clear()
+        if not ended.done():
+            self._kill(reference)
+        return reference
+
+    def _outcome(self, reference: Any, lease: HeldLease) -> tuple[State[Any] | None, TenureEnd]:
+        try:
+            state: State[Any] = ray.get(reference, timeout=0)
+        except RayError as error:
+            if self._is_cancelled:
+                return self._cancelled(), TenureEnd.CANCELLED
+            if lease.is_lost or (not isinstance(error, RayTaskError) and self._is_lost_soon(lease)):
+                return None, TenureEnd.PREEMPTED
+            return self._states.tell(run_coro_as_sync(exception_to_crashed_state(error))), TenureEnd.CRASHED
+        return state, TenureEnd.DONE
+
+    def _is_lost_soon(self, lease: HeldLease) -> bool:
+        until = time.monotonic() + _LOSS_S
+        while not lease.is_lost and not self._is_cancelled and (left_s := until - time.monotonic()) > 0:
+            self._woken.wait(left_s)
+            self._woken.clear()
+        return lease.is_lost
+
+    def _tell_preempted(self, lease: HeldLease, ran_s: float) -> None:
+        message = f"Stopped after {ran_s:.1f} s ({lease.why_lost}); waits for another place"
+        self._states.tell(Pending(name="Preempted", message=message))
+        self._logger.info("%s: %s", self._states.name, message)
+
+    def _cancelled(self) -> State[Any]:
+        return self._states.tell(Cancelled(message="The flow run gave it up"))
+
+    def _kill(self, reference: Any) -> None:
+        """Kill the Ray task, and wait until Ray says that it is dead."""
+        ray.cancel(reference, force=True)
+        ready, _ = ray.wait([reference], timeout=_DEATH_S)
+        if not ready:
+            self._logger.warning("%s was killed and has not ended after %g s", self._states.name, _DEATH_S)
+
+
+def _settled(expression: Any) -> Any:
+    """Return the final state of a future, after waiting for it; anything else as it is."""
+    if isinstance(expression, PrefectFuture):
+        expression.wait()
+        return expression.state
+    return expression
+
+
+class TaskRunStates:
+    """One task run as Prefect sees it. Owned by the run's thread.
+
+    Each attempt begins from the same task run with a run count of zero: an attempt that was preempted is not counted
+    among the task's retries.
+    """
+
+    def __init__(self, task: Task[Any, Any], task_run_id: UUID, **arguments: Any) -> None:
+        """Make the task run and tell Prefect that it is pending; `arguments` are those of `create_local_run`."""
+        made: Any = run_coro_as_sync(task.create_local_run(id=task_run_id, **arguments))
+        self._task_run: TaskRun = made
+        if isinstance(task.task_run_name, str):  # as the engine names it once it runs, or says what is wrong with it
+            with suppress(KeyError, IndexError, AttributeError):
+                made.name = task.task_run_name.format(**(arguments.get("parameters") or {}))
+        self._state: State[Any] = made.state
+        emit_task_run_state_change_event(self._task_run, None, self._state)
+
+    @property
+    def name(self) -> str:
+        """The task run's name."""
+        return self._task_run.name
+
+    def for_attempt(self) -> TaskRun:
+        """Return the task run as the engine of an attempt takes it."""
+        return deepcopy(self._task_run)
+
+    def tell(self, state: State[Any]) -> State[Any]:
+        """Tell Prefect that the task run is now in `state`, and return it."""
+        before = self._state
+        if state.timestamp <= before.timestamp:
+            state.timestamp = before.timestamp + timedelta(microseconds=1)
+        state.state_details.task_run_id = self._task_run.id
+        state.state_details.flow_run_id = self._task_run.flow_run_id
+        self._state = state
+        self._task_run.state = state
+        self._task_run.state_id, self._task_run.state_type, self._task_run.state_name = state.id, state.type, state.name
+        emit_task_run_state_change_event(self._task_run, before, state)
+        return state

@@ -1,0 +1,285 @@
+"""The flow `place-roles`: a small real training whose roles share a Ray cluster by priority."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from blocks import RayCluster
+from headgate.core.errors import HeadgateError
+from headgate.orchestration.artifact_keys import artifact_key
+from headgate.orchestration.artifacts import publish_markdown, publish_table
+from headgate.orchestration.inputs import loaded_block
+from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
+from headgate.orchestration.placement.runner import PlacementTaskRunner
+from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
+from headgate.orchestration.placement.rounds import (
+    TRAIN_CPUS,
+    TRAIN_PRIORITY,
+    Learned,
+    PlacedTraining,
+    RoleStoppedError,
+    Training,
+)
+from headgate.orchestration.run_logs import library_logs_in_run
+from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.upkeep import figures_markdown
+from headgate.placement import PoolSpec
+from headgate.placement.roles import BATCH, Place
+from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTION: Final = "Who held what: a line for each placement group; a cross is where work was stopped for other work"
+
+_ROW_IN: Final = 0.34
+_MOST_PLACES: Final = 40
+"""Beyond, only the places that were held longest are drawn: a figure in an artifact is read, not scrolled."""
+
+_NONE: Final = "Nothing was stopped for other work."
+_COST: Final = (
+    "The ledger counts all work of a stay as lost. A role goes on from its last checkpoint, so a stop costs one step "
+    "of it, a batch of episodes or a step of the gradient, and a new start."
+)
+
+_HEED_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacingOrder:
+    """What a flow run is asked to train.
+
+    Attributes:
+        name: of the training; another name begins anew, the same one goes on where it was.
+        environment: what is played.
+        rounds: updates of the policy.
+        rollouts: shards that play at a time.
+        episodes: scored episodes per round.
+        trial_episodes: episodes that tell how good the policy is before and after.
+        cluster: name of a RayCluster block; RAY_ADDRESS, a running cluster or a local one when empty.
+        pool: pool whose quota the roles count against; made when neither the cluster nor the block has it.
+        priority: added to the priority of every role.
+        folder: where trainings are kept, which every node of the cluster must see.
+        seed: of all random choices.
+    """
+
+    name: str
+    environment: str
+    rounds: int
+    rollouts: int
+    episodes: int
+    trial_episodes: int
+    cluster: str = ""
+    pool: str = "rlhf"
+    priority: float = 0.0
+    folder: str = ".headgate/placement"
+    seed: int = 0
+
+    def training(self) -> Training:
+        """Return it as the roles take it."""
+        place = Place(self.environment, str((Path(self.folder) / self.name).absolute()))
+        batches = -(-self.episodes // BATCH)
+        return Training(place, self.rounds, self.rollouts, batches, self.trial_episodes, self.priority, self.seed)
+
+    def own_pool(self) -> PoolSpec:
+        """Return the pool that is made where there is none: room for all rollouts, some of it lent by training."""
+        return PoolSpec.model_validate(
+            {
+                "name": self.pool,
+                "quota": {"cpu": self.rollouts + TRAIN_CPUS - 1},
+                "reserved": [{"cpu": TRAIN_CPUS}],
+                "reserved_from_priority": min(8.0, TRAIN_PRIORITY + self.priority),
+            }
+        )
+
+
+async def run_placing(order: PlacingOrder) -> Any:
+    """Train a policy with roles placed by priority, and return the state in which the flow run ends.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used, or the cluster cannot be reached; and what a role
+            raised. Everything is given back in every case, and the next run of the same name goes on.
+    """
+    training = order.training()
+    training.place.played()
+    block = RayCluster() if not order.cluster else await loaded_block(RayCluster, order.cluster)
+    stop = StopRequest()
+    with stop_on_signals(stop), library_logs_in_run():
+        leases = await asyncio.to_thread(open_pool_leases, block, order.own_pool())
+        run_logger().info("%s", leases.says)
+        runner = PlacementTaskRunner(pool=order.pool, leasing=lambda: leases)
+        placed = PlacedTraining(training, runner)
+        stops: list[Stop] = []
+        try:
+            async with _running(runner, leases, stop, stops):
+                await placed.run()
+        except RoleStoppedError:
+            run_logger().info("The roles were stopped, and their places given back")
+        finally:
+            await publish_placing(order.name, placed.learned, runner.tenures, stops)
+        message = training_sentence(placed.learned, runner.tenures)
+        run_logger().info("%s: %s", order.name, message)
+        return await ended(stop, message, _data(placed.learned, runner))
+
+
+@asynccontextmanager
+async def _running(
+    runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRequest, stops: list[Stop]
+) -> AsyncIterator[None]:
+    """Keep a runner open; a wish to stop cancels what it holds, and nothing is held after."""
+    watchers = [asyncio.create_task(_cancelled_at(stop, runner)), asyncio.create_task(_heeded(stop))]
+    runner.__enter__()
+    try:
+        yield
+    finally:
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.wait(watchers)
+        runner.cancel_all()
+        await asyncio.to_thread(runner.join)
+        with suppress(HeadgateError):  # a ledger that is away now keeps its costs; how the run ends does not change
+            stops += await asyncio.to_thread(leases.stops)
+        await asyncio.to_thread(runner.__exit__, None, None, None)
+        await asyncio.to_thread(leases.close)
+
+
+async def _cancelled_at(stop: StopRequest, runner: PlacementTaskRunner) -> None:
+    await stop.event.wait()
+    runner.cancel_all()
+
+
+async def _heeded(stop: StopRequest) -> None:
+    while True:
+        await asyncio.sleep(_HEED_EVERY_S)
+        await heed_state(stop)
+
+
+def _data(learned: Learned, runner: PlacementTaskRunner) -> dict[str, Any]:
+    return {
+        "rounds": len(learned.rounds),
+        "episodes": learned.episodes,
+        "mean_reward_before": learned.before,
+        "mean_reward_after": learned.after,
+        "preemptions": sum(tenure.end.value == "preempted" for tenure in runner.tenures),
+    }
+
+
+async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop]) -> None:
+    """Publish everything about a training, whether it came to its end or not."""
+    sentence = training_sentence(learned, tenures)
+    await publish_table(artifact_key("placement-roles", name), role_rows(tenures), sentence)
+    cut = preemption_rows(tenures, stops)
+    await publish_table(artifact_key("placement-preemptions", name), cut, sentence if cut else _NONE)
+    await publish_markdown(artifact_key("placement", name), placing_markdown(name, learned, tenures, stops), sentence)
+    figure = timeline_svg(tenures)
+    if figure is not None:
+        await publish_markdown(artifact_key("placement-timeline", name), figures_markdown({CAPTION: figure}), sentence)
+
+
+def training_sentence(learned: Learned, tenures: Sequence[Tenure]) -> str:
+    """Return what came of a training in one sentence."""
+    stops = sum(tenure.end is TenureEnd.PREEMPTED for tenure in tenures)
+    parts = [f"{len(learned.rounds)} rounds of {learned.episodes:,} episodes", f"{stops} preemptions"]
+    if learned.before is not None and learned.after is not None:
+        parts.append(f"mean reward {learned.before:.3f} before, {learned.after:.3f} after")
+    return ", ".join(parts)
+
+
+def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop] = ()) -> str:
+    """Return the report."""
+    rounds = [
+        {
+            "round": str(figures["version"]),
+            "batches": str(figures["batches"]),
+            "mean reward of its rollouts": f"{figures['mean_reward']:.3f}",
+        }
+        for figures in learned.rounds
+    ]
+    sections = [
+        f"# Training {name}",
+        f"{training_sentence(learned, tenures)}.",
+        "## Learning",
+        _table(rounds, "No round came to its end."),
+        "## Roles",
+        _table(role_rows(tenures), "Nothing was placed."),
+        "## Preemptions",
+        _table(preemption_rows(tenures, stops), _NONE),
+        _COST,
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _table(rows: Sequence[Mapping[str, Any]], otherwise: str) -> str:
+    if not rows:
+        return otherwise
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: str) -> str:
+    return value.replace("|", "\\|")
+
+
+def timeline_svg(tenures: Sequence[Tenure]) -> str | None:
+    """Return the figure as SVG, None when nothing was held."""
+    return inline_svg(timeline_figure(tenures), "tenures", CAPTION) if tenures else None
+
+
+def timeline_figure(tenures: Sequence[Tenure]) -> Figure:
+    """Return the figure."""
+    places = _places(tenures)
+    began = min(tenure.started_at for tenure in tenures)
+    with drawing():
+        figure = blank_figure(1.1 + _ROW_IN * len(places))
+        axes = figure.subplots()
+        for number, role in enumerate(_roles(tenures)):
+            stays = [t for t in tenures if t.role == role and t.place in places]
+            axes.barh(
+                [places.index(t.place) for t in stays],
+                [t.held_s for t in stays],
+                0.72,
+                [t.started_at - began for t in stays],
+                color=COLOURS[number % len(COLOURS)],
+                edgecolor="white",
+                linewidth=0.6,
+                label=clipped(role),
+            )
+        _draw_stops(axes, [t for t in tenures if t.place in places], places, began)
+        axes.set_yticks(range(len(places)), [clipped(place) for place in places])
+        axes.invert_yaxis()
+        axes.set_xlim(left=0)
+        axes.set_xlabel("seconds since the first place was held")
+        quiet_grid(axes, "x")
+        legend_above(axes)
+    return figure
+
+
+def _draw_stops(axes: Axes, tenures: Sequence[Tenure], places: Sequence[str], began: float) -> None:
+    stopped = [t for t in tenures if t.end is TenureEnd.PREEMPTED]
+    if stopped:
+        at = [t.ended_at - began for t in stopped]
+        rows = [places.index(t.place) for t in stopped]
+        axes.plot(at, rows, "x", color=INK, markersize=6, markeredgewidth=1.4, label="preempted", linestyle="none")
+
+
+def _roles(tenures: Sequence[Tenure]) -> list[str]:
+    """Return the roles, the highest priority first: colours stay with ranks."""
+    highest: dict[str, float] = {}
+    for tenure in tenures:
+        highest[tenure.role] = max(tenure.priority, highest.get(tenure.role, tenure.priority))
+    return sorted(highest, key=lambda role: (-highest[role], role))
+
+
+def _places(tenures: Sequence[Tenure]) -> list[str]:
+    held: dict[str, float] = {}
+    for tenure in tenures:
+        held[tenure.place] = held.get(tenure.place, 0.0) + tenure.held_s
+    longest = sorted(held, key=lambda place: -held[place])[:_MOST_PLACES]
+    return sorted(longest)

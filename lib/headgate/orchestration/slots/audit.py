@@ -1,0 +1,119 @@
+"""What a limit counts as taken beside the leases that are known: reports leaked and freed slots, and fixes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.admission import NAME_PREFIX, LimitRule, LimitSeen
+from headgate.core import record_change
+from headgate.orchestration.slots.register import Holder, known_slots
+from headgate.orchestration.slots.service import SlotService
+
+SECOND_LOOK_S: Final = 6.0
+"""Between the two readings of an audit: longer than the register lags behind."""
+
+
+class Disagreements:
+    """Readings of limits that do not match the known leases. Owned by the slot broker.
+
+    One reading says little, as the register lags behind by seconds; a difference that lasts is told, once.
+    """
+
+    def __init__(self, lasting_s: float) -> None:
+        self._lasting_s = lasting_s
+        self._since: dict[str, float] = {}
+        self._told: dict[str, int] = {}
+
+    def note(self, limit: str, active: int, known: int, now: float) -> bool:
+        """Take a reading; return whether a difference is to be told."""
+        if active == known:
+            self._since.pop(limit, None)
+            self._told.pop(limit, None)
+            return False
+        lasting = now - self._since.setdefault(limit, now) >= self._lasting_s
+        is_news = lasting and self._told.get(limit) != active - known
+        if is_news:
+            self._told[limit] = active - known
+        return is_news
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReport:
+    """A limit and who holds its slots.
+
+    Attributes:
+        name: of the limit.
+        seen: as the API shows it.
+        holders: the living processes that hold or want slots of it.
+    """
+
+    name: str
+    seen: LimitSeen
+    holders: tuple[Holder, ...]
+
+    @property
+    def known(self) -> int:
+        """Slots under leases of living processes."""
+        return known_slots(self.name, self.holders)
+
+    @property
+    def difference(self) -> int:
+        """Slots that the limit counts as taken beyond those: leaked when positive, counted back twice when negative."""
+        return self.seen.active_slots - self.known
+
+
+async def limit_reports(service: SlotService, names: Iterable[str] = ()) -> list[LimitReport]:
+    """Return the limits of these names with their holders; without names, all that Headgate uses or named.
+
+    Raises:
+        OrchestratorUnreachableError: if the API does not answer.
+    """
+    holders = [holder for holder in await service.holders() if not holder.is_stale]
+    used = {name for holder in holders for name in holder.holdings}
+    wanted = set(names)
+    return [
+        LimitReport(limit.name, limit.seen, tuple(holder for holder in holders if limit.name in holder.holdings))
+        for limit in await service.limits()
+        if limit.name in wanted or (not wanted and (limit.name in used or limit.name.startswith(NAME_PREFIX)))
+    ]
+
+
+async def audit_limits(service: SlotService, names: Iterable[str] = (), *, fix: bool = False) -> list[LimitReport]:
+    """Return the limits whose active slots differ from the known leases at two readings; `fix` sets them right.
+
+    Raises:
+        OrchestratorUnreachableError: if the API does not answer.
+    """
+    first = {report.name: report for report in await limit_reports(service, names) if report.difference}
+    if not first:
+        return []
+    await asyncio.sleep(SECOND_LOOK_S)
+    second = [report for report in await limit_reports(service, list(first)) if report.difference]
+    if fix:
+        for report in second:
+            await service.set_active_slots(report.name, report.known)
+            counts = {"before": f"{report.seen.active_slots} taken", "after": f"{report.known} taken"}
+            await asyncio.to_thread(record_change, "limits fix", report.name, **counts)
+    return second
+
+
+async def apply_limits(
+    service: SlotService, rules: Iterable[LimitRule], *, only_missing: bool = False
+) -> dict[str, bool]:
+    """Create the limits of `rules`, and give those that exist their number; return by name whether anything changed.
+
+    Args:
+        service: the API.
+        rules: what there is to be; the first of several with one name says its number.
+        only_missing: leave limits that exist as they are, so that what was changed while running stays.
+
+    Raises:
+        OrchestratorUnreachableError: if the API does not answer.
+    """
+    slots: dict[str, int] = {}
+    for rule in rules:
+        slots.setdefault(rule.name, rule.slots)
+    return {name: await service.set_limit(name, number, only_missing=only_missing) for name, number in slots.items()}

@@ -1,0 +1,291 @@
+"""The calls of Prefect's API that the slot broker and `headgate limits` make, and what their answers mean.
+
+On SQLite a server takes some of them one at a time only: a lock holds between the processes of one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from uuid import UUID
+
+import httpx
+from prefect import settings as prefect_settings
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
+from prefect.settings import get_current_settings
+
+from headgate.admission import LimitSeen
+from headgate.core import errors, record_change
+from headgate.orchestration.slots.register import REGISTER_PREFIX, Holder, holder_of
+
+_CALL_S: Final = 10.0
+_PAGE: Final = 200
+_BUSY: Final = frozenset({408, 429, 503})
+_MEANT: Final = frozenset({404, 409, 410, 422, 423})
+"""Statuses that say something about what was asked, and not about the server."""
+
+
+class MachineLock:
+    """Held by one process of this machine at a time, per API address. Ends with its process, however that dies.
+
+    Nobody waits for anything but an answer of the API while holding it, so it is held for milliseconds. One task of a
+    process uses it at a time.
+    """
+
+    def __init__(self, api_url: str) -> None:
+        name = hashlib.blake2b(api_url.encode(), digest_size=8).hexdigest()
+        self._path = Path(tempfile.gettempdir()) / f"headgate-slots-{os.getuid()}" / f"{name}.lock"
+        self._turn = asyncio.Lock()
+        self._handle: int | None = None
+
+    async def __aenter__(self) -> None:
+        await self._turn.acquire()
+        waiting = asyncio.get_running_loop().run_in_executor(None, _locked, self._path)
+        try:
+            self._handle = await asyncio.shield(waiting)
+        except BaseException:
+            # The thread goes on waiting; what it gets then is given back at once.
+            waiting.add_done_callback(_give_back)
+            self._turn.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+        self._turn.release()
+
+
+def _locked(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _give_back(waiting: asyncio.Future[int]) -> None:
+    if not waiting.cancelled() and waiting.exception() is None:
+        os.close(waiting.result())
+
+
+class SlotServiceBusyError(errors.OrchestratorUnreachableError):
+    """The Prefect API answers that it is busy: a server on SQLite takes one writer at a time."""
+
+    code = "orchestrator_busy"
+    next_step = "Run the command again; a server on PostgreSQL takes many at a time."
+
+
+@dataclass(frozen=True, slots=True)
+class NoSlots:
+    """A limit has no slots left; `retry_after_s` is what the server suggests."""
+
+    retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimit:
+    """A global concurrency limit by its name."""
+
+    name: str
+    seen: LimitSeen
+
+
+class SlotService:
+    """One client of the Prefect API. Calls that write take turns with the other processes of this machine."""
+
+    def __init__(self, client: PrefectClient) -> None:
+        self._client = client
+        self._lock = MachineLock(str(client.api_url))
+
+    async def limit(self, name: str) -> LimitSeen | None:
+        """Return a limit as it is now; None when there is none."""
+        where = {"id_or_name": name}
+        answer = await _answer(self._client.request("GET", "/v2/concurrency_limits/{id_or_name}", path_params=where))
+        return None if answer.status_code == httpx.codes.NOT_FOUND else _seen(answer.json())
+
+    async def limits(self) -> list[StoredLimit]:
+        """Return every limit of the server but those that Prefect keeps for deployments and tags."""
+        found: list[StoredLimit] = []
+        while True:
+            page = {"limit": _PAGE, "offset": len(found)}
+            rows = (await _answer(self._client.request("POST", "/v2/concurrency_limits/filter", json=page))).json()
+            found += [StoredLimit(row["name"], _seen(row)) for row in rows]
+            if len(rows) < _PAGE:
+                return [limit for limit in found if not limit.name.startswith(("deployment:", "tag:"))]
+
+    async def set_limit(self, name: str, slots: int, *, only_missing: bool = False) -> bool:
+        """Create a limit, or give an existing one this number; return whether anything changed."""
+        seen = await self.limit(name)  # first: a server logs a traceback for a limit that is created twice
+        if seen is None:
+            if await self._create(name, slots):
+                await asyncio.to_thread(record_change, "limits create", name, after=slots)
+                return True
+            seen = await self.limit(name)
+        if only_missing or (seen is not None and seen.limit == slots):
+            return False
+        await self._update(name, GlobalConcurrencyLimitUpdate(limit=slots))
+        await asyncio.to_thread(record_change, "limits set", name, before=seen.limit if seen else "", after=slots)
+        return True
+
+    async def _create(self, name: str, slots: int) -> bool:
+        """Return whether the limit was created; not when another process was first."""
+        new = GlobalConcurrencyLimitCreate(name=name, limit=slots, active=True, slot_decay_per_second=0)
+        async with self._lock:
+            try:
+                await _answer(self._client.create_global_concurrency_limit(new))
+            except ObjectAlreadyExists:
+                return False
+        return True
+
+    async def set_active_slots(self, name: str, slots: int) -> None:
+        """Make a limit count `slots` as taken.
+
+        Raises:
+            NotFoundError: if there is no such limit.
+        """
+        await self._update(name, GlobalConcurrencyLimitUpdate(active_slots=slots))
+
+    async def _update(self, name: str, update: GlobalConcurrencyLimitUpdate) -> None:
+        try:
+            async with self._lock:
+                await _answer(self._client.update_global_concurrency_limit(name, update))
+        except ObjectNotFound:
+            raise errors.NotFoundError(
+                f"there is no limit {name!r}", next_step="`headgate limits show` lists them."
+            ) from None
+
+    async def lease(self, name: str, slots: int, lease_s: float) -> str | NoSlots | None:
+        """Return the id of a new lease, or that there are no slots; None when the limit does not exist."""
+        async with self._lock:
+            answer = await _answer(
+                self._client.increment_concurrency_slots_with_lease(
+                    names=[name], slots=slots, mode="concurrency", lease_duration=lease_s
+                )
+            )
+        if answer.status_code in (httpx.codes.LOCKED, httpx.codes.UNPROCESSABLE_ENTITY):
+            return NoSlots(_seconds(answer.headers.get("Retry-After")))
+        document = answer.json()
+        if not document["limits"]:
+            # The server grants what it knows nothing of: without a limit there is nothing to hold.
+            await self.give_back(document["lease_id"])
+            return None
+        return str(document["lease_id"])
+
+    async def renew(self, lease_id: str, lease_s: float) -> bool:
+        """Renew a lease; return whether the server still knows it."""
+        answer = await _answer(self._client.renew_concurrency_lease(UUID(lease_id), lease_duration=lease_s))
+        return int(answer.status_code) != httpx.codes.GONE
+
+    async def give_back(self, lease_id: str) -> None:
+        """End a lease and free its slots; a lease that has ended already changes nothing."""
+        async with self._lock:
+            await _answer(self._client.release_concurrency_slots_with_lease(UUID(lease_id)))
+
+    async def holders(self) -> list[Holder]:
+        """Return the register: every process that has written to it, those that are gone included."""
+        wanted = {"variables": {"name": {"like_": REGISTER_PREFIX}}, "limit": _PAGE}
+        answer = await _answer(self._client.request("POST", "/variables/filter", json=wanted))
+        now = server_time(answer)
+        found = (holder_of(variable, now) for variable in answer.json())
+        return [holder for holder in found if holder is not None]
+
+    async def write_entry(self, holder: str, value: Mapping[str, Any], *, is_first: bool) -> None:
+        """Write a process's entry of the register."""
+        name = REGISTER_PREFIX + holder
+        async with self._lock:
+            if not is_first:
+                change = {"value": value}
+                answer = await _answer(
+                    self._client.request("PATCH", "/variables/name/{name}", path_params={"name": name}, json=change)
+                )
+                if answer.status_code != httpx.codes.NOT_FOUND:
+                    return
+            await _answer(self._client.request("POST", "/variables/", json={"name": name, "value": value}))
+
+    async def drop_entry(self, holder: str) -> None:
+        """Take a process out of the register."""
+        async with self._lock:
+            name = REGISTER_PREFIX + holder
+            await _answer(self._client.request("DELETE", "/variables/name/{name}", path_params={"name": name}))
+
+
+@asynccontextmanager
+async def open_slot_service() -> AsyncIterator[SlotService]:
+    """Give the calls on a client of their own. A task of its own uses it: the client's retries are off in that task.
+
+    Prefect's client would wait for up to a minute and more in the middle of a call; when to come again is for the bank
+    to say.
+
+    Raises:
+        OrchestratorUnreachableError: if no API is configured.
+    """
+    quiet = {prefect_settings.PREFECT_CLIENT_MAX_RETRIES: 0}
+    with prefect_settings.temporary_settings(quiet):
+        try:
+            client = get_client()
+        except ValueError as error:
+            raise errors.OrchestratorUnreachableError(f"no Prefect API is configured: {error}") from None
+        async with client:
+            yield SlotService(client)
+
+
+async def _answer(call: Awaitable[Any]) -> Any:
+    """Return the answer to a call; statuses that speak of what was asked are answers.
+
+    Raises:
+        SlotServiceBusyError: if the server asks to come again.
+        OrchestratorUnreachableError: if it does not answer, or answers that it fails.
+    """
+    try:
+        async with asyncio.timeout(_CALL_S):
+            return await call
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        if status in _MEANT:
+            return error.response
+        kind = SlotServiceBusyError if status in _BUSY else errors.OrchestratorUnreachableError
+        raise kind(f"the Prefect API answers {status}") from None
+    except (httpx.HTTPError, OSError) as error:
+        words = str(error) or type(error).__name__
+        url = get_current_settings().api.url
+        raise errors.OrchestratorUnreachableError(f"the Prefect API at {url} does not answer ({words})") from None
+    except (ObjectAlreadyExists, ObjectNotFound):
+        raise
+    except PrefectException as error:
+        raise errors.OrchestratorUnreachableError(f"the Prefect API cannot be used: {error}") from None
+
+
+def _seen(document: Mapping[str, Any]) -> LimitSeen:
+    return LimitSeen(int(document["limit"]), int(document["active_slots"] or 0), bool(document["active"]))
+
+
+def _seconds(text: str | None) -> float | None:
+    with suppress(TypeError, ValueError):
+        return max(0.0, float(text))  # type: ignore[arg-type] # None is refused like any other text
+    return None
+
+
+def server_time(answer: httpx.Response) -> datetime:
+    """Return the server's clock: ages of the register's entries must not depend on the clock of this machine."""
+    with suppress(KeyError, ValueError):
+        return parsedate_to_datetime(answer.headers["Date"])
+    return datetime.now(UTC)
