@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from headgate_bench.bars import Bar
 from headgate.core.errors import InvalidInputError
+from headgate_bench.bars import Bar
 
 FORMAT: Final = 1
 """Version of the artifact's form."""

@@ -1,4 +1,4 @@
-"""`headgate bench`: scenarios beside their rivals, and the report of what they found."""
+"""Run a benchmark scenario and its rivals."""
 
 from __future__ import annotations
 
@@ -12,15 +12,25 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate_bench import (LOGGER, Finished, Size, bench_figures, bench_page, newest_artifacts, run_scenario, scenario_names, scenario_summary)
-from headgate_bench import scenario
-from headgate_bench import Progress as Tell
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.telemetry import setup_logging
+from headgate_bench import (
+    LOGGER,
+    Finished,
+    Size,
+    bench_figures,
+    bench_page,
+    newest_artifacts,
+    run_scenario,
+    scenario,
+    scenario_names,
+    scenario_summary,
+)
+from headgate_bench import Progress as Tell
 
 _MISSED: Final = 4
-_OUTPUT: Final = Path(".headgate_bench")
+_OUTPUT: Final = Path(".headgate/bench")
 
 
 def bench(

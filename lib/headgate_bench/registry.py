@@ -8,10 +8,10 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
-from headgate_bench import scenarios
-from headgate_bench.scenario import Scenario
 from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
+from headgate_bench import scenarios
+from headgate_bench.scenario import Scenario
 
 
 def scenario_names() -> tuple[str, ...]:

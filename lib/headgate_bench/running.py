@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headgate.core.errors import InvalidInputError
 from headgate_bench.artifact import FORMAT, bar_document, write_artifact, write_files
 from headgate_bench.bars import Bar
 from headgate_bench.machine import load, machine, versions
 from headgate_bench.parameters import changed
 from headgate_bench.registry import scenario_summary
 from headgate_bench.scenario import Bench, Progress, Scenario, Size
-from headgate.core.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)

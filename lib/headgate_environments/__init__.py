@@ -1,1 +1,1 @@
-"""headgate_environments"""
+"""The environments that come with Headgate, and adapters to collections; found by entry points, as anybody's are."""

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.answers import without_thinking
-from headgate.environments.judge_question import is_echo, judge_question
-from headgate.environments.judge_reply import mean_verdict, read_judgement
-from headgate.environments.protocol import BaselineKind, EnvironmentSpec, ForJudge, Judgement, Score
-from headgate.environments.single_turn import failed
+from headgate.environments import (
+    BaselineKind,
+    EnvironmentSpec,
+    ForJudge,
+    Judgement,
+    Score,
+    failed,
+    is_echo,
+    judge_question,
+    mean_verdict,
+    read_judgement,
+    without_thinking,
+)
 
 PARTS: Final = (
     "backup server", "billing service", "cache cluster", "certificate store", "chat gateway", "chart renderer",

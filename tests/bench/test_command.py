@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate_bench import (newest_artifacts, scenario_names)
-from headgate_bench import scenario
 from headgate.cli.main import main
 from headgate.core.errors import InvalidInputError
+from headgate_bench import newest_artifacts, scenario, scenario_names
 from tests.bench.tiny import EASY, TINY, bench
 
 

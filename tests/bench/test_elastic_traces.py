@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate_bench.elastic.replaying import short_names
 from headgate.cli.main import main
+from headgate_bench.elastic.replaying import short_names
 from tests.bench.tiny import EASY, TINY
 
 TIMES = """model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel

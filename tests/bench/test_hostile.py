@@ -16,6 +16,11 @@ import aiohttp
 import msgpack
 import pytest
 
+from headgate.core import ChatReply, Message, Model
+from headgate.core.errors import InvalidInputError, StoreError
+from headgate.environments import Limits, Outcome, ProgramRun
+from headgate.models import ChatClient
+from headgate.storage import Journal, Repaired, SampleStore, Scan
 from headgate_bench import Bench
 from headgate_bench.echo_environment import Echo
 from headgate_bench.hostile import models as models_module
@@ -29,11 +34,6 @@ from headgate_bench.hostile.servers import endpoints, messages_of, metadata
 from headgate_bench.hostile.storage import clocks_of, corruption_of, journals_of
 from headgate_bench.hostile.visitors import visits
 from headgate_bench.scenarios.hostile import KINDS, HostileParameters, measure
-from headgate.core import ChatReply, Message, Model
-from headgate.core.errors import InvalidInputError, StoreError
-from headgate.environments import Limits, Outcome, ProgramRun
-from headgate.models import ChatClient
-from headgate.storage import Journal, Repaired, SampleStore, Scan
 from tests.bench.tiny import bench
 
 

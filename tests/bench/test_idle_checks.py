@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.core.errors import InvalidInputError
 from headgate_bench.idle.baseline import baseline_of, compared, read_baseline
 from headgate_bench.idle.checks import (
     RATIOS,
@@ -24,7 +25,6 @@ from headgate_bench.idle.checks import (
     summary_of,
     with_checks,
 )
-from headgate.core.errors import InvalidInputError
 
 NAME = "row-scale/rows-64"
 

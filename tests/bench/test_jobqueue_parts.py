@@ -8,6 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.job import Job, JobSpec
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef
+from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Store
+from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue.stores import open_store
 from headgate_bench.bars import Bar
 from headgate_bench.jobqueue import batches as batches_part
 from headgate_bench.jobqueue import rivals
@@ -18,13 +25,6 @@ from headgate_bench.jobqueue.parameters import JobQueueParameters
 from headgate_bench.jobqueue.part import Site, percentile
 from headgate_bench.jobqueue.served import QueueFailedError, run, start
 from headgate_bench.jobqueue.waiting_rules import InLine, Polling, simulated
-from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.job import Job, JobSpec
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Store
-from headgate.jobqueue.resource import ResourceSpec
-from headgate.jobqueue.stores import open_store
 from tests.bench.tiny import bench
 
 AT = Instant(0.0, 1_000.0)

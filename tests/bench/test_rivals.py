@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
+from headgate.core import Task, TaskId
 from headgate_bench import at_least, at_most
 from headgate_bench.crashes import Promises
 from headgate_bench.rivals.batch_rounds import expected_utilisation
 from headgate_bench.rivals.sorted_scan import SortedScanQueue
-from headgate.core import Task, TaskId
 from tests.scheduling.queued import ReadyQueue
 
 

@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from headgate.core import ChatReply, ErrorKind, errors
 from headgate.environments import converse
-from headgate_environments.textcraft.plan import planned_actions
 from headgate.simulation.agentgym import Fault, SimulatedServer
+from headgate_environments.textcraft.plan import planned_actions
 from tests.environments.agentgym_servers import served
 from tests.environments.test_episode import says
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 from headgate.core import errors
-from headgate_environments.java.pool import Pool
 from headgate.environments.shares import MODEL
+from headgate_environments.java.pool import Pool
 
 T = TypeVar("T")
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import errors, seed_of
-from headgate.environments import (SANDBOX, environment)
-from headgate_environments.affine import codeio
-from headgate_environments.affine import curate
+from headgate.environments import SANDBOX, environment
+from headgate_environments.affine import codeio, curate
 from headgate_environments.affine.abd import Abduction
 from headgate_environments.affine.abd import judged as judged_input
 from headgate_environments.affine.codeio import FOOTER, Case, Problem, digest_of, draw, problem_at, problem_count

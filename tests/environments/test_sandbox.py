@@ -16,8 +16,8 @@ from headgate.core import errors
 from headgate.environments import SANDBOX, Limits, Outcome, Sandbox
 from headgate.environments import sandbox as sandbox_module
 from headgate.environments import sandbox_launcher as launcher
-from headgate_environments.affine.codeio import data_path
 from headgate.environments.shares import MODEL, FairSlots
+from headgate_environments.affine.codeio import data_path
 
 LAUNCHER_SOURCE = Path(launcher.__file__).read_text()
 ATTEMPT = """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.core import Message, errors
 from headgate.environments import Continue, Score, environment
-from headgate_environments.textcraft import recipes as recipes
+from headgate_environments.textcraft import recipes
 from headgate_environments.textcraft.environment import (
     GOALS,
     MAX_DISTRACTORS,
@@ -133,7 +133,10 @@ def test_variants_of_a_goal_differ_and_wrap_around():
 
 
 def test_tasks_do_not_depend_on_how_strings_are_hashed():
-    program = "from headgate_environments.textcraft.environment import crafting_task as t; print([t(i) for i in (0, 700, 3719)])"
+    program = (
+        "from headgate_environments.textcraft.environment import crafting_task as t; "
+        "print([t(i) for i in (0, 700, 3719)])"
+    )
     told = [
         subprocess.run(
             [sys.executable, "-c", program],

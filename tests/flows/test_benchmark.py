@@ -15,8 +15,8 @@ from prefect.states import Cancelling
 
 from blocks import ReportStore
 from flows.benchmark import benchmark
-from headgate_bench.idle.baseline import committed_baseline
 from headgate.core import errors
+from headgate_bench.idle.baseline import committed_baseline
 from tests.flows.api import artifacts_of, newest_run, states_of
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ async def test_a_run_publishes_bars_figures_and_a_page_with_everything(prefect: 
     assert "data:image/svg+xml;base64," in published["benchmark-figures"]
     assert published["benchmark-progress"] == 100.0
     assert "Idle suite" in Path(done["places"]["idle-report.html"]).read_text("utf-8")
-    assert list((place / ".headgate_bench").iterdir()) == [], "working files are gone"
+    assert list((place / ".headgate/bench").iterdir()) == [], "working files are gone"
 
 
 async def test_a_missed_bar_fails_the_run_unless_it_is_told_not_to(prefect: object, place: Path) -> None:
@@ -108,4 +108,4 @@ async def test_a_cancelled_run_ends_its_scenario_and_publishes_what_was_done(pre
     published = await artifacts_of(run.id)
     assert "not run: utilisation" in published["benchmark"]
     assert {row["scenario"] for row in published["benchmark-bars"]} == {"idle"}
-    assert list((place / ".headgate_bench").iterdir()) == []
+    assert list((place / ".headgate/bench").iterdir()) == []

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate_bench.peer_arrival import PeerArrival, peer_waits
 from headgate.core import Denied, HolderId, Task
 from headgate.scheduling import (
     Allowed,
@@ -24,6 +23,7 @@ from headgate.scheduling import (
     debt,
     evaluate,
 )
+from headgate_bench.peer_arrival import PeerArrival, peer_waits
 from tests.scheduling.queued import task
 
 CLAIMS = st.builds(

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from headgate.admission import Admitted, AimdLaw, LimitChange, OutcomeKind, RequestOutcome
-from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 from headgate.core.errors import InvalidSettingError
 from headgate.simulation.providers import Agenda, ProviderScript, load, server
+from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 
 
 def ends(script: ProviderScript, starts: list[float]) -> list[tuple[float, OutcomeKind]]:

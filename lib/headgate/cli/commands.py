@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Final
+
+GROUP: Final = "headgate.commands"
+"""Entry points of this group add commands: `name = "module:function"`, the module's first line being its help."""
 
 GROUPS: Final = {
     "config": "Show and check settings.",
@@ -15,11 +22,11 @@ GROUPS: Final = {
 """Name of a group of commands -> its help; a group within another one comes after it."""
 
 COMMANDS: Final = {
-    "run": ("running:run", "Sample the roster's models in every environment until stopped."),
-    "judge": ("judging:judge", "Sample environments whose answers another model judges."),
+    "run": ("run:run", "Sample the roster's models in every environment until stopped."),
+    "judge": ("judge:judge", "Sample environments whose answers another model judges."),
     "arena": ("arena:arena", "Have a judge compare answers in pairs, and rate the models."),
     "plan": ("plan:plan", "Compare the demanded samples with what workers and endpoints carry."),
-    "models": ("listing:models", "Check the roster and list its models."),
+    "models": ("models:models", "Check the roster and list its models."),
     "environments": ("environments:environments", "List the environments that are installed, or try one."),
     "query": ("data:query", "Ask the stored samples a question in SQL."),
     "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
@@ -37,79 +44,99 @@ COMMANDS: Final = {
     "trace": ("trace:trace", "Turn a file of events into a trace that Perfetto opens."),
     "why": ("why:why", "Say which gate holds a task, why, and until when."),
     "audit": ("audit:audit", "Show who changed what, and when."),
-    "doctor": ("diagnosis:doctor", "Check what a campaign needs on this machine."),
-    "serve-baselines": ("serving:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
-    "serve-model": ("serving:serve_model", "Serve a small real language model."),
-    "serve-prefect": ("serving:serve_prefect", "Serve Prefect's API and UI on this machine."),
-    "bench": ("benching:bench", "Run a benchmark scenario and its rivals."),
+    "doctor": ("doctor:doctor", "Check what a campaign needs on this machine."),
+    "serve-baselines": ("servers:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
+    "serve-model": ("servers:serve_model", "Serve a small real language model."),
+    "serve-prefect": ("servers:serve_prefect", "Serve Prefect's API and UI on this machine."),
     "demo": ("demo:demo", "Run the main job from end to end on this machine."),
-    "config show": ("configuration:show", "Show every setting with its value and where it came from."),
-    "config check": ("configuration:check", "Check settings, roster, environments and rates without running anything."),
+    "config show": ("config:show", "Show every setting with its value and where it came from."),
+    "config check": ("config:check", "Check settings, roster, environments and rates without running anything."),
     "limits show": ("limits:show", "Show limits, the slots that are taken, and who holds them."),
     "limits apply": ("limits:apply", "Create or change the limits of a block or file."),
     "limits set": ("limits:set_", "Change a limit while it is in use."),
     "limits audit": ("limits:audit", "Compare the slots that limits count with those that are held."),
-    "jobqueue serve": ("jobqueue_serving:serve", "Serve a job queue to outside workers."),
-    "jobqueue add": ("jobqueue_working:add", "Add commands to a queue as jobs."),
-    "jobqueue work": ("jobqueue_working:work", "Work on a queue's jobs by running a command for each."),
+    "jobqueue serve": ("jobqueue.serve:serve", "Serve a job queue to outside workers."),
+    "jobqueue add": ("jobqueue.work:add", "Add commands to a queue as jobs."),
+    "jobqueue work": ("jobqueue.work:work", "Work on a queue's jobs by running a command for each."),
     "jobqueue reserve": (
-        "jobqueue_working:reserve",
+        "jobqueue.work:reserve",
         "Within a job's command: wait for its policy server and print it.",
     ),
-    "jobqueue status": ("jobqueue_watching:status", "Show jobs by state, by team and task, and policy servers."),
-    "jobqueue jobs": ("jobqueue_watching:jobs", "List jobs."),
-    "jobqueue show": ("jobqueue_watching:show", "Show one job and its history."),
-    "jobqueue dead": ("jobqueue_watching:dead", "List dead jobs with their last error."),
-    "jobqueue requeue": ("jobqueue_watching:requeue", "Let workers try dead jobs again."),
-    "jobqueue withdraw": ("jobqueue_watching:withdraw", "Make jobs dead; workers that run them stop."),
-    "jobqueue resources": ("jobqueue_watching:resources", "List the policy servers."),
-    "jobqueue drain": ("jobqueue_watching:drain", "Stop assigning a policy server; let its job finish."),
-    "jobqueue open": ("jobqueue_watching:open_", "Assign a policy server again."),
-    "jobqueue remove": ("jobqueue_watching:remove", "Remove a policy server."),
+    "jobqueue status": ("jobqueue.jobs:status", "Show jobs by state, by team and task, and policy servers."),
+    "jobqueue jobs": ("jobqueue.jobs:jobs", "List jobs."),
+    "jobqueue show": ("jobqueue.jobs:show", "Show one job and its history."),
+    "jobqueue dead": ("jobqueue.jobs:dead", "List dead jobs with their last error."),
+    "jobqueue requeue": ("jobqueue.jobs:requeue", "Let workers try dead jobs again."),
+    "jobqueue withdraw": ("jobqueue.jobs:withdraw", "Make jobs dead; workers that run them stop."),
+    "jobqueue resources": ("jobqueue.jobs:resources", "List the policy servers."),
+    "jobqueue drain": ("jobqueue.jobs:drain", "Stop assigning a policy server; let its job finish."),
+    "jobqueue open": ("jobqueue.jobs:open_", "Assign a policy server again."),
+    "jobqueue remove": ("jobqueue.jobs:remove", "Remove a policy server."),
     "jobqueue generate": (
-        "jobqueue_files:generate",
+        "jobqueue.files:generate",
         "Generate a challenge's jobs from submissions, instances and policy servers.",
     ),
-    "jobqueue import": ("jobqueue_files:import_", "Import jobs and policy servers from files."),
-    "jobqueue export": ("jobqueue_files:export", "Export a queue's jobs and policy servers to files."),
-    "jobqueue results": ("jobqueue_files:results", "Compare evaluated scores with reported ones, as CSV."),
-    "jobqueue collect": ("jobqueue_collecting:collect", "Store the results of completed jobs as samples."),
-    "jobqueue policy-server": ("jobqueue_policy:policy_server", "Serve a baseline policy to simulators."),
+    "jobqueue import": ("jobqueue.files:import_", "Import jobs and policy servers from files."),
+    "jobqueue export": ("jobqueue.files:export", "Export a queue's jobs and policy servers to files."),
+    "jobqueue results": ("jobqueue.files:results", "Compare evaluated scores with reported ones, as CSV."),
+    "jobqueue collect": ("jobqueue.collect:collect", "Store the results of completed jobs as samples."),
+    "jobqueue policy-server": ("jobqueue.policy:policy_server", "Serve a baseline policy to simulators."),
     "jobqueue evaluate": (
-        "jobqueue_policy:evaluate",
+        "jobqueue.policy:evaluate",
         "Evaluate one job against a policy server in the grid simulator.",
     ),
-    "jobqueue token create": ("jobqueue_tokens:create", "Create a token and print it once."),
-    "jobqueue token list": ("jobqueue_tokens:list_", "List tokens, without their secrets."),
+    "jobqueue token create": ("jobqueue.tokens:create", "Create a token and print it once."),
+    "jobqueue token list": ("jobqueue.tokens:list_", "List tokens, without their secrets."),
     "jobqueue token rotate": (
-        "jobqueue_tokens:rotate",
+        "jobqueue.tokens:rotate",
         "Give a token a new secret; the old one works for an hour more.",
     ),
-    "jobqueue token revoke": ("jobqueue_tokens:revoke", "Revoke a token; servers refuse it within five seconds."),
-    "placement up": ("placement_running:up", "Start the ledger of placements on a Ray cluster, and open pools."),
-    "placement down": ("placement_running:down", "Stop all placed work, and the ledger."),
-    "placement status": ("placement_watching:status", "Show pools, placement groups, and running and waiting work."),
-    "placement submit": ("placement_submitting:submit", "Run a command or a class in a placement group, by priority."),
-    "placement why": ("placement_watching:why", "Say why a request waits, and why each way to place it failed."),
-    "placement events": ("placement_watching:events", "Write the latest events to a file."),
-    "placement cancel": ("placement_steering:cancel", "Cancel requests; running work is stopped."),
-    "placement apply": ("placement_steering:apply", "Open or change the pools and rules of a file."),
-    "placement close": ("placement_steering:close", "Close a pool: stop its work and remove its groups."),
-    "placement audit": ("placement_steering:audit", "Compare the ledger with Ray, and remove leaks."),
-    "placement simulate": ("placement_simulating:simulate", "Replay job traces under different placement rules."),
-    "elastic serve": ("elastic_serving:serve", "Serve a pool of engines behind one OpenAI-compatible gateway."),
-    "elastic status": ("elastic_steering:status", "Show workers, load, how many workers are wanted, and why."),
-    "elastic scale": ("elastic_steering:scale", "Keep this many workers awake whatever the load, or return to `auto`."),
-    "elastic drain": ("elastic_steering:drain", "Put a worker to sleep and leave it asleep."),
-    "elastic wake": ("elastic_steering:wake", "Wake a worker, or all of them for a while."),
-    "elastic release": ("elastic_steering:release", "Let a worker follow the load again."),
-    "elastic resume": ("elastic_steering:resume", "Follow the load again after `scale` or `wake --all`."),
-    "elastic check": ("elastic_serving:check", "Ask engines what they are, and whether they can be put to sleep."),
+    "jobqueue token revoke": ("jobqueue.tokens:revoke", "Revoke a token; servers refuse it within five seconds."),
+    "placement up": ("placement.up:up", "Start the ledger of placements on a Ray cluster, and open pools."),
+    "placement down": ("placement.up:down", "Stop all placed work, and the ledger."),
+    "placement status": ("placement.status:status", "Show pools, placement groups, and running and waiting work."),
+    "placement submit": ("placement.submit:submit", "Run a command or a class in a placement group, by priority."),
+    "placement why": ("placement.status:why", "Say why a request waits, and why each way to place it failed."),
+    "placement events": ("placement.status:events", "Write the latest events to a file."),
+    "placement cancel": ("placement.admin:cancel", "Cancel requests; running work is stopped."),
+    "placement apply": ("placement.admin:apply", "Open or change the pools and rules of a file."),
+    "placement close": ("placement.admin:close", "Close a pool: stop its work and remove its groups."),
+    "placement audit": ("placement.admin:audit", "Compare the ledger with Ray, and remove leaks."),
+    "placement simulate": ("placement.simulate:simulate", "Replay job traces under different placement rules."),
+    "elastic serve": ("elastic.serve:serve", "Serve a pool of engines behind one OpenAI-compatible gateway."),
+    "elastic status": ("elastic.pool:status", "Show workers, load, how many workers are wanted, and why."),
+    "elastic scale": ("elastic.pool:scale", "Keep this many workers awake whatever the load, or return to `auto`."),
+    "elastic drain": ("elastic.pool:drain", "Put a worker to sleep and leave it asleep."),
+    "elastic wake": ("elastic.pool:wake", "Wake a worker, or all of them for a while."),
+    "elastic release": ("elastic.pool:release", "Let a worker follow the load again."),
+    "elastic resume": ("elastic.pool:resume", "Follow the load again after `scale` or `wake --all`."),
+    "elastic check": ("elastic.serve:check", "Ask engines what they are, and whether they can be put to sleep."),
     "elastic replay": (
-        "elastic_replaying:replay",
+        "elastic.replay:replay",
         "Replay a load under Headgate's policies and those of other systems.",
     ),
-    "elastic fake-engine": ("elastic_fakes:fake_engine", "Serve a simulated engine, to try a pool without a GPU."),
-    "elastic demo": ("elastic_demo:demo", "See workers wake and sleep with a load, on this machine."),
+    "elastic fake-engine": (
+        "elastic.fake_engine:fake_engine",
+        "Serve a simulated engine, to try a pool without a GPU.",
+    ),
+    "elastic demo": ("elastic.demo:demo", "See workers wake and sleep with a load, on this machine."),
 }
 """Name -> where the command is, and its one-line help. Loaded when called: none waits for the imports of another."""
+
+
+def all_commands() -> dict[str, tuple[str, str]]:
+    """Return every command with its place and one-line help, those of installed packages included."""
+    ours = {name: (f"headgate.cli.{place}", line) for name, (place, line) in COMMANDS.items()}
+    return ours | {one.name: (one.value, _first_line(one.module)) for one in entry_points(group=GROUP)}
+
+
+def _first_line(module: str) -> str:
+    """Return the first line of a module's docstring without importing it; nothing where there is no source."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        return ""
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]

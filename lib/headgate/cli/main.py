@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.command_spec import CommandSpec
 
 import headgate
-from headgate.cli.commands import COMMANDS, GROUPS
+from headgate.cli.commands import GROUPS, all_commands
 from headgate.cli.output import console, print_error
 from headgate.cli.renamed import current
 from headgate.core.errors import HeadgateError
@@ -49,10 +49,10 @@ def build_app() -> App:
         print_error=True,
     )
     groups = {"": app} | {name: App(name=name.split()[-1], help=line) for name, line in GROUPS.items()}
-    for path, (place, line) in COMMANDS.items():
+    for path, (place, line) in all_commands().items():
         group, _, name = path.rpartition(" ")
         # `App.command` would show the one line in place of the docstring.
-        groups[group]._commands[name] = _Command(f"headgate.cli.{place}", name, help=line)  # noqa: SLF001
+        groups[group]._commands[name] = _Command(place, name, help=line)  # noqa: SLF001
     for name in GROUPS:
         groups[name.rpartition(" ")[0]].command(groups[name])
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)

@@ -2,6 +2,15 @@
 
 from headgate.environments import pairwise, rubric, tools
 from headgate.environments.agentgym import served_environments
+from headgate.environments.answers import (
+    ONE_ACTION,
+    last_python_fence,
+    last_tagged,
+    named_actions,
+    normalised_output,
+    only_action,
+    without_thinking,
+)
 from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle_processes
 from headgate.environments.collection import COLLECTION_GROUP, Collection
 from headgate.environments.coverage_judge import coverage_judge
@@ -34,10 +43,16 @@ from headgate.environments.registry import (
 from headgate.environments.sandbox import SHARED as SANDBOX
 from headgate.environments.sandbox import Limits, Outcome, ProgramRun, Sandbox
 from headgate.environments.selection import Selection, matching, registry_of, selected
+from headgate.environments.shares import MODEL, FairSlots, Hold
+from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
+from headgate.environments.task_cache import TaskCache
+from headgate.environments.tools import Toolbox, python_tool, tool_call
 
 __all__ = [
     "COLLECTION_GROUP",
     "GROUP",
+    "MODEL",
+    "ONE_ACTION",
     "REMINDER",
     "SANDBOX",
     "ApartLimits",
@@ -51,7 +66,9 @@ __all__ = [
     "EnvironmentSpec",
     "Episode",
     "EpisodeResult",
+    "FairSlots",
     "ForJudge",
+    "Hold",
     "HostedEnvironment",
     "JavaRuntime",
     "JudgedEnvironment",
@@ -64,6 +81,9 @@ __all__ = [
     "Sandbox",
     "Score",
     "Selection",
+    "SingleTurnEpisode",
+    "TaskCache",
+    "Toolbox",
     "available",
     "baseline_episode",
     "converse",
@@ -71,14 +91,23 @@ __all__ = [
     "end_idle_processes",
     "environment",
     "environments",
+    "failed",
     "is_echo",
     "java_runtime",
     "judge_question",
     "judged_score",
+    "last_python_fence",
+    "last_tagged",
     "matching",
     "mean_verdict",
     "measure",
+    "named_actions",
+    "normalised_output",
+    "only_action",
     "pairwise",
+    "passed",
+    "python_tool",
+    "question",
     "read_judgement",
     "read_reply",
     "registry_of",
@@ -86,5 +115,7 @@ __all__ = [
     "rubric",
     "selected",
     "served_environments",
+    "tool_call",
     "tools",
+    "without_thinking",
 ]

@@ -8,8 +8,8 @@ from .costs import (
     WindowCost as WindowCost,
     cost_meter as cost_meter,
 )
-from .demo import run_demo as run_demo
-from .demo_plan import DemoChoices as DemoChoices
+from .demo.demo import run_demo as run_demo
+from .demo.plan import DemoChoices as DemoChoices
 from .deploying import (
     cancel_runs as cancel_runs,
     deploy_all as deploy_all,
@@ -25,14 +25,14 @@ from .deployment_file import (
     checked_deployments as checked_deployments,
     read_deployment_file as read_deployment_file,
 )
-from .elastic_forms import ActorEngines as ActorEngines, WorkerPlacement as WorkerPlacement
-from .elastic_leases import PlacedLeases as PlacedLeases
-from .elastic_placing import PlacedEngines as PlacedEngines, placed_engines as placed_engines
-from .elastic_reporting import ElasticReportOrder as ElasticReportOrder, run_elastic_report as run_elastic_report
+from .elastic.forms import ActorEngines as ActorEngines, WorkerPlacement as WorkerPlacement
+from .elastic.leases import PlacedLeases as PlacedLeases
+from .elastic.workers import PlacedEngines as PlacedEngines, placed_engines as placed_engines
+from .elastic.report import ElasticReportOrder as ElasticReportOrder, run_elastic_report as run_elastic_report
 from .inputs import ChosenModels as ChosenModels, SamplingOrder as SamplingOrder, settings_of as settings_of
-from .jobqueue_draining import DrainOrder as DrainOrder, run_drain as run_drain
-from .jobqueue_generating import GenerationOrder as GenerationOrder, run_generation as run_generation
-from .jobqueue_requeueing import RequeueOrder as RequeueOrder, run_requeueing as run_requeueing
+from .jobqueue.drain import DrainOrder as DrainOrder, run_drain as run_drain
+from .jobqueue.generate import GenerationOrder as GenerationOrder, run_generation as run_generation
+from .jobqueue.requeue import RequeueOrder as RequeueOrder, run_requeueing as run_requeueing
 from .judging import JudgingOrder as JudgingOrder, run_judging as run_judging
 from .leaderboards import LeaderboardOrder as LeaderboardOrder, run_leaderboard as run_leaderboard
 from .leftovers import clear_leftovers as clear_leftovers
@@ -49,20 +49,20 @@ from .own_server import (
     run_server as run_server,
     start_server as start_server,
 )
-from .placement_demand import Demand as Demand, placed as placed
-from .placement_runner import PlacedFuture as PlacedFuture, PlacementTaskRunner as PlacementTaskRunner
-from .placement_tenures import Tenure as Tenure, TenureEnd as TenureEnd
-from .placing import PlacingOrder as PlacingOrder, run_placing as run_placing
+from .placement.demand import Demand as Demand, placed as placed
+from .placement.runner import PlacedFuture as PlacedFuture, PlacementTaskRunner as PlacementTaskRunner
+from .placement.tenures import Tenure as Tenure, TenureEnd as TenureEnd
+from .placement.place_roles import PlacingOrder as PlacingOrder, run_placing as run_placing
 from .sampling_run import run_evaluation as run_evaluation, run_sampling as run_sampling
 from .sampling_windows import SEED_ENVIRONMENTS as SEED_ENVIRONMENTS, window_deployments as window_deployments
-from .slot_audit import (
+from .slots.audit import (
     LimitReport as LimitReport,
     apply_limits as apply_limits,
     audit_limits as audit_limits,
     limit_reports as limit_reports,
 )
-from .slot_service import SlotService as SlotService, open_slot_service as open_slot_service
-from .slots import SlotBroker as SlotBroker
+from .slots.service import SlotService as SlotService, open_slot_service as open_slot_service
+from .slots.broker import SlotBroker as SlotBroker
 from .stopping import StopRequest as StopRequest, stop_on_signals as stop_on_signals
 from .upkeep import run_compaction as run_compaction, run_report as run_report
 from .work_pool import POOL as POOL, QUEUES as QUEUES, ensure_pool as ensure_pool

@@ -36,7 +36,7 @@ _LOOK_EVERY_S: Final = 5.0
 _MET: Final = 0
 _MISSED: Final = 4
 _PAGE: Final = "report.html"
-_WORKPLACE: Final = Path(".headgate_bench")
+_WORKPLACE: Final = Path(".headgate/bench")
 
 
 @dataclass(frozen=True, slots=True)

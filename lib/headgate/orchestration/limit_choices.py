@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from blocks import AdmissionLimits
 from headgate.core import did_you_mean, errors
 from headgate.orchestration.inputs import loaded_block
-from headgate.orchestration.slots import SlotBroker
+from headgate.orchestration.slots.broker import SlotBroker
 
 FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
 """By these a file is told from the name of a block."""

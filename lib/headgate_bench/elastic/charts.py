@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate.elastic.replay import OURS, asked_course, awake_course
 from headgate_bench.elastic.replaying import Played
 from headgate_bench.scenario import Chart
-from headgate.elastic.replay import OURS, asked_course, awake_course
 
 _SHORTEST_S: Final = 0.01
 _DRAWN: Final = (OURS, "verl", "clairvoyant")

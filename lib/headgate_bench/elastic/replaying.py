@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from headgate_bench.scenario import Bench
 from headgate.core.errors import InvalidInputError
 from headgate.elastic.replay import (
     OURS,
@@ -29,6 +28,7 @@ from headgate.elastic.replay import (
     terms_of,
     traced_load,
 )
+from headgate_bench.scenario import Bench
 
 STARTS: Final[Mapping[str, float]] = MappingProxyType({"1s": 1.0, "30s": 30.0})
 """Name -> seconds that a worker takes to start: an engine that sleeps, and one that is started anew."""

@@ -12,9 +12,9 @@ from typing import Final
 
 import aiohttp
 
-from headgate_bench.scenario import Progress
 from headgate.core import ChatError
 from headgate.core.errors import HeadgateError
+from headgate_bench.scenario import Progress
 
 FAILURES: Final = (TimeoutError, OSError, HeadgateError, ChatError, aiohttp.ClientError)
 """What a request raises that is turned away, or that nobody answers."""

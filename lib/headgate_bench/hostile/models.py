@@ -13,10 +13,10 @@ from typing import Final
 
 import polars as pl
 
-from headgate_bench.hostile.attack import Attack, Ground, Tally
 from headgate.core import ChatReply, Message
 from headgate.environments import SANDBOX, Environment, Limits, available, converse, environment
 from headgate.reports import Leaderboard, MissingRule, build_leaderboard
+from headgate_bench.hostile.attack import Attack, Ground, Tally
 
 _SAYINGS: Final = (
     "",

@@ -22,14 +22,14 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import orjson
 
-from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
-from headgate_bench.jobqueue.served import served
-from headgate_bench.provider import provider
 from headgate.core import ChatError, ChatReply, Message, Model, Secret
 from headgate.core.errors import InvalidRosterError
 from headgate.jobqueue.policy import MalformedMessageError, decode, encode
 from headgate.models import SIMULATED, ChatClient, ClientSettings, SimulationPlan
 from headgate.sampling import FileRoster, HttpRoster, RosterSource
+from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
+from headgate_bench.jobqueue.served import served
+from headgate_bench.provider import provider
 
 _HELLO: Final = (Message("user", "Say something."),)
 _SETTINGS: Final = ClientSettings(deadline_s=3.0, first_token_s=3.0, idle_s=2.0, max_reply_bytes=2**20)

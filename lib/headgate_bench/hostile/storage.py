@@ -15,7 +15,6 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
-from headgate_bench.hostile.attack import Attack, Ground, Tally
 from headgate.core import DAY_S, Spending, Task
 from headgate.core.errors import CampaignInUseError, ClockDisagreesError, JournalError
 from headgate.jobqueue.errors import StoreFailedError
@@ -24,6 +23,7 @@ from headgate.jobqueue.port import Changes
 from headgate.jobqueue.stores import open_store as open_queue
 from headgate.sampling import budgets
 from headgate.storage import Journal, Opening, SpendingReport, example_samples, open_store, repair
+from headgate_bench.hostile.attack import Attack, Ground, Tally
 
 _NOW: Final = 1_767_225_600.0
 _MODEL, _ENVIRONMENT, _INTERVAL_S = "bench/model@main", "bench:free", 60.0

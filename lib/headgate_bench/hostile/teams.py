@@ -16,11 +16,11 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
-from headgate_bench.jobqueue.served import served
 from headgate.core import Secret
 from headgate.jobqueue.token_stores import open_tokens
 from headgate.jobqueue.tokens import Scope, new_token
+from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
+from headgate_bench.jobqueue.served import served
 
 _MARK: Final = "crown-jewels"
 """Stands in everything that belongs to the other team."""

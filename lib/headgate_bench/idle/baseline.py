@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import orjson
 
+from headgate.core.errors import InvalidInputError
 from headgate_bench.idle.cases import Mode
 from headgate_bench.idle.checks import SUMMARY_SCHEMA, Check, Tolerances
-from headgate.core.errors import InvalidInputError
 
 UTILISATION: Final = "llm_wait_utilization_ratio"
 IDLE: Final = (

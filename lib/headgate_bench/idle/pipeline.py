@@ -6,12 +6,6 @@ import asyncio
 import random
 from typing import Final
 
-from headgate_bench.idle.cases import Case
-from headgate_bench.idle.facts import Run, Step
-from headgate_bench.idle.metrics import LOCAL, MODEL, SUBMISSION
-from headgate_bench.idle.providers import Providers
-from headgate_bench.idle.recording import Recorder
-from headgate_bench.idle.tasks import ARRIVAL, HEAVY, SEED, row_groups_of
 from headgate.core import HolderId, Task
 from headgate.scheduling import (
     BoundedBorrow,
@@ -23,6 +17,12 @@ from headgate.scheduling import (
     Trace,
 )
 from headgate.simulation import LoopClock
+from headgate_bench.idle.cases import Case
+from headgate_bench.idle.facts import Run, Step
+from headgate_bench.idle.metrics import LOCAL, MODEL, SUBMISSION
+from headgate_bench.idle.providers import Providers
+from headgate_bench.idle.recording import Recorder
+from headgate_bench.idle.tasks import ARRIVAL, HEAVY, SEED, row_groups_of
 
 _ROWS: Final = 8_192
 """Rows open at most, whatever their groups are (DataDesigner's rule)."""

@@ -22,13 +22,13 @@ from headgate.admission import (
     RequestKey,
     RequestOutcome,
 )
+from headgate.core import Clock, Task
+from headgate.scheduling import DispatchLoop, RetryLaterError
 from headgate_bench.idle.cases import Case
 from headgate_bench.idle.facts import Step
 from headgate_bench.idle.metrics import HOLDER
 from headgate_bench.idle.recording import Recorder
 from headgate_bench.idle.tasks import CALL, OPEN, PRESSURED
-from headgate.core import Clock, Task
-from headgate.scheduling import DispatchLoop, RetryLaterError
 
 _REQUESTS: Final = (0, 1, 4)
 """Requests of one task in turn, where their number varies."""

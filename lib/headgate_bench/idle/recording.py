@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate_bench.idle.facts import Fact, Step
 from headgate.core.events import (
     Event,
     ReadyEnqueued,
@@ -20,6 +19,7 @@ from headgate.core.events import (
     TaskParked,
     TaskUnparked,
 )
+from headgate_bench.idle.facts import Fact, Step
 
 _STEPS: Final[Mapping[type[Event], Step]] = {
     SchedulerJobStarted: Step.BEGUN,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate.core.errors import InvalidInputError
+from headgate.simulation import run_virtual
 from headgate_bench.idle.baseline import committed_baseline, compared, read_baseline
 from headgate_bench.idle.cases import Case, Mode, cases_of
 from headgate_bench.idle.checks import Check, Severity, checks_of, committed_rules, summary_of, with_checks
@@ -16,8 +18,6 @@ from headgate_bench.idle.facts import Run
 from headgate_bench.idle.metrics import metrics_of
 from headgate_bench.idle.pipeline import run_case
 from headgate_bench.scenario import Progress
-from headgate.core.errors import InvalidInputError
-from headgate.simulation import run_virtual
 
 
 @dataclass(frozen=True, slots=True)

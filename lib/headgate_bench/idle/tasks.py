@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from headgate_bench.idle.cases import Case
-from headgate_bench.idle.metrics import LOCAL, MODEL, SUBMISSION
 from headgate.core import Task, TaskId
 from headgate.scheduling import RowGroup
+from headgate_bench.idle.cases import Case
+from headgate_bench.idle.metrics import LOCAL, MODEL, SUBMISSION
 
 PRESSURED: Final = "a_pressured"
 OPEN: Final = "z_open"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from headgate.simulation import PrivatePostgres
 from headgate_bench.bars import Bar
 from headgate_bench.jobqueue.parameters import JobQueueParameters
 from headgate_bench.scenario import Chart, Spread
-from headgate.simulation import PrivatePostgres
 
 
 @dataclass(slots=True)

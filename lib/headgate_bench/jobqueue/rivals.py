@@ -8,8 +8,7 @@ import sys
 from types import ModuleType
 from typing import Final
 
-from headgate_bench.rivals import pgqueuer_jobs
-from headgate_bench.rivals import procrastinate_jobs
+from headgate_bench.rivals import pgqueuer_jobs, procrastinate_jobs
 
 NOT_INSTALLED: Final = "not installed"
 FAILED: Final = "did not run"

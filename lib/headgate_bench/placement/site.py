@@ -15,11 +15,11 @@ import cloudpickle  # type: ignore[import-untyped]
 import ray
 from ray.cluster_utils import Cluster
 
-from headgate_bench.placement import works
 from headgate.placement.cluster.client import Placement, connect
 from headgate.placement.cluster.connecting import NAMESPACE
 from headgate.placement.cluster.tuning import TUNED
 from headgate.placement.rules import PreemptionRules
+from headgate_bench.placement import works
 
 _STORE_BYTES: Final = 80_000_000
 _VARIABLES: Final = ("RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED", "RAY_ADDRESS")

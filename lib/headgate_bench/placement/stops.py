@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headgate_bench.placement.site import Site
-from headgate_bench.placement.works import Cooperative, Idle, Stuck
 from headgate.placement.amounts import amounts
 from headgate.placement.cluster.placed import PlacedWork
 from headgate.placement.cluster.pools import PlacementPool
+from headgate_bench.placement.site import Site
+from headgate_bench.placement.works import Cooperative, Idle, Stuck
 
 _PATIENCE_S = 60.0
 _SIZE = amounts(cpu=1, gpu=1)

@@ -22,11 +22,11 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
+from headgate.core import SystemClock
+from headgate.core.events import Event
 from headgate_bench.bars import Bar, at_least, at_most
 from headgate_bench.rivals.polling_waiters import PollingAdmission
 from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
-from headgate.core import SystemClock
-from headgate.core.events import Event
 
 _ACCOUNT: Final = ProviderModel("https://bench", "model")
 _KEY: Final = RequestKey(_ACCOUNT)

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headgate_bench.bars import at_most
-from headgate_bench.fleet import fleet
-from headgate_bench.scenario import Bench, Outcome, Scenario
 from headgate.campaign import Campaign, CampaignPlan
 from headgate.config import Settings
 from headgate.core import DAY_S, Sample
@@ -26,6 +23,9 @@ from headgate.simulation import (
     free_environments,
     run_virtual,
 )
+from headgate_bench.bars import at_most
+from headgate_bench.fleet import fleet
+from headgate_bench.scenario import Bench, Outcome, Scenario
 
 SEED_RATES: Final[Mapping[str, float]] = {
     "affine:sat": 100.0,

@@ -10,9 +10,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
-from headgate_bench.bars import at_least, at_most
-from headgate_bench.echo_environment import ROUNDS, Echo
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 from headgate.core import ChatReply, Message
 from headgate.core.errors import InvalidInputError
 from headgate.environments import (
@@ -26,6 +23,9 @@ from headgate.environments import (
     environment,
     measure,
 )
+from headgate_bench.bars import at_least, at_most
+from headgate_bench.echo_environment import ROUNDS, Echo
+from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 
 _REPLY: Final = "word " * 60
 """As long as a short answer of a model."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from headgate.core.errors import InvalidInputError
 from headgate_bench.bars import at_least, at_most
 from headgate_bench.hostile.attack import Ground, Tally
 from headgate_bench.hostile.models import answers, programs, rankings
@@ -16,7 +17,6 @@ from headgate_bench.hostile.storage import clocks, corruption, journals
 from headgate_bench.hostile.teams import teams
 from headgate_bench.hostile.visitors import visitors
 from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
-from headgate.core.errors import InvalidInputError
 
 KINDS: Final[Mapping[str, Callable[[Ground], Awaitable[Tally]]]] = {
     kind.__name__: kind

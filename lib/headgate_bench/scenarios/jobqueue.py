@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
+from headgate.simulation import PrivatePostgres
 from headgate_bench.jobqueue.batches import batches
 from headgate_bench.jobqueue.faults import faults
 from headgate_bench.jobqueue.flat import flat
@@ -18,7 +19,6 @@ from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.pickup import pickup
 from headgate_bench.jobqueue.saturation import saturation
 from headgate_bench.scenario import Bench, Outcome, Scenario
-from headgate.simulation import PrivatePostgres
 
 _MEASURES: Final[dict[str, Callable[[Site, Callable[[float], None]], Part]]] = {
     "postgres": batches,

@@ -7,12 +7,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate_bench.bars import at_most
-from headgate_bench.provider import provider
-from headgate_bench.scenario import Bench, Outcome, Scenario
 from headgate.core import DAY_S
 from headgate.models import SimulationPlan
 from headgate.orchestration import CostMeter, RequestCost, WindowCost, cost_meter
+from headgate_bench.bars import at_most
+from headgate_bench.provider import provider
+from headgate_bench.scenario import Bench, Outcome, Scenario
 
 _WINDOW_S: Final = 60.0
 """The window that the bar speaks of."""

@@ -11,9 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from headgate_bench.bars import at_most
-from headgate_bench.fleet import LOGGER, fleet, free_names, memory_bytes
-from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, spread_of
 from headgate.campaign import (
     Campaign,
     CampaignPlan,
@@ -31,6 +28,9 @@ from headgate.sampling import StaticRoster
 from headgate.simulation import ScriptedChats, ServiceTime, free_environments
 from headgate.storage import open_store
 from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
+from headgate_bench.bars import at_most
+from headgate_bench.fleet import LOGGER, fleet, free_names, memory_bytes
+from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, spread_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate_bench.bars import at_least
-from headgate_bench.fleet import LOGGER, fleet, free_names
-from headgate_bench.provider import Provider, Window, provider
-from headgate_bench.rivals.batch_rounds import BatchRounds, expected_utilisation
-from headgate_bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, spread_of
 from headgate.campaign import Campaign, CampaignPlan, EndpointChats, RequestSide
 from headgate.config import Settings
 from headgate.core import DAY_S, SystemClock
@@ -25,6 +19,12 @@ from headgate.sampling import StaticRoster
 from headgate.simulation import free_environments
 from headgate.storage import open_store
 from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
+from headgate_bench.bars import at_least
+from headgate_bench.fleet import LOGGER, fleet, free_names
+from headgate_bench.provider import Provider, Window, provider
+from headgate_bench.rivals.batch_rounds import BatchRounds, expected_utilisation
+from headgate_bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
+from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, spread_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""affine"""
+"""Logic and programs: satisfiable formulas, inputs to be abduced, outputs to be deduced."""

@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.core import Message
-from headgate.environments.answers import last_tagged, normalised_output, without_thinking
+from headgate.environments import (
+    SANDBOX,
+    BaselineKind,
+    Score,
+    failed,
+    last_tagged,
+    normalised_output,
+    passed,
+    without_thinking,
+)
 from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
-from headgate.environments.protocol import BaselineKind, Score
-from headgate.environments.sandbox import SHARED
-from headgate.environments.single_turn import failed, passed
 
 GUESSES = 20
 """How many inputs the greedy baseline tries before it gives up: about what one run of the sandbox costs anyway."""
@@ -72,7 +78,7 @@ async def judged(task: Abduction, reply: str) -> Score:
     answer = last_tagged(without_thinking(reply), "INPUT")
     if answer is None or not answer.strip():
         return failed("no input between <INPUT> and </INPUT>")
-    run = await SHARED.run(task.problem.program, normalised_output(answer) + "\n")
+    run = await SANDBOX.run(task.problem.program, normalised_output(answer) + "\n")
     if not run.is_clean:
         return failed(f"the program does not take this input: {run.problem}")
     if normalised_output(run.stdout) != normalised_output(task.case.stdout):

@@ -18,10 +18,16 @@ from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from headgate.core import errors
-from headgate.environments.protocol import EnvironmentSpec, Score
-from headgate.environments.sandbox import SHARED, Limits, Sandbox
-from headgate.environments.single_turn import SingleTurnEpisode, question
-from headgate.environments.task_cache import TaskCache
+from headgate.environments import (
+    SANDBOX,
+    EnvironmentSpec,
+    Limits,
+    Sandbox,
+    Score,
+    SingleTurnEpisode,
+    TaskCache,
+    question,
+)
 
 DISTRIBUTION: Final = "reasoning-gym"
 DATA_FILE: Final = "reasoning_gym/data/codeio.jsonl.gz"
@@ -157,7 +163,7 @@ def problem_at(index: int) -> Problem:
 
 
 async def draw(
-    problem: Problem, seed: int, draws: int, limits: Limits | None = None, sandbox: Sandbox = SHARED
+    problem: Problem, seed: int, draws: int, limits: Limits | None = None, sandbox: Sandbox = SANDBOX
 ) -> tuple[Case, ...]:
     """Return `draws` cases of `problem`, equal for equal seeds; runs its generator and program in the sandbox.
 

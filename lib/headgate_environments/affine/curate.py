@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.core import errors, seed_of
+from headgate.environments import Limits, Sandbox
 from headgate_environments.affine.codeio import Case, Problem, data_path, digest_of, draw, problem_of, read_rows
-from headgate.environments.sandbox import Limits, Sandbox
 
 DRAWS: Final = 24
 DISTINCT_RESULTS: Final = 12

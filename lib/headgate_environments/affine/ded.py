@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import Message, errors
+from headgate.environments import (
+    SANDBOX,
+    BaselineKind,
+    Score,
+    failed,
+    last_python_fence,
+    normalised_output,
+    passed,
+    without_thinking,
+)
 from headgate_environments.affine import one_step_rules
-from headgate.environments.answers import last_python_fence, normalised_output, without_thinking
 from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
-from headgate.environments.protocol import BaselineKind, Score
-from headgate.environments.sandbox import SHARED
-from headgate.environments.single_turn import failed, passed
 
 EXAMPLES: Final = 2
 HIDDEN_CASES: Final = 5
@@ -93,7 +99,7 @@ async def judged(task: Deduction, reply: str) -> Score:
     if program is None or not program.strip():
         return failed("no program in a ```python block")
     for number, case in enumerate(task.hidden, start=1):
-        run = await SHARED.run(program, case.stdin + "\n")
+        run = await SANDBOX.run(program, case.stdin + "\n")
         if not run.is_clean:
             return failed(f"hidden case {number} of {len(task.hidden)}: {run.problem or 'it wrote to stderr'}")
         if not same_output(run.stdout, case.stdout):

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.protocol import BaselineKind, EnvironmentSpec, Score
-from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
+from headgate.environments import BaselineKind, EnvironmentSpec, Score, SingleTurnEpisode, failed, passed, question
 
 CLAUSES_PER_VARIABLE: Final = 4.26
 """Where random 3-SAT turns from satisfiable to unsatisfiable; the published rule uses it for every k."""

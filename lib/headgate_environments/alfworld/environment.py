@@ -8,13 +8,20 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.core import Message
+from headgate.environments import (
+    ONE_ACTION,
+    BaselineKind,
+    Continue,
+    EnvironmentSpec,
+    Score,
+    failed,
+    only_action,
+    passed,
+)
 from headgate_environments.alfworld.plan import Search, planned_actions
 from headgate_environments.alfworld.tasks import HouseholdTask, household_task
 from headgate_environments.alfworld.telling import NOTHING_HAPPENS, room_told, told
 from headgate_environments.alfworld.world import World
-from headgate.environments.answers import ONE_ACTION, only_action
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.single_turn import failed, passed
 
 MAX_ROUNDS: Final = 20
 """Replies per episode: about twice as many as the longest task takes for one who knows where everything is.

@@ -1,1 +1,1 @@
-"""babyai"""
+"""BabyAI: instructions in a grid world, told in words."""

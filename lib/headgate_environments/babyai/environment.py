@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core import Message
-from headgate.environments.answers import ONE_ACTION, only_action
+from headgate.environments import ONE_ACTION, BaselineKind, Continue, EnvironmentSpec, Score, failed, only_action
 from headgate_environments.babyai.view import DONE, FORWARD, LEFT, RIGHT, Pose, View, moved
 from headgate_environments.babyai.world import DATA_LENGTH, World, new_world, require_minigrid
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.single_turn import failed
 
 MAX_SEARCHES: Final = 600
 """The bot can plan for ever within one step (UnlockToUnlock, seed 4); 200 steps of an ordinary run search 360 times."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from headgate.core import Message
+from headgate.environments import BaselineKind, EnvironmentSpec, Score
 from headgate_environments.collections.resumed import Ask, ResumedEpisode
-from headgate.environments.protocol import BaselineKind, EnvironmentSpec, Score
 
 REPLY_CHARS: Final = 100_000
 """Longer replies score 0 unread: the scorers of others need not be made for them."""

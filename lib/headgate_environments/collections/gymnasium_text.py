@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments.answers import named_actions, without_thinking
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, named_actions, without_thinking
 from headgate_environments.collections.gymnasium_toys import GAMES, Game, basic_strategy, best_actions, plain_game
 from headgate_environments.collections.members import member_of, required, unknown
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 
 PREFIX: Final = "gymnasium"
 _FEATURE: Final = "collection 'gymnasium'"

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
+from headgate.environments import EnvironmentSpec, Score
 from headgate_environments.collections.asked import MAX_ROUNDS, REPLY_CHARS, AskedEnvironment
 from headgate_environments.collections.members import member_of, required, unknown
 from headgate_environments.collections.resumed import Ask
-from headgate.environments.protocol import EnvironmentSpec, Score
 
 PREFIX: Final = "inspect"
 _FEATURE: Final = "collection 'inspect'"

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.core import nearest_name
 from headgate.core.errors import MissingExtraError, UnknownEnvironmentError
-from headgate.environments.answers import last_tagged, without_thinking
+from headgate.environments import last_tagged, without_thinking
 
 
 def required(module: str, feature: str, extra: str) -> Any:

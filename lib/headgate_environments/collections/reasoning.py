@@ -11,6 +11,16 @@ from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
+from headgate.environments import (
+    BaselineKind,
+    EnvironmentSpec,
+    Score,
+    SingleTurnEpisode,
+    TaskCache,
+    failed,
+    passed,
+    question,
+)
 from headgate_environments.collections.members import member_of, required, tagged_answer, unknown
 from headgate_environments.collections.reasoning_rules import (
     CHANCE,
@@ -21,9 +31,6 @@ from headgate_environments.collections.reasoning_rules import (
     may_be_scored,
     solution,
 )
-from headgate.environments.protocol import BaselineKind, EnvironmentSpec, Score
-from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
-from headgate.environments.task_cache import TaskCache
 
 PREFIX: Final = "reasoning-gym"
 DATA_SEED: Final = 7

@@ -9,8 +9,7 @@ from typing import Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments.protocol import Continue, Score
-from headgate.environments.single_turn import failed
+from headgate.environments import Continue, Score, failed
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Takes the whole conversation, returns the model's reply."""

@@ -12,12 +12,10 @@ from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments.answers import without_thinking
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed, without_thinking
 from headgate_environments.collections.dice import OwnDice
 from headgate_environments.collections.members import member_of, required, unknown
 from headgate_environments.collections.text_arena_games import CHANCE, GAMES, ArenaGame
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.single_turn import failed
 
 PREFIX: Final = "textarena"
 MAX_ROUNDS: Final = 100

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.core import Message
 from headgate.core.errors import MissingExtraError
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, TaskCache, java_runtime
 from headgate_environments.collections.members import member_of, unknown
 from headgate_environments.collections.textworld_view import View, chosen_action, likeliest, told_actions
-from headgate.environments.java import java_runtime
 from headgate_environments.java.pool import Loan, Pool
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.task_cache import TaskCache
 
 if TYPE_CHECKING:
     from headgate_environments.collections.textworld_game import TextWorld

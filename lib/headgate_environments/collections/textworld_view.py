@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.answers import ONE_ACTION, only_action
+from headgate.environments import ONE_ACTION, only_action
 
 _VERBS: Final = ("take", "open", "move")
 """In the order in which they are done; what shows nothing new comes last."""

@@ -1,1 +1,1 @@
-"""java"""
+"""Games that run in a Java process: kept apart, reused, and ended with their environment."""

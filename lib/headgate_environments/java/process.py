@@ -21,7 +21,7 @@ from py4j.java_gateway import (  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from headgate.core import errors
-from headgate.environments.java import java_runtime
+from headgate.environments import java_runtime
 
 T = TypeVar("T")
 

@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.core import Message, errors
-from headgate.environments.answers import ONE_ACTION, only_action
-from headgate.environments.java import java_runtime
+from headgate.environments import (
+    ONE_ACTION,
+    BaselineKind,
+    Continue,
+    EnvironmentSpec,
+    Score,
+    TaskCache,
+    java_runtime,
+    only_action,
+)
 from headgate_environments.java.pool import Loan, Pool
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate_environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
-from headgate.environments.task_cache import TaskCache
 
 if TYPE_CHECKING:
     from headgate_environments.sciworld.game import ScienceWorld

@@ -9,11 +9,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.answers import last_tagged, without_thinking
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.single_turn import failed, passed
+from headgate.environments import (
+    BaselineKind,
+    Continue,
+    EnvironmentSpec,
+    Score,
+    Toolbox,
+    failed,
+    last_tagged,
+    passed,
+    python_tool,
+    tool_call,
+    without_thinking,
+)
 from headgate_environments.tables.questions import CUSTOMERS, Order, Question, as_csv, drawn_question, orders
-from headgate.environments.tools import Toolbox, python_tool, tool_call
 
 MAX_ROUNDS: Final = 8
 SHOWN_ROWS: Final = 5

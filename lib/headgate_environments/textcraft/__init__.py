@@ -1,1 +1,1 @@
-"""textcraft"""
+"""TextCraft: items crafted by recipes."""

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.answers import ONE_ACTION, only_action
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.single_turn import failed, passed
+from headgate.environments import (
+    ONE_ACTION,
+    BaselineKind,
+    Continue,
+    EnvironmentSpec,
+    Score,
+    failed,
+    only_action,
+    passed,
+)
 from headgate_environments.textcraft.plan import planned_actions
 from headgate_environments.textcraft.recipes import (
     LICENCE,

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments.answers import ONE_ACTION, only_action
-from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
-from headgate.environments.single_turn import failed
+from headgate.environments import ONE_ACTION, BaselineKind, Continue, EnvironmentSpec, Score, failed, only_action
 from headgate_environments.webshop.catalogue import kinds
 from headgate_environments.webshop.pages import (
     SEARCHING,

@@ -12,11 +12,11 @@ import pytest
 from headgate.core import Message, errors
 from headgate.environments import Continue, Score, baseline_episode
 from headgate.environments.java import java_runtime
+from headgate.environments.shares import MODEL
 from headgate_environments.java.pool import Pool
 from headgate_environments.sciworld import sciworld
 from headgate_environments.sciworld.environment import SciWorldEnvironment
 from headgate_environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, VARIATIONS, experiment_at
-from headgate.environments.shares import MODEL
 
 pytest.importorskip("scienceworld", reason="the extra sciworld is not installed")
 try:

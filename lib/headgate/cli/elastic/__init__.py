@@ -1,1 +1,1 @@
-"""elastic"""
+"""`headgate elastic`: serving an elastic pool, steering it, and replaying loads."""

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.placement.ledger import Address, has_ledger, joined, require_ray, say, there_already
 from headgate.cli.placement.admin import Change, PlacementFile, Scale, open_pools, read_placement_file
+from headgate.cli.placement.ledger import Address, has_ledger, joined, require_ray, say, there_already
 from headgate.placement.outcomes import LedgerSettings
 
 _LOOK_S: Final = 2.0

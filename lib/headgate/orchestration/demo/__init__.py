@@ -1,1 +1,1 @@
-"""demo"""
+"""The demo: the main job from end to end on this machine."""

@@ -1,1 +1,1 @@
-"""jobqueue"""
+"""Flows around a job queue: jobs generated, drained and tried again."""

@@ -1,1 +1,1 @@
-"""placement"""
+"""Prefect tasks placed on a Ray cluster by priority."""

@@ -15,8 +15,6 @@ from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import publish_markdown, publish_table
 from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
-from headgate.orchestration.placement.runner import PlacementTaskRunner
-from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
 from headgate.orchestration.placement.rounds import (
     TRAIN_CPUS,
     TRAIN_PRIORITY,
@@ -25,6 +23,8 @@ from headgate.orchestration.placement.rounds import (
     RoleStoppedError,
     Training,
 )
+from headgate.orchestration.placement.runner import PlacementTaskRunner
+from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, heed_state, run_logger
 from headgate.orchestration.stopping import StopRequest, stop_on_signals

@@ -1,1 +1,1 @@
-"""slots"""
+"""Request admission across processes: slots of Prefect's global concurrency limits."""
