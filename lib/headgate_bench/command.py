@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.telemetry import setup_logging
 from headgate_bench import (

@@ -127,11 +127,11 @@ def test_an_unknown_option_is_an_input_error(headgate: Command) -> None:
 
 
 def test_help_names_every_command(headgate: Command) -> None:
-    from headgate.cli.commands import COMMANDS
+    from headgate.cli.commands import all_commands
 
     said = headgate("--help")
     assert said.status == 0
-    assert all(name.split()[0] in said.out for name in COMMANDS)
+    assert all(name.split()[0] in said.out for name in all_commands())
 
 
 def test_every_problem_of_a_roster_stands_on_its_own_line(headgate: Command, tmp_path: Path) -> None:
