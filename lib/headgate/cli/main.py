@@ -31,11 +31,13 @@ EXIT_CODES: Final = {
 
 
 class _Command(CommandSpec):
-    """A command whose one-line help is for the list of commands; its own help is its docstring."""
+    """A command whose one-line help is for the list of commands; its own help is its docstring, in Markdown."""
 
     def resolve(self, parent_app: App) -> App:
         self.help = None
-        return super().resolve(parent_app)
+        app = super().resolve(parent_app)
+        app.help_format = "markdown"
+        return app
 
 
 def build_app() -> App:
@@ -44,6 +46,7 @@ def build_app() -> App:
         name="headgate",
         help="Continual, fair and safe sampling of many models on many environments.",
         version=headgate.__version__,
+        help_format="plaintext",  # lists of commands; what reads and draws Markdown takes longer than all else
         result_action="return_value",
         exit_on_error=False,
         print_error=True,
