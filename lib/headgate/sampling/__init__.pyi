@@ -25,6 +25,7 @@ from .roster import (
     Roster as Roster,
     RosterSource as RosterSource,
     StaticRoster as StaticRoster,
+    mapped_roster as mapped_roster,
     roster_source as roster_source,
 )
 from .sampler import (
