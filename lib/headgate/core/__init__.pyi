@@ -30,6 +30,7 @@ from .damage import (
     next_step_after as next_step_after,
 )
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
+from .extras import missing_extra as missing_extra
 from .ids import (
     BatchId as BatchId,
     HolderId as HolderId,
