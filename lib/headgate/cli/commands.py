@@ -105,11 +105,11 @@ COMMANDS: Final = {
     "placement simulate": ("placement.simulate:simulate", "Replay job traces under different placement rules."),
     "elastic serve": ("elastic.serve:serve", "Serve a pool of engines behind one OpenAI-compatible gateway."),
     "elastic status": ("elastic.pool:status", "Show workers, load, how many workers are wanted, and why."),
-    "elastic scale": ("elastic.pool:scale", "Keep this many workers awake whatever the load, or return to `auto`."),
+    "elastic scale": ("elastic.pool:scale", "Keep this many workers awake whatever the load, or return to auto."),
     "elastic drain": ("elastic.pool:drain", "Put a worker to sleep and leave it asleep."),
     "elastic wake": ("elastic.pool:wake", "Wake a worker, or all of them for a while."),
     "elastic release": ("elastic.pool:release", "Let a worker follow the load again."),
-    "elastic resume": ("elastic.pool:resume", "Follow the load again after `scale` or `wake --all`."),
+    "elastic resume": ("elastic.pool:resume", "Follow the load again after scale, or wake --all."),
     "elastic check": ("elastic.serve:check", "Ask engines what they are, and whether they can be put to sleep."),
     "elastic replay": (
         "elastic.replay:replay",

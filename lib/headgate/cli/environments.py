@@ -6,21 +6,23 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.text import Text
 
-from headgate.campaign import Trial, trial
 from headgate.cli.options import RosterChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, safe_lines
 from headgate.config import Settings
 from headgate.core import ChatReply, Message
 from headgate.core.errors import HeadgateError
 from headgate.environments import Available, AvailableCollection, registry_of
-from headgate.storage import sample_store
 from headgate.telemetry import safe_text
+
+if TYPE_CHECKING:
+    from headgate.campaign import Trial
 
 UNSCORED: Final = 3
 """Exit status of an episode that ended without a score: something that it needs is not there, or failed."""
@@ -74,7 +76,8 @@ def list_(
     registry = registry_of(settings)
     entries = registry.available_in(collection) if collection else registry.available()
     collections = () if collection else registry.collections()
-    costs = asyncio.run(_costs(settings))
+    has_samples = "://" in settings.store or Path(settings.store).expanduser().is_dir()
+    costs = asyncio.run(_costs(settings)) if has_samples else {}
     if as_json:
         print_json(
             {
@@ -92,6 +95,8 @@ def list_(
 
 async def _costs(settings: Settings) -> Mapping[str, MeanCost]:
     """Return the mean cost of each environment that the store has samples of; nothing where it cannot be read."""
+    from headgate.storage import sample_store  # noqa: PLC0415 - without samples nobody waits for polars
+
     try:
         pairs = (await sample_store(settings).summary(time.time(), save=False)).pairs
     except (HeadgateError, OSError):
@@ -165,6 +170,8 @@ def try_(
 
     Example: headgate environments try agentgym:textcraft --model baseline-greedy --index 7
     """
+    from headgate.campaign import trial  # noqa: PLC0415 - who lists environments waits for no campaign
+
     settings = (choices or RosterChoices()).load().settings
     show = None if as_json else _teller(console())
     done = asyncio.run(trial(settings, name, model, index, show))

@@ -15,10 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from headgate import orchestration
 from headgate.campaign import models_at_hand
 from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
-from headgate.cli.options import Choices
+from headgate.cli.options import NOT_SCORED, Choices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
 from headgate.cli.run import (
-    NOT_SCORED,
     STOPPED_EARLY,
     Limits,
     is_unscored,

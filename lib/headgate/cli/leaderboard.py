@@ -9,9 +9,8 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate import reports
-from headgate.cli.options import MissingChoice, SampleChoices
+from headgate.cli.options import NOT_SCORED, MissingChoice, SampleChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
-from headgate.cli.run import NOT_SCORED
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
 from headgate.core.errors import NoSamplesError
 from headgate.telemetry import safe_text

@@ -14,6 +14,7 @@ import headgate
 from headgate.cli.commands import GROUPS, all_commands
 from headgate.cli.output import console, print_error
 from headgate.cli.renamed import current
+from headgate.core import missing_extra
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
 
@@ -31,11 +32,13 @@ EXIT_CODES: Final = {
 
 
 class _Command(CommandSpec):
-    """A command whose one-line help is for the list of commands; its own help is its docstring."""
+    """A command whose one-line help is for the list of commands; its own help is its docstring, in Markdown."""
 
     def resolve(self, parent_app: App) -> App:
         self.help = None
-        return super().resolve(parent_app)
+        app = super().resolve(parent_app)
+        app.help_format = "markdown"
+        return app
 
 
 def build_app() -> App:
@@ -44,6 +47,7 @@ def build_app() -> App:
         name="headgate",
         help="Continual, fair and safe sampling of many models on many environments.",
         version=headgate.__version__,
+        help_format="plaintext",  # lists of commands; what reads and draws Markdown takes longer than all else
         result_action="return_value",
         exit_on_error=False,
         print_error=True,
@@ -81,12 +85,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(known, tokens)
     except HeadgateError as error:
         return _failed(error, tokens)
+    except ImportError as error:
+        absent = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error  # cyclopts wraps it
+        missing = missing_extra(absent, f"headgate {_command_in(tokens)}")
+        if missing is None:
+            raise
+        return _failed(missing, tokens)
     return result if isinstance(result, int) else 0
 
 
 def _failed(error: HeadgateError, tokens: Sequence[str]) -> int:
     print_error(error, as_json="--json" in tokens)
     return error.exit_code
+
+
+def _command_in(tokens: Sequence[str]) -> str:
+    """Return the words that name the command, without its arguments."""
+    commands = all_commands()
+    names = (" ".join(tokens[:count]) for count in (3, 2, 1))
+    return next((name for name in names if name in commands), "")
 
 
 def _first_known(group: BaseExceptionGroup[BaseException]) -> HeadgateError | None:

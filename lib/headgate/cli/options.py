@@ -19,6 +19,9 @@ from headgate.core.errors import InvalidInputError, InvalidSettingError
 if TYPE_CHECKING:
     from headgate.storage import Chosen
 
+NOT_SCORED: Final = 4
+"""Exit status of a command none of whose samples has a score."""
+
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
 _SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 

@@ -16,7 +16,7 @@ from rich.live import Live
 
 from headgate import orchestration
 from headgate.campaign import CampaignResult, models_at_hand, run_campaign
-from headgate.cli.options import Choices
+from headgate.cli.options import NOT_SCORED, Choices
 from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
@@ -28,9 +28,6 @@ _MATRIX_COLUMNS: Final = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error_k
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
-
-NOT_SCORED: Final = 4
-"""Exit status of a matrix none of whose samples has a score."""
 
 Limits = Annotated[
     str,

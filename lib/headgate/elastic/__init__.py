@@ -4,63 +4,6 @@
 OpenAI-compatible API in front of it.
 """
 
-from headgate.elastic.commands import Abort, Command, Cut, Fail, LetGo, Read, Send, Sleep, Wake
-from headgate.elastic.demand import Demand, Desired, Policy
-from headgate.elastic.errors import (
-    EngineError,
-    GatewayUnreachableError,
-    InvalidElasticError,
-    NotAnEngineError,
-    PoolClosedError,
-    PoolFullError,
-    RequestLostError,
-    UnknownWorkerError,
-    WorkerClaimedError,
-)
-from headgate.elastic.pool import ElasticPool
-from headgate.elastic.request import Accepted, ElasticRequest, Handling, Refused, RequestState
-from headgate.elastic.settings import ElasticConfig, elastic_config
-from headgate.elastic.worker import DrainStage, EngineLoad, Pin, Worker, WorkerState
+import lazy_loader
 
-__all__ = [
-    "Abort",
-    "Accepted",
-    "Command",
-    "Cut",
-    "Demand",
-    "Desired",
-    "DrainStage",
-    "ElasticConfig",
-    "ElasticPool",
-    "ElasticRequest",
-    "EngineError",
-    "EngineLoad",
-    "Fail",
-    "GatewayUnreachableError",
-    "Handling",
-    "InvalidElasticError",
-    "LetGo",
-    "NotAnEngineError",
-    "Pin",
-    "Policy",
-    "PoolClosedError",
-    "PoolFullError",
-    "Read",
-    "Refused",
-    "RequestLostError",
-    "RequestState",
-    "Send",
-    "Sleep",
-    "UnknownWorkerError",
-    "Wake",
-    "Worker",
-    "WorkerClaimedError",
-    "WorkerState",
-    "elastic_config",
-    "engines",
-    "gateway",
-    "policies",
-    "replay",
-    "service",
-    "verl",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

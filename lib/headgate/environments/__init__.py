@@ -42,7 +42,7 @@ from headgate.environments.registry import (
 )
 from headgate.environments.sandbox import SHARED as SANDBOX
 from headgate.environments.sandbox import Limits, Outcome, ProgramRun, Sandbox
-from headgate.environments.selection import Selection, matching, registry_of, selected
+from headgate.environments.selection import Selection, environments_at_hand, matching, registry_of, selected
 from headgate.environments.shares import MODEL, FairSlots, Hold
 from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
 from headgate.environments.task_cache import TaskCache
@@ -91,6 +91,7 @@ __all__ = [
     "end_idle_processes",
     "environment",
     "environments",
+    "environments_at_hand",
     "failed",
     "is_echo",
     "java_runtime",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from headgate.config import Settings
@@ -90,6 +92,19 @@ def _nothing(pattern: str, siblings: Sequence[str], registry: Registry) -> Unkno
     )
 
 
+_AT_HAND: ContextVar[tuple[Environment, ...]] = ContextVar("environments_at_hand", default=())
+
+
+@contextmanager
+def environments_at_hand(environments: Iterable[Environment]) -> Iterator[None]:
+    """Let campaigns of this context name environments that no package registers."""
+    token = _AT_HAND.set((*_AT_HAND.get(), *environments))
+    try:
+        yield
+    finally:
+        _AT_HAND.reset(token)
+
+
 def registry_of(settings: Settings) -> Registry:
     """Return the environments that a campaign with `settings` can name; loads and asks none.
 
@@ -99,7 +114,7 @@ def registry_of(settings: Settings) -> Registry:
         InvalidSettingError: if a server is named for what is no environment of AgentGym's.
     """
     SHARED.require(settings.sandbox_locks)
-    return registry_with(served_environments(settings), apart_limits(settings))
+    return registry_with((*served_environments(settings), *_AT_HAND.get()), apart_limits(settings))
 
 
 def apart_limits(settings: Settings) -> ApartLimits:

@@ -50,7 +50,9 @@ def is_local_model_installed() -> bool:
 
 
 @contextmanager
-def local_model(*, host: str = "127.0.0.1", port: int = 0, parallel: int = 4, threads: int = 1) -> Iterator[Endpoint]:
+def serve_local_model(
+    *, host: str = "127.0.0.1", port: int = 0, parallel: int = 4, threads: int = 1
+) -> Iterator[Endpoint]:
     """Give a running endpoint of the local model; it stops when the context ends.
 
     Args:
@@ -94,7 +96,7 @@ def run_local_model(
         MissingExtraError: if a package of the extra `model` is not installed.
         InvalidInputError: if the server does not start.
     """
-    with local_model(host=host, port=port, parallel=parallel, threads=threads) as endpoint:
+    with serve_local_model(host=host, port=port, parallel=parallel, threads=threads) as endpoint:
         announce(f"Model {LOCAL_MODEL} answers at {endpoint.base_url}")
         asyncio.run(stop_signal())
 

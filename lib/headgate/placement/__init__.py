@@ -17,7 +17,7 @@ from typing import Any
 
 import lazy_loader
 
-from headgate.core.errors import MissingExtraError
+from headgate.core import missing_extra
 
 # At once and not when asked for: the function has the name of its module, which any import of that would put here.
 from headgate.placement.amounts import amounts as amounts
@@ -29,6 +29,4 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except ModuleNotFoundError as missing:
-        if missing.name != "ray":
-            raise
-        raise MissingExtraError(f"headgate.placement.{name}", "ray") from missing
+        raise missing_extra(missing, f"{__name__}.{name}") or missing from missing

@@ -202,6 +202,20 @@ def roster_source(text: str, *, environ: Mapping[str, str] | None = None) -> Ros
     return FileRoster(text, environ=environ)
 
 
+def mapped_roster(entries: Mapping[str, Any], *, environ: Mapping[str, str] | None = None) -> StaticRoster:
+    """Return a roster of a mapping: name -> the other fields of its entry, or the address of its endpoint alone.
+
+    Raises:
+        InvalidRosterError: if an entry breaks a rule.
+    """
+    models = [
+        {"name": name} | ({"base_url": entry} if isinstance(entry, str) else dict(entry))
+        for name, entry in entries.items()
+    ]
+    rules = KeyRules(os.environ if environ is None else environ, allow_plain=True)
+    return StaticRoster(read_entries({"models": models}, "models", rules))
+
+
 def _name_for(served: str) -> str:
     """Return the nearest usable name to what an endpoint calls a model."""
     name = re.sub(r"[^A-Za-z0-9._:@/+-]+", "-", served).lstrip("._:@/+-")

@@ -7,9 +7,12 @@ import math
 import re
 from collections.abc import Mapping, Set
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headgate.core import Sample, events, redacted, secrets_known
+from headgate.core import Sample, redacted, secrets_known
+
+if TYPE_CHECKING:
+    from headgate.core import events
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-import aiohttp
 import orjson
 
 from headgate.core import json_value, redacted
@@ -47,6 +46,8 @@ class AgentGymServer:
     """Calls to one server over one connection. Owned by one episode; opened and closed in one event loop."""
 
     def __init__(self, dialect: Dialect, url: str, timeout_s: float) -> None:
+        import aiohttp  # noqa: PLC0415 - every command that names environments would wait for it
+
         self.dialect = dialect
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
@@ -112,6 +113,8 @@ class AgentGymServer:
             EnvironmentFailedError: if it does not answer in time, answers another status than 200 or no JSON, or says
                 that it failed, which its servers do with status 200 and an object `error`.
         """
+        import aiohttp  # noqa: PLC0415 - as above
+
         limit_s = min(self._timeout_s, timeout_s or self._timeout_s)
         given: dict[str, Any] = {"params": body} if method == "GET" else {"json": body} if body is not None else {}
         timeout = aiohttp.ClientTimeout(total=limit_s)

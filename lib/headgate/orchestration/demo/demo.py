@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -17,7 +18,6 @@ from prefect.client.schemas.objects import FlowRun
 from rich.console import Console
 from rich.live import Live
 
-import flows
 from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
 from headgate.core import errors
 from headgate.models import LOCAL_MODEL, serve
@@ -305,12 +305,13 @@ async def _cancel(ids: Sequence[UUID]) -> None:
 
 def _deployment_file() -> DeploymentFile:
     """Return `prefect.yaml` as it lies beside the flows: in the package, or in the checkout."""
-    beside = Path(flows.__file__)
-    candidates = (beside.with_name("prefect.yaml"), beside.parents[1] / "prefect.yaml")
+    installed = importlib.util.find_spec("flows")  # found and not imported: flows stand on this package
+    folders = [Path(place) for place in (installed and installed.submodule_search_locations) or ()]
+    candidates = (path / "prefect.yaml" for folder in folders for path in (folder, folder.parent))
     found = next((path for path in candidates if path.exists()), None)
     if found is None:
         raise errors.InvalidInputError(
-            f"prefect.yaml is not beside {beside.parent}", next_step="Run the demo from a checkout of Headgate."
+            "prefect.yaml is not beside the flows", next_step="Run the demo from a checkout of Headgate."
         )
     return read_deployment_file(found)
 

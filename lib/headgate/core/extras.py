@@ -1,0 +1,50 @@
+"""Which extra brings a package: what somebody who lacks it is told to install."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.core.errors import MissingExtraError
+
+_EXTRAS: Final = {
+    "aiohttp": ("run",),
+    "botocore": ("run",),
+    "cloudpickle": ("ray",),
+    "duckdb": ("run",),
+    "fastapi": ("run", "jobqueue"),
+    "fsspec": ("run",),
+    "jinja2": ("reports", "jobqueue"),
+    "markupsafe": ("reports", "jobqueue"),
+    "matplotlib": ("reports",),
+    "msgpack": ("run", "jobqueue"),
+    "numpy": ("run", "jobqueue"),
+    "pandera": ("run",),
+    "polars": ("run",),
+    "prefect": ("prefect",),
+    "prefect_ray": ("prefect-ray",),
+    "prometheus_client": ("run", "jobqueue"),
+    "psycopg": ("postgres",),
+    "ray": ("ray",),
+    "s3fs": ("run",),
+    "slugify": ("jobqueue",),
+    "sqlalchemy": ("prefect",),
+    "starlette": ("run", "jobqueue"),
+    "uvicorn": ("run", "jobqueue"),
+    "websockets": ("jobqueue",),
+    "yaml": ("run", "jobqueue"),
+}
+"""Package, as it is imported -> extras that bring it, the most usual one first."""
+
+
+def missing_extra(error: ImportError, feature: str) -> MissingExtraError | None:
+    """Return what to say of a package that is missing, None where no extra brings it.
+
+    Args:
+        error: of the import.
+        feature: what needs it; where its words name an extra that brings the package, that is the one.
+    """
+    extras = _EXTRAS.get((error.name or "").partition(".")[0])
+    if extras is None:
+        return None
+    words = feature.replace(".", " ").split()
+    return MissingExtraError(feature, next((extra for extra in extras if extra in words), extras[0]))

@@ -1,0 +1,12 @@
+from .claims import Claim as Claim, claim as claim, same_for_all as same_for_all
+from .engine import Engine as Engine, EngineAnswer as EngineAnswer, EngineFacts as EngineFacts, Outgoing as Outgoing
+from .opening import (
+    EngineKind as EngineKind,
+    EngineSpec as EngineSpec,
+    FindActor as FindActor,
+    open_engine as open_engine,
+)
+from .ray_actor import EngineActor as EngineActor, RayActorEngine as RayActorEngine
+from .sglang import SGLangEngine as SGLangEngine
+from .smg import RoutedEngine as RoutedEngine, SmgEngine as SmgEngine
+from .vllm import VLLMEngine as VLLMEngine

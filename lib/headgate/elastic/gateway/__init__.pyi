@@ -1,0 +1,19 @@
+from .before import check_before as check_before, check_port as check_port
+from .client import GatewayClient as GatewayClient
+from .errors import (
+    BodyTooLargeError as BodyTooLargeError,
+    ForbiddenError as ForbiddenError,
+    InvalidRequestError as InvalidRequestError,
+    UnknownModelError as UnknownModelError,
+)
+from .pool_file import (
+    EngineEntry as EngineEntry,
+    PoolFile as PoolFile,
+    PoolSection as PoolSection,
+    load_pool_file as load_pool_file,
+    read_pool_document as read_pool_document,
+)
+from .server import Gateway as Gateway, running_gateway as running_gateway
+from .serving import running_pool as running_pool, serve_opened as serve_opened, serve_pool as serve_pool
+from .settings import GatewaySettings as GatewaySettings
+from .status import AdmissionView as AdmissionView, GatewayStatus as GatewayStatus
