@@ -1,6 +1,6 @@
 """Request admission: adaptive limits, request leases, and the executor around one model call."""
 
-from headgate.admission.bank import SlotBank
+from headgate.admission.bank import SlotBank, fair_shares, split_slots
 from headgate.admission.bank_terms import (
     BankCall,
     BankRules,
@@ -45,7 +45,6 @@ from headgate.admission.laws import (
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
 from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
-from headgate.admission.shares import fair_shares, split_slots
 
 __all__ = [
     "IDLE_AFTER_S",

@@ -3,7 +3,6 @@
 from headgate.core import errors, events, status
 from headgate.core.addresses import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
 from headgate.core.audit import ANYBODY, AuditEntry, audit_entries, audit_file, record_change
-from headgate.core.budget import NO_SPENDING, ModelBudget, Spending
 from headgate.core.capacity import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.chat import Chat, ChatError, ChatReply, Message
 from headgate.core.clock import CLOCK_TOLERANCE_S, DAY_S, Clock, SystemClock, credible, require_agreement
@@ -24,7 +23,7 @@ from headgate.core.ids import (
 )
 from headgate.core.lease import Denied, Lease, LeaseBook, ReleaseOutcome
 from headgate.core.limits import student_limits, t_975, wilson_limits
-from headgate.core.model import Model
+from headgate.core.model import NO_SPENDING, Model, ModelBudget, Spending
 from headgate.core.sample import ErrorKind, Sample
 from headgate.core.secrets import Secret, masked, redacted, secrets_known
 from headgate.core.suggestions import did_you_mean, nearest_name

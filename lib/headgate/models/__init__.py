@@ -1,8 +1,7 @@
 """The model client and the policy of its retries; baselines and the local endpoint that serves them with faults."""
 
 from headgate.models.baselines import BASELINES, JUDGE_BASELINE, NOT_A_MODEL, baseline_of
-from headgate.models.client import ChatClient, ClientSettings
-from headgate.models.connections import Connections, Journey, read_up_to
+from headgate.models.client import ChatClient, ClientSettings, Connections, Journey, read_up_to
 from headgate.models.endpoint import Endpoint, serve
 from headgate.models.failures import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
 from headgate.models.faults import Cut, Failure, FaultPlan, Garbage, Hang, RateLimit, Rule, Slow, WrongKey

@@ -2,9 +2,7 @@
 
 from headgate.sampling import budgets
 from headgate.sampling.batches import FairBatches
-from headgate.sampling.cadence import GOLDEN, NEW_PAIRS_PER_S, Cadence, interval_s, phase_s
 from headgate.sampling.capacity import CapacityCheck, CapacityLimit, capacity_check
-from headgate.sampling.error_pause import ErrorPause, Health
 from headgate.sampling.precision import Known, PrecisionStop
 from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
 from headgate.sampling.roster import (
@@ -18,7 +16,19 @@ from headgate.sampling.roster import (
     StaticRoster,
     roster_source,
 )
-from headgate.sampling.sampler import Demand, ModelSampler, PairHistory, SamplingRules
+from headgate.sampling.sampler import (
+    GOLDEN,
+    NEW_PAIRS_PER_S,
+    Cadence,
+    Demand,
+    ErrorPause,
+    Health,
+    ModelSampler,
+    PairHistory,
+    SamplingRules,
+    interval_s,
+    phase_s,
+)
 from headgate.sampling.timers import TimerHeap
 from headgate.sampling.window import SlidingCount
 

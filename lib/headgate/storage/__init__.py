@@ -26,7 +26,6 @@ from headgate.storage.journal_records import (
 )
 from headgate.storage.journal_thread import JournalThread
 from headgate.storage.leases import LEASE_S
-from headgate.storage.location import StoreLocation
 from headgate.storage.measure import StoreFigures, example_samples
 from headgate.storage.measure import measured as measure_store
 from headgate.storage.probe import Probe
@@ -36,7 +35,7 @@ from headgate.storage.repair import Repaired, repair
 from headgate.storage.schema import COLUMNS, Validated, frame_of, sample_schema, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules
 from headgate.storage.spending import SpendingAnswer, SpendingNeed, SpendingReport
-from headgate.storage.store import SampleStore, open_store, sample_store
+from headgate.storage.store import SampleStore, StoreLocation, open_store, sample_store
 from headgate.storage.summary import History, Interval, PairHistory, PairSummary, Summary
 from headgate.storage.sweeping import Swept
 from headgate.storage.visibility import Problem, Visible

@@ -1,4 +1,4 @@
-from .background import BackgroundSink as BackgroundSink
+from .otel import BackgroundSink as BackgroundSink
 from .document import json_safe as json_safe, status_document as status_document
 from .fields import (
     duration as duration,
