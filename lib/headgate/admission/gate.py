@@ -12,12 +12,20 @@ from typing import Final
 
 from headgate.admission.alarms import LoopAlarm
 from headgate.admission.blocking import Sleepers, refuse_inside_a_loop
+from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
-from headgate.admission.items import AccountSnapshot, Denied, KeySnapshot, Pressure, PressureChanged, RequestItem
-from headgate.admission.keys import ProviderModel, RequestKey
+from headgate.admission.items import (
+    AccountSnapshot,
+    Denied,
+    KeySnapshot,
+    Pressure,
+    PressureChanged,
+    ProviderModel,
+    RequestItem,
+    RequestKey,
+)
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
-from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.telling import Effect
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError

@@ -3,11 +3,11 @@
 from headgate.core import errors, events, status
 from headgate.core.addresses import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
 from headgate.core.audit import ANYBODY, AuditEntry, audit_entries, audit_file, record_change
-from headgate.core.capacity import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.chat import Chat, ChatError, ChatReply, Message
 from headgate.core.clock import CLOCK_TOLERANCE_S, DAY_S, Clock, SystemClock, credible, require_agreement
 from headgate.core.damage import DamagedRowError, damage_told, is_damage, next_step_after
 from headgate.core.decoding import check_msgpack, json_value
+from headgate.core.events.health import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.ids import (
     BatchId,
     HolderId,

@@ -7,8 +7,7 @@ import re
 from typing import Any, Final
 
 from headgate.core import errors
-from headgate.environments.collection import COLLECTION_GROUP, Collection
-from headgate.environments.protocol import Environment, JudgedEnvironment
+from headgate.environments.protocol import COLLECTION_GROUP, Collection, Environment, JudgedEnvironment
 
 GROUP: Final = "headgate.environments"
 """Entry-point group; a value is a callable without arguments that returns an `Environment`."""

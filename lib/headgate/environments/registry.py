@@ -19,9 +19,8 @@ from headgate.environments.apart import (
     members_of,
     specs_of,
 )
-from headgate.environments.collection import COLLECTION_GROUP
 from headgate.environments.loading import GROUP, judges_in_process, loaded_collection, loaded_environment, missing_extra
-from headgate.environments.protocol import Environment, EnvironmentSpec
+from headgate.environments.protocol import COLLECTION_GROUP, Environment, EnvironmentSpec
 
 EntryPoints = Iterable[importlib.metadata.EntryPoint]
 _ASKED_AT_ONCE: Final = 25

@@ -24,11 +24,18 @@ from headgate.models.baselines import (
     judge_reply,
     listed_baselines,
 )
-from headgate.models.chat_request import BadRequestError, ChatRequest, read_request
 from headgate.models.fault_schedule import Break, FaultSchedule, Refuse
 from headgate.models.faults import Cut, FaultPlan, Garbage, Hang
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
-from headgate.models.wire import Completion, count_tokens, error_body, listing
+from headgate.models.wire import (
+    BadRequestError,
+    ChatRequest,
+    Completion,
+    count_tokens,
+    error_body,
+    listing,
+    read_request,
+)
 from headgate.net.aiohttp_server import read_body, serving
 from headgate.net.hosts import HostNames, check_site
 from headgate.net.listener import bound, url_of

@@ -11,9 +11,8 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.reports.comparing import Comparison, adjusted, comparison, letters_of, ranks_of, versus_reference
-from headgate.reports.missing import MISSING_RULES, Missing, MissingRule, could_move, missing_of
-from headgate.reports.statistics import Estimate, combined, distinct
-from headgate.reports.task_scores import TaskScores
+from headgate.reports.footnotes import MISSING_RULES, Missing, MissingRule, could_move, missing_of
+from headgate.reports.statistics import Estimate, TaskScores, combined, distinct
 from headgate.statistics import (
     MeanEstimate,
     TooFewSamples,

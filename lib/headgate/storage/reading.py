@@ -11,9 +11,9 @@ import polars as pl
 from headgate.core import errors
 from headgate.storage.manifest import Part
 from headgate.storage.objects import ObjectStore
-from headgate.storage.parts import decoded
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
 from headgate.storage.visibility import Problem, Visible, problem_of
+from headgate.storage.writing import decoded
 
 _PARTS_AT_ONCE: Final = 64
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,17 +16,59 @@ from typing import Final, TypeVar
 import polars as pl
 
 from headgate.config import Settings
-from headgate.core import DAY_S, Sample, Secret, errors, record_change
-from headgate.storage import compaction, forgetting, leases, query, reading, sweeping
+from headgate.core import DAY_S, Sample, Secret, errors, record_change, require_agreement
+from headgate.storage import compaction, forgetting, leases, query, reading
 from headgate.storage.folder import FolderObjects
-from headgate.storage.layout import checked_batch_id
 from headgate.storage.ledger import SummaryLedger
-from headgate.storage.objects import ObjectStore
-from headgate.storage.probe import Probe, probe
+from headgate.storage.objects import PROBE, ObjectStore, checked_batch_id
 from headgate.storage.schema import row_checks
 from headgate.storage.summary import History, Summary, history_of, summary_of
 from headgate.storage.visibility import ManifestLog, Visible
 from headgate.storage.writing import StoredBatch, put_batch
+
+_FIRST: Final = b"first"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A place for samples.
+
+    Attributes:
+        url: its address.
+        conditional_puts: whether it refuses to create an object twice. Without that a batch is still stored once, as a
+            second try writes the same objects; but samples cannot be compacted.
+        warning: a sentence for the log when something is amiss, None else.
+    """
+
+    url: str
+    conditional_puts: bool
+    warning: str | None
+
+
+def probe(objects: ObjectStore) -> Probe:
+    """Return what the place can do; leaves nothing behind.
+
+    Raises:
+        errors.StoreNotWritableError: if nothing can be written.
+        errors.StoreError: if it does not answer, or gives back something else than was written.
+        errors.ClockDisagreesError: if its clock says another time than this machine's.
+    """
+    key = f"{PROBE}{secrets.token_hex(8)}"
+    was_created = objects.create(key, _FIRST)
+    try:
+        written_at = [found.modified_at for found in objects.listing(PROBE) if found.key == key]
+        if written_at:
+            require_agreement(time.time(), written_at[0], f"the sample store {objects.url}")
+        was_replaced = objects.create(key, b"second")
+        if not was_created or objects.get(key) != (b"second" if was_replaced else _FIRST):
+            raise errors.StoreError(f"the sample store {objects.url} does not give back what was written to it")
+    finally:
+        objects.delete_many([key])
+    warning = None
+    if was_replaced:
+        warning = f"{objects.url} ignores If-None-Match: samples are stored once all the same, but cannot be compacted"
+    return Probe(objects.url, not was_replaced, warning)
+
 
 _ADDRESS: Final = re.compile(r"(?P<scheme>s3|r2)://(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?:/(?P<prefix>.*))?\Z")
 _R2_HOST: Final = ".r2.cloudflarestorage.com"
@@ -206,8 +250,8 @@ class SampleStore:
         return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
 
     async def sweep(
-        self, now: float, *, grace_s: float = sweeping.GRACE_S, forget_s: float = sweeping.FORGET_S
-    ) -> sweeping.Swept:
+        self, now: float, *, grace_s: float = forgetting.GRACE_S, forget_s: float = forgetting.FORGET_S
+    ) -> forgetting.Swept:
         """Delete what has been out of sight for `grace_s`, and return how much that was.
 
         Raises:
@@ -215,7 +259,7 @@ class SampleStore:
         """
         await self.probe()
         return await self._read(
-            lambda visible: sweeping.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
+            lambda visible: forgetting.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
         )
 
     async def renew(self, key: str, place: str, environments: Collection[str], *, is_new: bool = False) -> None:
@@ -278,7 +322,7 @@ class SampleStore:
             total = total.followed_by(done)
             if done.batch_id is None:
                 break
-        swept = sweeping.sweep(self._objects, self._visible(), now)
+        swept = forgetting.sweep(self._objects, self._visible(), now)
         if total.parts_before or swept.parts:
             after = f"{total.parts_after} parts, {total.duplicates} duplicates dropped, {swept.parts} parts deleted"
             record_change("samples compact", self.url, before=f"{total.parts_before} parts", after=after)

@@ -1,5 +1,5 @@
 from .otel import BackgroundSink as BackgroundSink
-from .document import json_safe as json_safe, status_document as status_document
+from .views import json_safe as json_safe, status_document as status_document
 from .fields import (
     duration as duration,
     event_fields as event_fields,

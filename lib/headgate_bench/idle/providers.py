@@ -25,9 +25,8 @@ from headgate.admission import (
 from headgate.core import Clock, Task
 from headgate.scheduling import DispatchLoop, RetryLaterError
 from headgate_bench.idle.cases import Case
-from headgate_bench.idle.facts import Step
+from headgate_bench.idle.facts import Recorder, Step
 from headgate_bench.idle.metrics import HOLDER
-from headgate_bench.idle.recording import Recorder
 from headgate_bench.idle.tasks import CALL, OPEN, PRESSURED
 
 _REQUESTS: Final = (0, 1, 4)

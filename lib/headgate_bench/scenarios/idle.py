@@ -25,7 +25,7 @@ from headgate_bench.idle.baseline import baseline_of
 from headgate_bench.idle.charts import charts_of
 from headgate_bench.idle.checks import Severity, summary_bytes
 from headgate_bench.idle.metrics import MODEL
-from headgate_bench.idle.real_time import granularity_s, run_in_real_time, wall_ratios
+from headgate_bench.idle.pipeline import granularity_s, run_in_real_time, wall_ratios
 from headgate_bench.idle.suite import Suite, chosen_cases, run_suite
 from headgate_bench.page import templates
 from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Spread, spread_of

@@ -15,8 +15,7 @@ from typing import Any, Final
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed, without_thinking
-from headgate_environments.collections.dice import OwnDice
-from headgate_environments.collections.members import member_of, required, unknown
+from headgate_environments.collections.members import OwnDice, member_of, required, unknown
 
 CHANCE: Final[Mapping[str, float]] = {
     "Briscola-v0": 0.35,

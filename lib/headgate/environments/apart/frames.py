@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgpack  # type: ignore[import-untyped]
 
-from headgate.core import Message, check_msgpack
+from headgate.core import Message, check_msgpack, errors
 from headgate.environments.episode import checked_score
 from headgate.environments.protocol import Continue, EnvironmentSpec, ForJudge, Score
 
@@ -114,3 +114,46 @@ def spec_frame(spec: EnvironmentSpec) -> Frame:
 def spec_of(frame: Frame) -> EnvironmentSpec:
     """Return the spec that `spec_frame` made into a frame."""
     return EnvironmentSpec(**frame["spec"])
+
+
+ERROR_CHARS: Final = 2_000
+"""Of a message; an exception may carry a whole dataset in its text."""
+
+_KNOWN: Final = {
+    kind.__name__: kind
+    for kind in (
+        errors.EnvironmentFailedError,
+        errors.MissingExtraError,
+        errors.SandboxUnavailableError,
+        errors.UnknownEnvironmentError,
+    )
+}
+
+
+def failure_frame(error: BaseException) -> Frame:
+    """Return what `error` says in the form that crosses; works for every exception."""
+    if isinstance(error, errors.HeadgateError):
+        return {"raised": type(error).__name__, "message": _cut(error.message), "next_step": _cut(error.next_step)}
+    return {"raised": type(error).__name__, "message": _text(error)}
+
+
+def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
+    """Return the error to raise for a frame that `failure_frame` made, in the words of who called."""
+    raised, message, next_step = frame["raised"], frame["message"], frame.get("next_step")
+    if next_step is not None:
+        kind = _KNOWN.get(raised, errors.EnvironmentFailedError)
+        error = kind.__new__(kind, message)
+        errors.HeadgateError.__init__(error, message, next_step=next_step)
+        return error
+    return errors.EnvironmentFailedError(f"{label} failed in {call}: {raised}: {message}")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _cut(str(error))
+    except Exception as worse:  # noqa: BLE001 - an exception whose text cannot be made still has a name
+        return f"(its text cannot be made: {type(worse).__name__})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}… ({len(text):,} characters)"

@@ -23,11 +23,10 @@ from typing import Any, Final, NoReturn
 
 from aiohttp import web
 
-from headgate.simulation.engines.core import EngineCore
+from headgate.simulation.engines.core import EngineCore, EngineRequest
 from headgate.simulation.engines.face import Handler, bears, generate, json_response, never
 from headgate.simulation.engines.metrics import exposition, throughput
 from headgate.simulation.engines.plan import KV_CACHE, EnginePlan
-from headgate.simulation.engines.request import EngineRequest
 from headgate.simulation.engines.wire import (
     CHAT,
     COMPLETIONS,

@@ -17,8 +17,14 @@ import polars as pl
 from headgate.core import Sample, errors
 from headgate.storage.exchange.affine_results import Miner, affine_result, miners_of
 from headgate.storage.exchange.chosen import ROWS_AT_ONCE, Chosen, Plan, Window, planned, read
-from headgate.storage.exchange.conversations import messages_of
-from headgate.storage.exchange.formats import EXPORT_FORMATS, ExportFormat, checked_format, is_one_log, missing_inspect
+from headgate.storage.exchange.formats import (
+    EXPORT_FORMATS,
+    ExportFormat,
+    checked_format,
+    is_one_log,
+    messages_of,
+    missing_inspect,
+)
 from headgate.storage.exchange.parquet_files import HubFolder, ParquetFile
 from headgate.storage.store import SampleStore
 from headgate.storage.summary import PairSummary, Summary
