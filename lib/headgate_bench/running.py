@@ -19,8 +19,7 @@ from typing import Any
 from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
 from headgate_bench import scenarios
-from headgate_bench.artifact import FORMAT, bar_document, load, machine, versions, write_artifact, write_files
-from headgate_bench.bars import Bar
+from headgate_bench.artifact import FORMAT, Bar, bar_document, load, machine, versions, write_artifact, write_files
 from headgate_bench.scenario import Bench, Progress, Scenario, Size, changed
 
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
-from headgate_bench.bars import Bar
+from headgate_bench.artifact import Bar
 
 
 def changed(parameters: P, changes: Sequence[str]) -> P:

@@ -15,14 +15,13 @@ from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseR
 from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Store
 from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.stores import open_store
-from headgate_bench.bars import Bar
+from headgate_bench.artifact import Bar
 from headgate_bench.jobqueue import batches as batches_part
 from headgate_bench.jobqueue import part
 from headgate_bench.jobqueue.batches import batches
 from headgate_bench.jobqueue.burn_down import Burned, burn_down
 from headgate_bench.jobqueue.faults import toll_of
-from headgate_bench.jobqueue.parameters import JobQueueParameters
-from headgate_bench.jobqueue.part import Site, percentile
+from headgate_bench.jobqueue.part import JobQueueParameters, Site, percentile
 from headgate_bench.jobqueue.served import QueueFailedError, run, start
 from headgate_bench.jobqueue.waiting_rules import InLine, Polling, simulated
 from tests.bench.tiny import bench

@@ -7,6 +7,7 @@ from headgate.core.chat import Chat, ChatError, ChatReply, Message
 from headgate.core.clock import CLOCK_TOLERANCE_S, DAY_S, Clock, SystemClock, credible, require_agreement
 from headgate.core.damage import DamagedRowError, damage_told, is_damage, next_step_after
 from headgate.core.decoding import check_msgpack, json_value
+from headgate.core.errors import did_you_mean, nearest_name
 from headgate.core.events.health import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.ids import (
     BatchId,
@@ -24,10 +25,8 @@ from headgate.core.ids import (
 from headgate.core.lease import Denied, Lease, LeaseBook, ReleaseOutcome
 from headgate.core.limits import student_limits, t_975, wilson_limits
 from headgate.core.model import NO_SPENDING, Model, ModelBudget, Spending
-from headgate.core.sample import ErrorKind, Sample
+from headgate.core.sample import ONE_WORKER, ErrorKind, Sample, Task, sample_task
 from headgate.core.secrets import Secret, masked, redacted, secrets_known
-from headgate.core.suggestions import did_you_mean, nearest_name
-from headgate.core.task import ONE_WORKER, Task, sample_task
 
 __all__ = [
     "ANYBODY",

@@ -15,9 +15,15 @@ from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
 from headgate.environments.java import JavaRuntime, java_runtime
-from headgate.environments.judge_question import REMINDER, is_echo, judge_question
-from headgate.environments.judge_reply import judged_score, mean_verdict, read_judgement, read_reply
-from headgate.environments.loading import GROUP
+from headgate.environments.judge_question import (
+    REMINDER,
+    is_echo,
+    judge_question,
+    judged_score,
+    mean_verdict,
+    read_judgement,
+    read_reply,
+)
 from headgate.environments.measure import BaselineScore, Measurement, baseline_episode, measure
 from headgate.environments.protocol import (
     COLLECTION_GROUP,
@@ -33,6 +39,7 @@ from headgate.environments.protocol import (
     Score,
 )
 from headgate.environments.registry import (
+    GROUP,
     Available,
     AvailableCollection,
     Registry,

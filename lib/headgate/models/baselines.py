@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from headgate.core import Message
-from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION, TaskReference
+from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION, TaskReference
 
 T = TypeVar("T")
 

@@ -28,9 +28,15 @@ from headgate.core import (
     is_metadata_address,
     masked,
 )
-from headgate.models.answer import Answer, StreamedAnswer, read_completion, too_long
-from headgate.models.failures import failure_of_exception, failure_of_status
-from headgate.models.task_header import TASK_HEADER, TASK_HEADER_OPTION
+from headgate.models.answer import (
+    Answer,
+    StreamedAnswer,
+    failure_of_exception,
+    failure_of_status,
+    read_completion,
+    too_long,
+)
+from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
 
 KEEPALIVE_S: Final = 4.0
 """Below the 5 s after which llama.cpp, uvicorn and Node close an idle connection."""

@@ -1,5 +1,5 @@
 from .arenas import ArenaOrder as ArenaOrder, run_arena_order as run_arena_order
-from .artifact_keys import artifact_key as artifact_key
+from .run_state import artifact_key as artifact_key
 from .benchmarking import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .children import ChildProcess as ChildProcess, child_process as child_process
 from .costs import (

@@ -1,10 +1,9 @@
 """Sampling: rates, roster, samplers and history turn time into demand."""
 
 from headgate.sampling import budgets
-from headgate.sampling.batches import FairBatches
 from headgate.sampling.capacity import CapacityCheck, CapacityLimit, capacity_check
 from headgate.sampling.precision import Known, PrecisionStop
-from headgate.sampling.provider import HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
+from headgate.sampling.provider import FairBatches, HttpTaskProvider, LocalTaskProvider, TaskProvider, TaskProviderError
 from headgate.sampling.roster import (
     BASELINE_ROSTER,
     BaselineRoster,
@@ -29,8 +28,7 @@ from headgate.sampling.sampler import (
     interval_s,
     phase_s,
 )
-from headgate.sampling.timers import TimerHeap
-from headgate.sampling.window import SlidingCount
+from headgate.sampling.window import SlidingCount, TimerHeap
 
 __all__ = [
     "BASELINE_ROSTER",

@@ -28,8 +28,7 @@ from headgate.storage.journal_thread import JournalThread
 from headgate.storage.leases import LEASE_S
 from headgate.storage.measure import StoreFigures, example_samples
 from headgate.storage.measure import measured as measure_store
-from headgate.storage.query import QUERY_COLUMNS, QueryResult
-from headgate.storage.reading import Scan, Selection, Verification
+from headgate.storage.query import QUERY_COLUMNS, QueryResult, Scan, Selection, Verification
 from headgate.storage.repair import Repaired, repair
 from headgate.storage.schema import COLUMNS, Validated, frame_of, sample_schema, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules

@@ -16,7 +16,7 @@ from headgate.core import DAY_S, errors, record_change
 from headgate.storage.compaction import merged_manifest
 from headgate.storage.manifest import Part, manifest_bytes
 from headgate.storage.objects import QUARANTINE, SAMPLES, MissingObjectError, ObjectStore, compaction_id, manifest_key
-from headgate.storage.reading import Selection, read_parts
+from headgate.storage.query import Selection, read_parts
 from headgate.storage.visibility import Problem, Visible, problem_of, read_manifest
 from headgate.storage.writing import encoded_parts
 

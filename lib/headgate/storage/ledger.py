@@ -11,7 +11,7 @@ import polars as pl
 from headgate.core import errors
 from headgate.storage.manifest import FORMAT, Manifest, Part, sealed, unsealed
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
-from headgate.storage.reading import read_parts
+from headgate.storage.query import read_parts
 from headgate.storage.summary import Summary
 from headgate.storage.tally import ROW_COLUMNS, Tally
 from headgate.storage.visibility import Problem, Visible

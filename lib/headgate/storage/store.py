@@ -17,7 +17,7 @@ import polars as pl
 
 from headgate.config import Settings
 from headgate.core import DAY_S, Sample, Secret, errors, record_change, require_agreement
-from headgate.storage import compaction, forgetting, leases, query, reading
+from headgate.storage import compaction, forgetting, leases, query
 from headgate.storage.folder import FolderObjects
 from headgate.storage.ledger import SummaryLedger
 from headgate.storage.objects import PROBE, ObjectStore, checked_batch_id
@@ -195,19 +195,19 @@ class SampleStore:
         since: float | None = None,
         until: float | None = None,
         columns: Sequence[str] | None = None,
-    ) -> reading.Scan:
+    ) -> query.Scan:
         """Return samples of the environments that ended in [since, until), each task once; None means no limit.
 
         Raises:
             errors.InvalidInputError: if a column is not one of a sample.
         """
         chosen = None if environments is None else frozenset(environments)
-        selection = reading.Selection(chosen, since, until)
-        return await self._read(lambda visible: reading.scan(self._objects, visible, selection, columns))
+        selection = query.Selection(chosen, since, until)
+        return await self._read(lambda visible: query.scan(self._objects, visible, selection, columns))
 
-    async def verify(self) -> reading.Verification:
+    async def verify(self) -> query.Verification:
         """Return the outcome of reading every visible object and comparing it with its checksum."""
-        return await self._read(lambda visible: reading.verify(self._objects, visible))
+        return await self._read(lambda visible: query.verify(self._objects, visible))
 
     async def query(self, sql: str) -> query.QueryResult:
         """Return what one SELECT over the view `samples` gives.
@@ -315,7 +315,7 @@ class SampleStore:
         total, conversations = compaction.Compacted(), 0
         if policy.conversation_days is not None:
             until = now - policy.conversation_days * DAY_S
-            old = forgetting.Forgetting(reading.Selection(until=until), conversations_only=True)
+            old = forgetting.Forgetting(query.Selection(until=until), conversations_only=True)
             conversations = self._forget(old, now, dry_run=False).samples
         while True:
             done = compaction.compact(self._objects, self._visible(), policy, now)

@@ -4,14 +4,53 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
 
 import msgpack  # type: ignore[import-untyped]
 
 from headgate.core import Message, check_msgpack, errors
 from headgate.environments.episode import checked_score
 from headgate.environments.protocol import Continue, EnvironmentSpec, ForJudge, Score
+
+KILLED_ABOVE: Final = 1.5
+"""Times `memory_mib` at which a process is ended with its episodes: below it they may finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApartLimits:
+    """What the processes of one package may take; the settings `environment_…` say the same to a campaign.
+
+    Attributes:
+        processes: at most, those being replaced not counted.
+        call_s: deadline of one call, counted from when the process began it.
+        memory_mib: resident memory of a process and of those that it started.
+    """
+
+    processes: int = 2
+    call_s: float = 60.0
+    memory_mib: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a child process takes its environments from.
+
+    Attributes:
+        kind: whether `value` makes an environment or a collection.
+        name: of the environment, or prefix of the collection.
+        value: of the entry point: `module:attribute`.
+    """
+
+    kind: Literal["environment", "collection"]
+    name: str
+    value: str
+
+    @property
+    def label(self) -> str:
+        """What errors call its process."""
+        return f"environment {self.name!r}" if self.kind == "environment" else f"collection {self.name!r}"
+
 
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 """No conversation is longer. A process that sends more is broken, and reading on would fill our memory."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.apart.calls import Call
-from headgate.environments.apart.limits import ApartLimits, Source
+from headgate.environments.apart.frames import ApartLimits, Source
 from headgate.environments.apart.process import Child
 from headgate.environments.shares import MODEL
 
