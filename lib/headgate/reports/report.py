@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from headgate.reports.compared import Compared
 from headgate.reports.figures import errors_figure, latency_figure, scores_figure
-from headgate.reports.footnotes import MissingRule, leaderboard_notes
-from headgate.reports.leaderboard import Leaderboard, build_leaderboard
+from headgate.reports.footnotes import leaderboard_notes
+from headgate.reports.leaderboard import Leaderboard, MissingRule, build_leaderboard
 from headgate.reports.leaderboard_rows import standing_rows
 from headgate.reports.svg import inline_svg, png_of
 from headgate.reports.tables import (
