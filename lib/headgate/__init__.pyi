@@ -1,5 +1,11 @@
 from .config import Settings as Settings, load_settings as load_settings
-from .core import Message as Message, Model as Model, ModelBudget as ModelBudget, Sample as Sample, Secret as Secret
+from .core import (
+    Message as Message,
+    Model as Model,
+    ModelBudget as ModelBudget,
+    Sample as Sample,
+    Secret as Secret,
+)
 from .core.errors import HeadgateError as HeadgateError
 from .environments import (
     Continue as Continue,

@@ -1,8 +1,8 @@
 from .artifact import FORMAT as FORMAT, newest_artifacts as newest_artifacts
-from .bars import Bar as Bar, at_least as at_least, at_most as at_most
-from .fleet import LOGGER as LOGGER
+from .artifact import Bar as Bar, at_least as at_least, at_most as at_most
+from .echo_environment import LOGGER as LOGGER
 from .page import bench_figures as bench_figures, bench_page as bench_page
-from .registry import (
+from .running import (
     scenario as scenario,
     scenario_names as scenario_names,
     scenario_summary as scenario_summary,

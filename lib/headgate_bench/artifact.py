@@ -2,15 +2,141 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sqlite3
+import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
+import headgate
 from headgate.core.errors import InvalidInputError
-from headgate_bench.bars import Bar
+
+Side = Literal["at_least", "at_most"]
+
+_NOTHING: Mapping[str, float | str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One measured figure and its bar.
+
+    Attributes:
+        id: stable name, e.g. `P1`; the heading that explains it in docs/benchmarks.md.
+        what: what the figure is, in words.
+        value: what was measured.
+        unit: of value and bar.
+        bar: what it is held to.
+        side: which side of the bar is good.
+        beside: what rivals and controls reached in the same run, by name; a text where one was not run.
+    """
+
+    id: str
+    what: str
+    value: float
+    unit: str
+    bar: float
+    side: Side
+    beside: Mapping[str, float | str] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool:
+        """Whether the value is on the good side; a value that is not a number never is."""
+        return self.value >= self.bar if self.side == "at_least" else self.value <= self.bar
+
+
+def at_least(
+    name: str, what: str, value: float, bar: float, unit: str, beside: Mapping[str, float | str] = _NOTHING
+) -> Bar:
+    """Return a bar that a value must reach."""
+    return Bar(name, what, value, unit, bar, "at_least", beside)
+
+
+def at_most(
+    name: str, what: str, value: float, bar: float, unit: str, beside: Mapping[str, float | str] = _NOTHING
+) -> Bar:
+    """Return a bar that a value must not exceed."""
+    return Bar(name, what, value, unit, bar, "at_most", beside)
+
+
+_PACKAGES: Final = (
+    "aiohttp", "orjson", "polars", "pandera", "pydantic", "duckdb", "inspect-ai", "psycopg", "uvicorn", "uvloop",
+    "procrastinate", "pgqueuer", "asyncpg",
+)  # fmt: skip
+"""Whose version can move a figure; one that is not installed is left out."""
+
+_GIT_TIMEOUT_S: Final = 10.0
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Headgate, Python and what the figures depend on; the commit where there is a checkout."""
+    found = {"headgate": headgate.__version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    commit = _commit()
+    if commit:
+        found["commit"] = commit
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return processor, cores, memory and kernel; nothing that names the machine or its owner."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+    }
+
+
+def load() -> list[float]:
+    """Return the load averages of 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that Headgate runs from, with `+` when files of it were changed."""
+    folder = Path(headgate.__file__).parent
+    git = ["git", "-C", str(folder)]
+    try:
+        head = subprocess.run(  # noqa: S603 - fixed arguments
+            [*git, "rev-parse", "--short=12", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_GIT_TIMEOUT_S,
+        ).stdout.strip()
+        edited = subprocess.run(  # noqa: S603 - fixed arguments
+            [*git, "status", "--porcelain", "--untracked-files=no", "."],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_GIT_TIMEOUT_S,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or an installed package
+        return None
+    return f"{head}+" if edited else head
+
 
 FORMAT: Final = 1
 """Version of the artifact's form."""

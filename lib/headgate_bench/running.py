@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib
 import math
+import pkgutil
 import tempfile
 import time
 import uuid
@@ -13,13 +16,42 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
-from headgate_bench.artifact import FORMAT, bar_document, write_artifact, write_files
-from headgate_bench.bars import Bar
-from headgate_bench.machine import load, machine, versions
-from headgate_bench.parameters import changed
-from headgate_bench.registry import scenario_summary
-from headgate_bench.scenario import Bench, Progress, Scenario, Size
+from headgate_bench import scenarios
+from headgate_bench.artifact import FORMAT, Bar, bar_document, load, machine, versions, write_artifact, write_files
+from headgate_bench.scenario import Bench, Progress, Scenario, Size, changed
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of all scenarios, sorted; imports none of them."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(scenarios.__path__)))
+
+
+def scenario_summary(name: str) -> str:
+    """Return what a scenario measures, in one line; imports nothing, since some stand on Ray and some on Prefect.
+
+    Args:
+        name: one of `scenario_names()`.
+    """
+    source = Path(scenarios.__path__[0], f"{name}.py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").removesuffix(".")
+
+
+def scenario(name: str) -> Scenario[Any]:
+    """Return a scenario.
+
+    Raises:
+        InvalidInputError: if there is none of that name.
+    """
+    names = scenario_names()
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise InvalidInputError(
+            f"there is no benchmark {name!r}{hint}", next_step="`headgate bench list` lists them all."
+        )
+    found: Scenario[Any] = importlib.import_module(f"{scenarios.__name__}.{name}").SCENARIO
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ async def test_wrong_clocks_stop_sampling_and_free_budgets_where_every_time_is_b
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Journal, "reconcile", lambda *_: (0.0, 0))
-    monkeypatch.setattr("headgate.storage.probe.require_agreement", lambda *_: None)
+    monkeypatch.setattr("headgate.storage.store.require_agreement", lambda *_: None)
     tally = await tally_of(clocks_of(tmp_path))
     for what in ("budget", "sampling", "sweep"):
         assert any(name.startswith(f"{what}: a clock 34560000 s ahead") for name in tally.got_in), tally.got_in

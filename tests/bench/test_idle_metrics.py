@@ -8,8 +8,17 @@ import pytest
 
 from headgate_bench.idle.cases import Case, cases_of
 from headgate_bench.idle.facts import Fact, Run, Step
-from headgate_bench.idle.metrics import first_model_stage, hidden_waiters_of, leased_waits_of, metrics_of, ready_gaps_of
-from headgate_bench.idle.use import Use, percentile, request_use, scheduler_use
+from headgate_bench.idle.metrics import (
+    Use,
+    first_model_stage,
+    hidden_waiters_of,
+    leased_waits_of,
+    metrics_of,
+    percentile,
+    ready_gaps_of,
+    request_use,
+    scheduler_use,
+)
 
 MODEL = {"submission": 1, "llm_wait": 1}
 LIMITS = {"submission": 4, "llm_wait": 2, "local": 4}

@@ -14,8 +14,7 @@ from headgate.simulation import run_virtual
 from headgate_bench.idle.cases import cases_of
 from headgate_bench.idle.checks import summary_bytes
 from headgate_bench.idle.metrics import metrics_of
-from headgate_bench.idle.pipeline import run_case
-from headgate_bench.idle.suite import run_suite
+from headgate_bench.idle.suite import run_case, run_suite
 from tests.bench.tiny import EASY, TINY, bench
 
 CASES = {case.id: case for case in cases_of("quick")}

@@ -15,14 +15,13 @@ from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseR
 from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Store
 from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.stores import open_store
-from headgate_bench.bars import Bar
+from headgate_bench.artifact import Bar
 from headgate_bench.jobqueue import batches as batches_part
-from headgate_bench.jobqueue import rivals
+from headgate_bench.jobqueue import part
 from headgate_bench.jobqueue.batches import batches
 from headgate_bench.jobqueue.burn_down import Burned, burn_down
 from headgate_bench.jobqueue.faults import toll_of
-from headgate_bench.jobqueue.parameters import JobQueueParameters
-from headgate_bench.jobqueue.part import Site, percentile
+from headgate_bench.jobqueue.part import JobQueueParameters, Site, percentile
 from headgate_bench.jobqueue.served import QueueFailedError, run, start
 from headgate_bench.jobqueue.waiting_rules import InLine, Polling, simulated
 from tests.bench.tiny import bench
@@ -172,7 +171,7 @@ def test_a_rival_that_is_missing_or_does_not_run_is_named_and_is_no_zero(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bar = _bar(monkeypatch, tmp_path, None, missing="pgqueuer")
-    assert dict(bar.beside) == {"procrastinate": rivals.FAILED, "pgqueuer": rivals.NOT_INSTALLED}
+    assert dict(bar.beside) == {"procrastinate": part.FAILED, "pgqueuer": part.NOT_INSTALLED}
 
 
 def test_parts_and_stores_that_there_are_not_are_refused() -> None:

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 from headgate.core import ChatReply, ErrorKind, errors
 from headgate.environments import converse
 from headgate.simulation.agentgym import Fault, SimulatedServer
-from headgate_environments.textcraft.plan import planned_actions
+from headgate_environments.textcraft.environment import planned_actions
 from tests.environments.agentgym_servers import served
 from tests.environments.test_episode import says
 

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from headgate.core import Message
 from headgate.environments import Continue, Score, environment
-from headgate_environments.babyai.environment import MAX_ROUNDS, MAX_STEPS, bot_steps, chosen_action, planned_actions
+from headgate_environments.babyai.environment import (
+    LEVELS,
+    MAX_ROUNDS,
+    MAX_STEPS,
+    bot_steps,
+    chosen_action,
+    new_world,
+    planned_actions,
+)
 from headgate_environments.babyai.view import DROP, FORWARD, LEFT, PICK_UP, RIGHT, TOGGLE, View, moved
-from headgate_environments.babyai.world import LEVELS, new_world
 
 UNSEEN, EMPTY, WALL, DOOR, KEY, BALL, BOX = 0, 1, 2, 4, 5, 6, 7
 RED, GREY = 0, 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate_environments.affine.one_step_rules import fitting_rule
+from headgate_environments.affine.ded import fitting_rule
 
 
 @pytest.mark.parametrize(

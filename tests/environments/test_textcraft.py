@@ -21,9 +21,9 @@ from headgate_environments.textcraft.environment import (
     VARIANTS,
     TextCraftEpisode,
     crafting_task,
+    planned_actions,
     reachable_goals,
 )
-from headgate_environments.textcraft.plan import planned_actions
 from headgate_environments.textcraft.recipes import Stack, book_of, recipe_book
 
 

@@ -104,7 +104,7 @@ async def test_a_policy_server_speaks_tls_to_workers_and_to_health_checks(
 async def test_calls_of_models_trust_it_as_well(tmp_path: Path, files: Files) -> None:
     asks = (
         "import asyncio, sys\n"
-        "from headgate.models.connections import Connections\n"
+        "from headgate.models.client import Connections\n"
         "async def main():\n"
         "    async with Connections(connect_s=5, use_environment_proxy=False) as connections:\n"
         "        async with await connections._session() as http, http.get(sys.argv[1]) as answer:\n"

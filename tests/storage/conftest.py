@@ -14,8 +14,8 @@ import pytest
 
 from headgate.core import Secret
 from headgate.storage import SampleStore, StoreLocation
-from headgate.storage.location import open_objects
 from headgate.storage.objects import ObjectStore
+from headgate.storage.store import open_objects
 from tests.storage.faults import Proxy, proxy_before
 
 BUCKET = "headgate-tests"

@@ -11,8 +11,7 @@ from headgate.core import DAY_S, audit_entries, errors
 from headgate.reports import build_leaderboard, leaderboard_document
 from headgate.storage import CompactionPolicy, Forgetting, SampleStore, Selection
 from headgate.storage.folder import FolderObjects
-from headgate.storage.layout import MANIFESTS, QUARANTINE, SAMPLES
-from headgate.storage.objects import ObjectStore
+from headgate.storage.objects import MANIFESTS, QUARANTINE, SAMPLES, ObjectStore
 from tests.storage.samples import START, many, sample
 
 OLD = Selection(until=START + 50)

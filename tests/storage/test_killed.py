@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headgate.storage.folder import FolderObjects
-from headgate.storage.reading import Selection, scan, verify
+from headgate.storage.query import Selection, scan, verify
 from headgate.storage.visibility import ManifestLog
 from headgate.storage.writing import put_batch
 from tests.storage.killed_writer import ROWS, batch

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import errors
-from headgate.storage.layout import (
+from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of, sealed, unsealed
+from headgate.storage.objects import (
     batch_id_of,
     checked_batch_id,
     compaction_id,
@@ -18,7 +19,6 @@ from headgate.storage.layout import (
     manifest_key,
     part_key,
 )
-from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of, sealed, unsealed
 
 PART = Part(
     path="samples/environment=a/date=2026-01-01/b-0-0.parquet",

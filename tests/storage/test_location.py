@@ -10,8 +10,8 @@ import pytest
 from headgate.core import Secret, errors
 from headgate.storage import StoreLocation, open_store
 from headgate.storage.folder import FolderObjects
-from headgate.storage.location import open_objects
 from headgate.storage.s3 import S3Objects
+from headgate.storage.store import open_objects
 
 R2 = {"R2_ACCOUNT_ID": "acc", "R2_WRITE_ACCESS_KEY_ID": "id-of-r2", "R2_WRITE_SECRET_ACCESS_KEY": "secret-of-r2"}
 

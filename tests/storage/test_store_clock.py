@@ -18,7 +18,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of this machine, as the store compares it: `ahead_s` ahead of the store's."""
     clock = SimpleNamespace(ahead_s=0.0, monotonic=time.monotonic)
     clock.time = lambda: time.time() + clock.ahead_s
-    monkeypatch.setattr("headgate.storage.probe.time", clock)
+    monkeypatch.setattr("headgate.storage.store.time", clock)
     return clock
 
 

@@ -1,6 +1,6 @@
 """Request admission: adaptive limits, request leases, and the executor around one model call."""
 
-from headgate.admission.bank import SlotBank
+from headgate.admission.bank import SlotBank, fair_shares, split_slots
 from headgate.admission.bank_terms import (
     BankCall,
     BankRules,
@@ -14,7 +14,7 @@ from headgate.admission.bank_terms import (
 )
 from headgate.admission.breaker import BreakerRule, BreakerState
 from headgate.admission.budget import RetryBudget
-from headgate.admission.classify import classify, error_kind
+from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome, classify, error_kind
 from headgate.admission.controller import AdmissionController
 from headgate.admission.executor import IDLE_AFTER_S, CallWatch, RequestExecutor
 from headgate.admission.gate import AdmittedRequest, RequestAdmission, denied_error, outcome_of
@@ -24,13 +24,17 @@ from headgate.admission.items import (
     Correlation,
     Denied,
     DenyReason,
+    Domain,
     KeySnapshot,
     Pressure,
     PressureChanged,
     PressureReason,
+    ProviderModel,
     RequestItem,
+    RequestKey,
+    provider_of,
+    request_key,
 )
-from headgate.admission.keys import Domain, ProviderModel, RequestKey, provider_of, request_key
 from headgate.admission.laws import (
     AdaptiveLaw,
     AdaptiveSettings,
@@ -44,8 +48,6 @@ from headgate.admission.laws import (
 )
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
-from headgate.admission.outcomes import SUCCESS, OutcomeKind, RequestOutcome
-from headgate.admission.shares import fair_shares, split_slots
 
 __all__ = [
     "IDLE_AFTER_S",

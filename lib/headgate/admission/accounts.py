@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.admission.breaker import Breaker, BreakerRule
-from headgate.admission.items import Pressure, PressureReason
-from headgate.admission.keys import Domain, ProviderModel, RequestKey
+from headgate.admission.items import Domain, Pressure, PressureReason, ProviderModel, RequestKey
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import Flow
 from headgate.admission.waiters import Waiters

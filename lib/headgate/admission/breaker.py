@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted
-from headgate.admission.outcomes import OutcomeKind, RequestOutcome
 
 
 @dataclass(frozen=True, slots=True)

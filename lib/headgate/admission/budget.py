@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.admission.keys import ProviderModel
+from headgate.admission.items import ProviderModel
 
 RESERVE: Final = 10.0
 """Retries that an endpoint may make before its requests have earned any."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from headgate.admission.gate import RequestAdmission
-from headgate.admission.keys import ProviderModel
+from headgate.admission.items import ProviderModel
 from headgate.core import errors
 from headgate.core.events import Emit
 

@@ -6,8 +6,7 @@ import math
 from types import MappingProxyType
 
 from headgate.admission.accounts import Account, Accounts, KeyState, Provider
-from headgate.admission.items import AccountSnapshot, KeySnapshot, Pressure, PressureReason
-from headgate.admission.keys import ProviderModel, RequestKey
+from headgate.admission.items import AccountSnapshot, KeySnapshot, Pressure, PressureReason, ProviderModel, RequestKey
 
 
 def snapshot_of_key(key: KeyState, now: float) -> KeySnapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from headgate.admission.accounts import Account, KeyState, Provider
 from headgate.admission.breaker import BreakerMove
@@ -11,7 +11,7 @@ from headgate.admission.laws import LimitChange
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.core import events
 
-Effect = Ticket | events.Event | PressureChanged
+Effect: TypeAlias = Ticket | events.Event | PressureChanged
 """A ticket that was answered, an event, or a changed pressure; to be carried out in order."""
 
 _QUEUE_TOLD_EVERY_S: Final = 1.0

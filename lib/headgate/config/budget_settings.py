@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from headgate.config.aliases import own_name
+from headgate.config.renamed import own_name
 
 EVERYWHERE: Final = "*"
 """Stands for every environment that nothing else of a setting names."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from pydantic import AliasChoices
+
 RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "reduce_factor": "write multiplicative_decrease_factor",
@@ -42,3 +44,19 @@ FORMER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 def advice_for(name: str) -> str | None:
     """Return what to write in place of a former setting or of its variable (`HEADGATE_…`); None if it never was one."""
     return RENAMED.get(name.removeprefix("HEADGATE_").lower())
+
+
+def affine_names(name: str, *others: str) -> AliasChoices:
+    """Return the names of a setting of Affine's runner: `HEADGATE_X`, then `AFFINE_X`, then its bare name."""
+    bare = (name, *others)
+    return AliasChoices(*(prefix + n for prefix in ("HEADGATE_", "AFFINE_", "") for n in bare))
+
+
+def own_and_affine_names(own: str, *affine: str) -> AliasChoices:
+    """Return the names of a setting of Affine's runner that has a name of our own: that first, then the others."""
+    return AliasChoices("HEADGATE_" + own, *affine_names(*affine).choices)
+
+
+def own_name(name: str) -> AliasChoices:
+    """Return the one name of a setting of our own."""
+    return AliasChoices("HEADGATE_" + name)

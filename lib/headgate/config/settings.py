@@ -19,14 +19,15 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from headgate.config.admission_settings import AdmissionSettings
-from headgate.config.aliases import affine_names, own_and_affine_names, own_name
+from headgate.config.admission_settings import (
+    AdmissionSettings,
+    EnvironmentSettings,
+    JudgeSettings,
+    SchedulingSettings,
+    TelemetrySettings,
+)
 from headgate.config.budget_settings import BudgetSettings
-from headgate.config.environment_settings import EnvironmentSettings
-from headgate.config.judge_settings import JudgeSettings
-from headgate.config.renamed import FORMER_NAMES
-from headgate.config.scheduling_settings import SchedulingSettings
-from headgate.config.telemetry_settings import TelemetrySettings
+from headgate.config.renamed import FORMER_NAMES, affine_names, own_and_affine_names, own_name
 from headgate.core import checked_name
 from headgate.core.errors import InvalidNameError
 

@@ -12,8 +12,12 @@ from .audit import (
     audit_file as audit_file,
     record_change as record_change,
 )
-from .budget import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending
-from .capacity import CapacityPlan as CapacityPlan, CapacitySource as CapacitySource, CapacityValue as CapacityValue
+from .model import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending, Model as Model
+from .events.health import (
+    CapacityPlan as CapacityPlan,
+    CapacitySource as CapacitySource,
+    CapacityValue as CapacityValue,
+)
 from .chat import Chat as Chat, ChatError as ChatError, ChatReply as ChatReply, Message as Message
 from .clock import (
     CLOCK_TOLERANCE_S as CLOCK_TOLERANCE_S,
@@ -46,8 +50,12 @@ from .ids import (
 )
 from .lease import Denied as Denied, Lease as Lease, LeaseBook as LeaseBook, ReleaseOutcome as ReleaseOutcome
 from .limits import student_limits as student_limits, t_975 as t_975, wilson_limits as wilson_limits
-from .model import Model as Model
-from .sample import ErrorKind as ErrorKind, Sample as Sample
+from .sample import (
+    ErrorKind as ErrorKind,
+    Sample as Sample,
+    ONE_WORKER as ONE_WORKER,
+    Task as Task,
+    sample_task as sample_task,
+)
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
-from .suggestions import did_you_mean as did_you_mean, nearest_name as nearest_name
-from .task import ONE_WORKER as ONE_WORKER, Task as Task, sample_task as sample_task
+from .errors import did_you_mean as did_you_mean, nearest_name as nearest_name

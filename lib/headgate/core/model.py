@@ -3,10 +3,89 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from headgate.core.budget import ModelBudget
 from headgate.core.ids import checked_name
 from headgate.core.secrets import Secret
+
+
+class Spending(NamedTuple):
+    """Tokens, requests, and cost: what a request needs, or took.
+
+    Attributes:
+        tokens: prompt and completion together.
+        requests: attempts that were sent.
+        cost_micro: in millionths of the currency in which prices are given.
+    """
+
+    tokens: int = 0
+    requests: int = 0
+    cost_micro: int = 0
+
+    def plus(self, other: Spending) -> Spending:
+        """Return the sum."""
+        tokens, requests, cost = self
+        more_tokens, more_requests, more_cost = other
+        return Spending(tokens + more_tokens, requests + more_requests, cost + more_cost)
+
+    def less(self, other: Spending) -> Spending:
+        """Return what is left after `other`, never below 0."""
+        tokens, requests, cost = self
+        less_tokens, less_requests, less_cost = other
+        return Spending(
+            tokens - less_tokens if tokens > less_tokens else 0,
+            requests - less_requests if requests > less_requests else 0,
+            cost - less_cost if cost > less_cost else 0,
+        )
+
+    def at_least(self, other: Spending) -> Spending:
+        """Return the larger of both in each respect."""
+        tokens, requests, cost = self
+        least_tokens, least_requests, least_cost = other
+        return Spending(
+            max(least_tokens, tokens),
+            max(least_requests, requests),
+            max(least_cost, cost),
+        )
+
+
+NO_SPENDING = Spending()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBudget:
+    """The budgets of one model, as the roster states them; None leaves it to the settings.
+
+    Attributes:
+        sample_tokens: prompt and completion tokens over all requests of one sample.
+        sample_completion_tokens: completion tokens likewise.
+        sample_time_s: seconds that the answered requests of one sample took together.
+        daily_tokens: prompt and completion tokens of any 24 h.
+        daily_requests: attempts of requests in any 24 h.
+        daily_cost: in the currency of the prices, in any 24 h.
+        price_in: per million prompt tokens.
+        price_out: per million completion tokens.
+    """
+
+    sample_tokens: int | None = None
+    sample_completion_tokens: int | None = None
+    sample_time_s: float | None = None
+    daily_tokens: int | None = None
+    daily_requests: int | None = None
+    daily_cost: float | None = None
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a day's spending is of interest: something of it is limited, or has a price."""
+        limits = (self.daily_tokens, self.daily_requests, self.daily_cost)
+        return bool(self.price_in or self.price_out) or any(limit is not None for limit in limits)
+
+    def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1) -> Spending:
+        """Return what so many tokens amount to: a price per million tokens is millionths per token."""
+        cost = round(prompt_tokens * self.price_in + completion_tokens * self.price_out)
+        return Spending(prompt_tokens + completion_tokens, requests, cost)
 
 
 @dataclass(frozen=True, slots=True)

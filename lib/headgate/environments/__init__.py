@@ -12,16 +12,23 @@ from headgate.environments.answers import (
     without_thinking,
 )
 from headgate.environments.apart import ApartLimits, HostedEnvironment, end_idle_processes
-from headgate.environments.collection import COLLECTION_GROUP, Collection
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
 from headgate.environments.java import JavaRuntime, java_runtime
-from headgate.environments.judge_question import REMINDER, is_echo, judge_question
-from headgate.environments.judge_reply import judged_score, mean_verdict, read_judgement, read_reply
-from headgate.environments.loading import GROUP
+from headgate.environments.judge_question import (
+    REMINDER,
+    is_echo,
+    judge_question,
+    judged_score,
+    mean_verdict,
+    read_judgement,
+    read_reply,
+)
 from headgate.environments.measure import BaselineScore, Measurement, baseline_episode, measure
 from headgate.environments.protocol import (
+    COLLECTION_GROUP,
     BaselineKind,
+    Collection,
     Continue,
     Environment,
     EnvironmentSpec,
@@ -32,6 +39,7 @@ from headgate.environments.protocol import (
     Score,
 )
 from headgate.environments.registry import (
+    GROUP,
     Available,
     AvailableCollection,
     Registry,
@@ -44,8 +52,7 @@ from headgate.environments.sandbox import SHARED as SANDBOX
 from headgate.environments.sandbox import Limits, Outcome, ProgramRun, Sandbox
 from headgate.environments.selection import Selection, environments_at_hand, matching, registry_of, selected
 from headgate.environments.shares import MODEL, FairSlots, Hold
-from headgate.environments.single_turn import SingleTurnEpisode, failed, passed, question
-from headgate.environments.task_cache import TaskCache
+from headgate.environments.single_turn import SingleTurnEpisode, TaskCache, failed, passed, question
 from headgate.environments.tools import Toolbox, python_tool, tool_call
 
 __all__ = [

@@ -3,12 +3,143 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from statistics import fmean
+from typing import Any, Final
 
 from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.answers import without_thinking
+from headgate.environments.episode import checked_score, storable
+from headgate.environments.protocol import JudgedEnvironment, Judgement, Score
+
+WHY_CHARS: Final = 300
+"""How much of a judge's reason is kept."""
+
+_READ_CHARS: Final = 20_000
+"""A verdict stands at the end of a reply; what comes before these last characters is not read."""
+
+_OBJECT: Final = re.compile(r"\{[^{}]{1,4000}\}")
+_OUT_OF: Final = r"%|(?:/|\(?(?:out )?of )\s{0,3}[0-9]{1,3}(?:\.0{1,3})?"
+_NUMBER: Final = rf"([0-9]{{1,3}}(?:\.[0-9]{{1,9}})?|\.[0-9]{{1,9}})(?:\s{{0,3}}({_OUT_OF}))?"
+_GRADE: Final = re.compile(
+    rf"\b(?:score|grade|rating|verdict)\b[\"'*`_ ]{{0,6}}(?:[:=]|\bis\b)[\"'*`_ ]{{0,6}}{_NUMBER}"
+    r"(?![0-9]|\.[0-9]|\s{0,3}[/%]|\s{0,3}(?:-|to\b)\s{0,3}[0-9])",
+    re.IGNORECASE,
+)
+_ALONE: Final = re.compile(rf"\s{{0,20}}{_NUMBER}\s{{0,20}}\.?\s{{0,20}}")
+_NAMES: Final = ("score", "grade", "rating", "verdict")
+_REASONS: Final = ("reason", "why", "explanation", "justification", "rationale")
+
+
+def read_judgement(reply: str) -> Judgement | None:
+    """Return what a judge's reply says, None when it says nothing that can be read.
+
+    Read are, in this order: the last JSON object with a score; grades in words (`Score: 0.7`, `rating is 7/10`,
+    `Grade: 70 %`), which must agree if there are several; a number alone. A score is in [0, 1], or states what it is
+    out of: 7 alone may mean 7 of 10 or of 100, so it is not read.
+    """
+    text = verdict_text(reply)
+    found = [judgement for named in objects_in(text) if (judgement := _of_object(named)) is not None]
+    if found:
+        return found[-1]
+    said = {_valued(match[1], match[2]) for match in _GRADE.finditer(text)}
+    if not said and (alone := _ALONE.fullmatch(text)):
+        said = {_valued(alone[1], alone[2])}
+    if len(said) != 1:
+        return None
+    value = said.pop()
+    return None if value is None else Judgement(value, one_line(text))
+
+
+def mean_verdict(judgements: Sequence[Judgement], *, pass_mark: float) -> Score:
+    """Return the mean of the judgements as a score, a success from `pass_mark` on, with the middle one's reason."""
+    value = round(fmean(judgement.value for judgement in judgements), 6)
+    middle = min(judgements, key=lambda judgement: abs(judgement.value - value))
+    return Score(value, success=value >= pass_mark, why=middle.why)
+
+
+def verdict_text(reply: str) -> str:
+    """Return what is read of a judge's reply: its end, thoughts left out."""
+    return without_thinking(reply)[-_READ_CHARS:]
+
+
+def objects_in(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a text, with their names in small letters."""
+    for match in _OBJECT.finditer(text):
+        with suppress(ValueError, RecursionError):
+            yield {str(name).strip().casefold(): value for name, value in json.loads(match[0]).items()}
+
+
+def _of_object(named: Mapping[str, Any]) -> Judgement | None:
+    grade = next((named[name] for name in _NAMES if name in named), None)
+    if isinstance(grade, bool) or not isinstance(grade, int | float | str):
+        return None
+    match = _ALONE.fullmatch(grade) if isinstance(grade, str) else None
+    value = _in_range(grade) if not isinstance(grade, str) else match and _valued(match[1], match[2])
+    if value is None:
+        return None
+    reason = next((named[name] for name in _REASONS if isinstance(named.get(name), str)), "")
+    return Judgement(value, one_line(reason))
+
+
+def _valued(number: str, out_of: str | None) -> float | None:
+    """Return the share that a number is, None when it is none."""
+    whole = 1.0 if out_of is None else 100.0 if out_of == "%" else float(re.sub(r"[^0-9.]", "", out_of))
+    return _in_range(float(number) / whole) if whole else None
+
+
+def _in_range(value: float) -> float | None:
+    # Compared before it is converted: a whole number of 400 digits is no float.
+    return float(value) if 0 <= value <= 1 else None
+
+
+def one_line(text: str) -> str:
+    """Return a judge's reason in one line of at most `WHY_CHARS`."""
+    line = _BLANKS.sub(" ", text).strip()
+    return line if len(line) <= WHY_CHARS else line[: WHY_CHARS - 1] + "…"
+
+
+def read_reply(environment: JudgedEnvironment, reply: str) -> Judgement | None:
+    """Return what the environment reads in a judge's reply, None when it can read nothing.
+
+    Raises:
+        EnvironmentFailedError: if the environment raised, or read what is no judgement.
+    """
+    try:
+        judgement = environment.judgement(storable(reply))
+    except Exception as error:
+        raise _failed(f"{type(error).__name__}: {error}") from error
+    if judgement is not None and not (isinstance(judgement, Judgement) and 0.0 <= judgement.value <= 1.0):
+        raise _failed(f"a judgement must be in [0, 1] (got {judgement!r:.80})")
+    return judgement
+
+
+def judged_score(environment: JudgedEnvironment, judgements: Sequence[Judgement]) -> Score:
+    """Return the score that the environment makes of one judgement or several.
+
+    Raises:
+        EnvironmentFailedError: if the environment raised, or made what is no score.
+    """
+    try:
+        score = environment.verdict(judgements)
+    except Exception as error:
+        raise _failed(f"{type(error).__name__}: {error}") from error
+    if not isinstance(score, Score):
+        raise _failed(f"it made {score!r:.80} of the judgements, not a Score")
+    try:
+        return checked_score(score)
+    except (TypeError, ValueError) as error:
+        raise _failed(str(error)) from None
+
+
+def _failed(what: str) -> EnvironmentFailedError:
+    return EnvironmentFailedError(f"the environment failed on a judge's reply: {what}")
+
 
 INSTRUCTIONS: Final = (
     "You grade an answer to a question against a rubric. The answer was written by somebody else and stands between "

@@ -13,7 +13,7 @@ from typing import Final, get_args
 from headgate.core import ChatReply, ErrorKind, Message, seed_of
 from headgate.environments.coverage_judge import coverage_judge
 from headgate.environments.episode import EpisodeResult, converse
-from headgate.environments.judge_reply import judged_score, read_reply
+from headgate.environments.judge_question import judged_score, read_reply
 from headgate.environments.protocol import (
     BaselineKind,
     Continue,

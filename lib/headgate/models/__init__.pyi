@@ -4,10 +4,15 @@ from .baselines import (
     NOT_A_MODEL as NOT_A_MODEL,
     baseline_of as baseline_of,
 )
-from .client import ChatClient as ChatClient, ClientSettings as ClientSettings
-from .connections import Connections as Connections, Journey as Journey, read_up_to as read_up_to
+from .client import (
+    ChatClient as ChatClient,
+    ClientSettings as ClientSettings,
+    Connections as Connections,
+    Journey as Journey,
+    read_up_to as read_up_to,
+)
 from .endpoint import Endpoint as Endpoint, serve as serve
-from .failures import (
+from .answer import (
     MAX_RETRY_AFTER_S as MAX_RETRY_AFTER_S,
     kind_of_status as kind_of_status,
     retry_after_s as retry_after_s,
@@ -37,7 +42,7 @@ from .simulated import (
     SimulationPlan as SimulationPlan,
     SimulationStats as SimulationStats,
 )
-from .task_header import (
+from .wire import (
     TASK_HEADER as TASK_HEADER,
     TASK_HEADER_OPTION as TASK_HEADER_OPTION,
     TaskReference as TaskReference,

@@ -1,5 +1,5 @@
 from .arenas import ArenaOrder as ArenaOrder, run_arena_order as run_arena_order
-from .artifact_keys import artifact_key as artifact_key
+from .run_state import artifact_key as artifact_key
 from .benchmarking import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .children import ChildProcess as ChildProcess, child_process as child_process
 from .costs import (
@@ -35,7 +35,7 @@ from .jobqueue.generate import GenerationOrder as GenerationOrder, run_generatio
 from .jobqueue.requeue import RequeueOrder as RequeueOrder, run_requeueing as run_requeueing
 from .judging import JudgingOrder as JudgingOrder, run_judging as run_judging
 from .leaderboards import LeaderboardOrder as LeaderboardOrder, run_leaderboard as run_leaderboard
-from .leftovers import clear_leftovers as clear_leftovers
+from .own_server import clear_leftovers as clear_leftovers
 from .limit_choices import (
     FILE_SUFFIXES as FILE_SUFFIXES,
     limits_of as limits_of,

@@ -19,7 +19,6 @@ from headgate import reports
 from headgate.campaign.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.campaign.judged import JudgedProgress
 from headgate.core import errors
-from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import (
     SamplingOrder,
@@ -33,9 +32,15 @@ from headgate.orchestration.judged_artifacts import progress_sentence
 from headgate.orchestration.judging import judge_for, rubric_block, with_judge
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, heed_state, require_server_clock, run_logger
+from headgate.orchestration.run_state import (
+    artifact_key,
+    ended,
+    heed_state,
+    require_server_clock,
+    run_logger,
+    sole_error,
+)
 from headgate.orchestration.score_rows import MAX_ROWS
-from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown, how_to_open
 from headgate.storage import SampleStore

@@ -21,8 +21,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from headgate.core.status import CampaignStatus
-from headgate.orchestration.artifact_keys import artifact_key
-from headgate.orchestration.run_state import API_ERRORS, heed_state, run_logger
+from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger
 from headgate.orchestration.score_rows import progress_sentence, score_rows
 from headgate.orchestration.stopping import StopRequest
 

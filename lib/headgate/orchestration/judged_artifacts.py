@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headgate.campaign.judged import JudgedPair, JudgedProgress, JudgedResult
-from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import RunArtifacts, publish_markdown, publish_table
+from headgate.orchestration.run_state import artifact_key
 from headgate.orchestration.score_rows import MAX_ROWS
 from headgate.orchestration.stopping import StopRequest
 from headgate.statistics import Agreement

@@ -18,9 +18,8 @@ from headgate.orchestration.inputs import SamplingOrder, loaded_block, roster_fo
 from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, require_server_clock, run_logger
+from headgate.orchestration.run_state import ended, require_server_clock, run_logger, sole_error
 from headgate.orchestration.run_trace import traced
-from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -20,6 +21,21 @@ from prefect.states import Cancelled, Completed
 from headgate.core import require_agreement
 from headgate.orchestration.slots.service import server_time
 from headgate.orchestration.stopping import StopRequest
+
+_OTHER: Final = re.compile(r"[^a-z0-9]+")
+
+
+def artifact_key(*parts: str) -> str:
+    """Return the key that the parts make, e.g. `scores-affine-sat`.
+
+    Raises:
+        ValueError: if no letter or digit is left of them.
+    """
+    key = "-".join(filter(None, (_OTHER.sub("-", part.lower()).strip("-") for part in parts)))
+    if not key:
+        raise ValueError(f"an artifact key needs a letter or a digit (got {parts!r})")
+    return key
+
 
 API_ERRORS: Final = (httpx.HTTPError, PrefectException, OSError, TimeoutError, ValueError)
 """What a call of Prefect's API raises when the server is away, busy, or refuses."""
@@ -85,3 +101,10 @@ async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> Sta
         raise Pause(state=state)
     run_logger().warning("Drained because %s: %s", stop.reason, message)
     raise KeyboardInterrupt if stop.signal is signal.SIGINT else TerminationSignal(signal=signal.SIGTERM)
+
+
+def sole_error(error: Exception) -> Exception:
+    """Return the error inside of groups that hold one each: the flow run's state names it and nothing else."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return error

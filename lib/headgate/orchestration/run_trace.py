@@ -12,10 +12,9 @@ from typing import Final
 
 from headgate.config import Settings
 from headgate.core.errors import StoreNotWritableError
-from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import publish_link, publish_markdown
 from headgate.orchestration.inputs import report_store_for
-from headgate.orchestration.run_state import run_logger
+from headgate.orchestration.run_state import artifact_key, run_logger
 
 _FILE: Final = "trace.json.gz"
 _HOW: Final = "Open <https://ui.perfetto.dev> and drop the file on it; it is read in the browser and sent nowhere."

@@ -15,10 +15,9 @@ from headgate.orchestration.artifacts import CampaignArtifacts, Share
 from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, require_server_clock, run_logger
+from headgate.orchestration.run_state import ended, require_server_clock, run_logger, sole_error
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.score_rows import result_sentence
-from headgate.orchestration.sole_error import sole_error
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 
 

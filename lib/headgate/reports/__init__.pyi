@@ -25,8 +25,13 @@ from .leaderboard_views import (
     leaderboard_svg as leaderboard_svg,
 )
 from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
-from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
-from .missing import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
+from .report import (
+    FIGURES as FIGURES,
+    MAX_SCORE_ROWS as MAX_SCORE_ROWS,
+    Report as Report,
+    build_report as build_report,
+)
+from .leaderboard import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
 from .score_table import ScoreTable as ScoreTable
 from .statistics import (
     Estimate as Estimate,

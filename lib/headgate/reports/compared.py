@@ -8,7 +8,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from headgate.reports.page import template
+from headgate.reports.wording import template
 from headgate.telemetry import safe_text
 
 MAX_BYTES: Final = 100_000

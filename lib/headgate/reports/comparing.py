@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headgate.reports.task_scores import TaskScores
+from headgate.reports.statistics import TaskScores
 from headgate.statistics import MIN_COMMON_TASKS, PairedDifference, holm, indistinct_groups
 
 _LEVEL: Final = 0.05

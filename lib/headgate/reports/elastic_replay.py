@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup
 
 from headgate.elastic.replay import COLUMNS, Comparison, asked_course, awake_course, wait_course
-from headgate.reports.page import template
 from headgate.reports.style import COLOURS, legend_above, quiet_grid
 from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
+from headgate.reports.wording import template
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

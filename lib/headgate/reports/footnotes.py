@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from headgate.reports.leaderboard import MAX_MODELS, Leaderboard
-from headgate.reports.missing import MissingRule
+from headgate.reports.leaderboard import MAX_MODELS, Leaderboard, MissingRule
 from headgate.reports.wording import count, score
 from headgate.statistics import MIN_COMMON_TASKS
 

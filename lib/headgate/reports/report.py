@@ -12,10 +12,8 @@ from markupsafe import Markup
 from headgate.reports.compared import Compared
 from headgate.reports.figures import errors_figure, latency_figure, scores_figure
 from headgate.reports.footnotes import leaderboard_notes
-from headgate.reports.leaderboard import Leaderboard, build_leaderboard
+from headgate.reports.leaderboard import Leaderboard, MissingRule, build_leaderboard
 from headgate.reports.leaderboard_rows import standing_rows
-from headgate.reports.missing import MissingRule
-from headgate.reports.page import template
 from headgate.reports.svg import inline_svg, png_of
 from headgate.reports.tables import (
     checked_samples,
@@ -27,7 +25,7 @@ from headgate.reports.tables import (
     summary_table,
 )
 from headgate.reports.timelines import activity_figure, samples_figure
-from headgate.reports.wording import DEFINITIONS, count, interval, moment, percent, score, seconds
+from headgate.reports.wording import DEFINITIONS, count, interval, moment, percent, score, seconds, template
 from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:

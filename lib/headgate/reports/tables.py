@@ -9,8 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from headgate.core import ErrorKind, Sample, errors
-from headgate.reports.leaderboard import Leaderboard
-from headgate.reports.missing import bounds_table
+from headgate.reports.leaderboard import Leaderboard, bounds_table
 from headgate.reports.statistics import Estimate, distinct, estimate_of
 from headgate.telemetry import safe_text
 

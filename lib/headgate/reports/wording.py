@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from headgate.statistics import MIN_COMMON_TASKS
 
@@ -83,3 +86,23 @@ def count(value: int | None) -> str:
 def moment(at: float | None) -> str:
     """Return a time since the epoch as UTC."""
     return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def template(name: str) -> Template:
+    """Return a template of this room; what it shows is escaped, and what it is not given is an error."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("headgate.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for writer in (percent, count):
+        environment.filters[writer.__name__] = writer
+    return environment

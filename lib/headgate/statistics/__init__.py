@@ -2,9 +2,8 @@
 
 from headgate.statistics.agreement import Agreement, krippendorff
 from headgate.statistics.anytime import ConfidenceSequence
-from headgate.statistics.bradley_terry import ELO_MEAN, Strengths, bradley_terry, win_chance
+from headgate.statistics.bradley_terry import ELO_MEAN, Strengths, bradley_terry, holm, indistinct_groups, win_chance
 from headgate.statistics.clustered import MeanEstimate, clustered_mean
-from headgate.statistics.comparisons import holm, indistinct_groups
 from headgate.statistics.paired import (
     MIN_COMMON_TASKS,
     PairedDifference,

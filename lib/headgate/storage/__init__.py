@@ -13,7 +13,7 @@ from headgate.storage.exchange import (
     import_samples,
     require_named,
 )
-from headgate.storage.forgetting import Forgetting, Forgotten
+from headgate.storage.forgetting import Forgetting, Forgotten, Swept
 from headgate.storage.journal import Journal
 from headgate.storage.journal_records import (
     AlreadyTaken,
@@ -26,19 +26,15 @@ from headgate.storage.journal_records import (
 )
 from headgate.storage.journal_thread import JournalThread
 from headgate.storage.leases import LEASE_S
-from headgate.storage.location import StoreLocation
 from headgate.storage.measure import StoreFigures, example_samples
 from headgate.storage.measure import measured as measure_store
-from headgate.storage.probe import Probe
-from headgate.storage.query import QUERY_COLUMNS, QueryResult
-from headgate.storage.reading import Scan, Selection, Verification
+from headgate.storage.query import QUERY_COLUMNS, QueryResult, Scan, Selection, Verification
 from headgate.storage.repair import Repaired, repair
 from headgate.storage.schema import COLUMNS, Validated, frame_of, sample_schema, validated
 from headgate.storage.sink import BatchStore, Sink, SinkRules
 from headgate.storage.spending import SpendingAnswer, SpendingNeed, SpendingReport
-from headgate.storage.store import SampleStore, open_store, sample_store
+from headgate.storage.store import Probe, SampleStore, StoreLocation, open_store, sample_store
 from headgate.storage.summary import History, Interval, PairHistory, PairSummary, Summary
-from headgate.storage.sweeping import Swept
 from headgate.storage.visibility import Problem, Visible
 from headgate.storage.writing import StoredBatch
 

@@ -48,13 +48,13 @@ from headgate.storage.journal_records import (
     SpooledBatch,
     SpoolState,
     TaskState,
+    statements,
 )
 from headgate.storage.journal_times import JournalTimes
-from headgate.storage.layout import LEASES
+from headgate.storage.objects import LEASES
 from headgate.storage.pairs import PairBook
 from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
 from headgate.storage.spool import Spool
-from headgate.storage.statements import statements
 
 SCHEMA_VERSION: Final = "2"
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, errors
 from headgate.storage.holders import Holders
-from headgate.storage.statements import statements
+from headgate.storage.journal_records import statements
 
 _MINUTE_S: Final = 60.0
 

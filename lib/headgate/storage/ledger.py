@@ -9,10 +9,9 @@ from typing import Final
 import polars as pl
 
 from headgate.core import errors
-from headgate.storage.layout import SUMMARY_KEY
 from headgate.storage.manifest import FORMAT, Manifest, Part, sealed, unsealed
-from headgate.storage.objects import MissingObjectError, ObjectStore
-from headgate.storage.reading import read_parts
+from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
+from headgate.storage.query import read_parts
 from headgate.storage.summary import Summary
 from headgate.storage.tally import ROW_COLUMNS, Tally
 from headgate.storage.visibility import Problem, Visible

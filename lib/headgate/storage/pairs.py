@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from headgate.storage.journal_records import AlreadyTaken, Opening, PairRecord
-from headgate.storage.statements import statements
+from headgate.storage.journal_records import AlreadyTaken, Opening, PairRecord, statements
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.core import errors, is_damage
+from headgate.storage.journal_records import statements
 from headgate.storage.spool import is_readable
-from headgate.storage.statements import statements
 
 _LARGEST_GAP: Final = 100_000
 """Rows between two readable ones that are tried one by one; more than any damaged page held."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
 from headgate.storage.holders import Holders
+from headgate.storage.journal_records import statements
 from headgate.storage.journal_times import JournalTimes
-from headgate.storage.statements import statements
 
 _MINUTE_S: Final = 60.0
 _KEPT_MINUTES: Final = int(DAY_S // _MINUTE_S) + 2

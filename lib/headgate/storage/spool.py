@@ -12,8 +12,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import BatchId, DamagedRowError, HolderId, Sample, masked
-from headgate.storage.journal_records import SpooledBatch, SpoolState
-from headgate.storage.statements import statements
+from headgate.storage.journal_records import SpooledBatch, SpoolState, statements
 
 _LARGEST_CHUNK: Final = 256
 """Samples in one row at most: a batch is made of whole chunks, so they are small beside it."""

@@ -4,25 +4,140 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import secrets
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
 
 import polars as pl
 
 from headgate.config import Settings
-from headgate.core import DAY_S, Sample, Secret, errors, record_change
-from headgate.storage import compaction, forgetting, leases, query, reading, sweeping
-from headgate.storage.layout import checked_batch_id
+from headgate.core import DAY_S, Sample, Secret, errors, record_change, require_agreement
+from headgate.storage import compaction, forgetting, leases, query
+from headgate.storage.folder import FolderObjects
 from headgate.storage.ledger import SummaryLedger
-from headgate.storage.location import StoreLocation, open_objects
-from headgate.storage.objects import ObjectStore
-from headgate.storage.probe import Probe, probe
+from headgate.storage.objects import PROBE, ObjectStore, checked_batch_id
 from headgate.storage.schema import row_checks
 from headgate.storage.summary import History, Summary, history_of, summary_of
 from headgate.storage.visibility import ManifestLog, Visible
 from headgate.storage.writing import StoredBatch, put_batch
+
+_FIRST: Final = b"first"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A place for samples.
+
+    Attributes:
+        url: its address.
+        conditional_puts: whether it refuses to create an object twice. Without that a batch is still stored once, as a
+            second try writes the same objects; but samples cannot be compacted.
+        warning: a sentence for the log when something is amiss, None else.
+    """
+
+    url: str
+    conditional_puts: bool
+    warning: str | None
+
+
+def probe(objects: ObjectStore) -> Probe:
+    """Return what the place can do; leaves nothing behind.
+
+    Raises:
+        errors.StoreNotWritableError: if nothing can be written.
+        errors.StoreError: if it does not answer, or gives back something else than was written.
+        errors.ClockDisagreesError: if its clock says another time than this machine's.
+    """
+    key = f"{PROBE}{secrets.token_hex(8)}"
+    was_created = objects.create(key, _FIRST)
+    try:
+        written_at = [found.modified_at for found in objects.listing(PROBE) if found.key == key]
+        if written_at:
+            require_agreement(time.time(), written_at[0], f"the sample store {objects.url}")
+        was_replaced = objects.create(key, b"second")
+        if not was_created or objects.get(key) != (b"second" if was_replaced else _FIRST):
+            raise errors.StoreError(f"the sample store {objects.url} does not give back what was written to it")
+    finally:
+        objects.delete_many([key])
+    warning = None
+    if was_replaced:
+        warning = f"{objects.url} ignores If-None-Match: samples are stored once all the same, but cannot be compacted"
+    return Probe(objects.url, not was_replaced, warning)
+
+
+_ADDRESS: Final = re.compile(r"(?P<scheme>s3|r2)://(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?:/(?P<prefix>.*))?\Z")
+_R2_HOST: Final = ".r2.cloudflarestorage.com"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """The address of a sample store and what opens it.
+
+    Attributes:
+        url: a folder, `s3://bucket/prefix`, or `r2://bucket/prefix` (the account from `R2_ACCOUNT_ID`).
+        endpoint_url: of the S3 API; None for AWS, or what `AWS_ENDPOINT_URL` says.
+        region: None for what the environment says; `auto` for R2.
+        key: access key id; None for the environment's (`AWS_…`, `R2_WRITE_ACCESS_KEY_ID` for R2).
+        secret: secret access key, likewise.
+        call_timeout_s: every request ends within this, retries included; large objects get longer.
+    """
+
+    url: str
+    endpoint_url: str | None = None
+    region: str | None = None
+    key: Secret | None = None
+    secret: Secret | None = None
+    call_timeout_s: float = 30.0
+
+
+def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.environ) -> ObjectStore:
+    """Return the place that `location` names; nothing is asked of it yet.
+
+    Raises:
+        errors.InvalidSettingError: if the address has a form that is not known.
+    """
+    if "://" not in location.url:
+        return FolderObjects(Path(location.url).expanduser())
+    found = _ADDRESS.match(location.url)
+    if found is None:
+        raise errors.InvalidSettingError(
+            f"store {location.url!r} is not the address of a sample store",
+            next_step="Give a folder, s3://bucket/prefix, or r2://bucket/prefix.",
+        )
+    # A folder needs nothing of the S3 client, which takes more time to import than everything else together.
+    from headgate.storage.s3 import S3Objects  # noqa: PLC0415
+
+    endpoint = location.endpoint_url or (_r2_endpoint(environ) if found["scheme"] == "r2" else None)
+    is_r2 = bool(endpoint) and _R2_HOST in str(endpoint)
+    return S3Objects(
+        found["bucket"],
+        found["prefix"] or "",
+        endpoint_url=endpoint,
+        region=location.region or ("auto" if is_r2 else None),
+        key=location.key or (_secret(environ, "R2_WRITE_ACCESS_KEY_ID") if is_r2 else None),
+        secret=location.secret or (_secret(environ, "R2_WRITE_SECRET_ACCESS_KEY") if is_r2 else None),
+        call_timeout_s=location.call_timeout_s,
+    )
+
+
+def _r2_endpoint(environ: Mapping[str, str]) -> str:
+    account = environ.get("R2_ACCOUNT_ID", "")
+    if not account:
+        raise errors.InvalidSettingError(
+            "r2:// needs the account, and R2_ACCOUNT_ID is not set",
+            next_step="Set R2_ACCOUNT_ID, or use s3:// with an endpoint.",
+        )
+    return f"https://{account}{_R2_HOST}"
+
+
+def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
+    return Secret(environ[name]) if environ.get(name) else None
+
 
 _T = TypeVar("_T")
 
@@ -80,19 +195,19 @@ class SampleStore:
         since: float | None = None,
         until: float | None = None,
         columns: Sequence[str] | None = None,
-    ) -> reading.Scan:
+    ) -> query.Scan:
         """Return samples of the environments that ended in [since, until), each task once; None means no limit.
 
         Raises:
             errors.InvalidInputError: if a column is not one of a sample.
         """
         chosen = None if environments is None else frozenset(environments)
-        selection = reading.Selection(chosen, since, until)
-        return await self._read(lambda visible: reading.scan(self._objects, visible, selection, columns))
+        selection = query.Selection(chosen, since, until)
+        return await self._read(lambda visible: query.scan(self._objects, visible, selection, columns))
 
-    async def verify(self) -> reading.Verification:
+    async def verify(self) -> query.Verification:
         """Return the outcome of reading every visible object and comparing it with its checksum."""
-        return await self._read(lambda visible: reading.verify(self._objects, visible))
+        return await self._read(lambda visible: query.verify(self._objects, visible))
 
     async def query(self, sql: str) -> query.QueryResult:
         """Return what one SELECT over the view `samples` gives.
@@ -135,8 +250,8 @@ class SampleStore:
         return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
 
     async def sweep(
-        self, now: float, *, grace_s: float = sweeping.GRACE_S, forget_s: float = sweeping.FORGET_S
-    ) -> sweeping.Swept:
+        self, now: float, *, grace_s: float = forgetting.GRACE_S, forget_s: float = forgetting.FORGET_S
+    ) -> forgetting.Swept:
         """Delete what has been out of sight for `grace_s`, and return how much that was.
 
         Raises:
@@ -144,7 +259,7 @@ class SampleStore:
         """
         await self.probe()
         return await self._read(
-            lambda visible: sweeping.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
+            lambda visible: forgetting.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
         )
 
     async def renew(self, key: str, place: str, environments: Collection[str], *, is_new: bool = False) -> None:
@@ -200,14 +315,14 @@ class SampleStore:
         total, conversations = compaction.Compacted(), 0
         if policy.conversation_days is not None:
             until = now - policy.conversation_days * DAY_S
-            old = forgetting.Forgetting(reading.Selection(until=until), conversations_only=True)
+            old = forgetting.Forgetting(query.Selection(until=until), conversations_only=True)
             conversations = self._forget(old, now, dry_run=False).samples
         while True:
             done = compaction.compact(self._objects, self._visible(), policy, now)
             total = total.followed_by(done)
             if done.batch_id is None:
                 break
-        swept = sweeping.sweep(self._objects, self._visible(), now)
+        swept = forgetting.sweep(self._objects, self._visible(), now)
         if total.parts_before or swept.parts:
             after = f"{total.parts_after} parts, {total.duplicates} duplicates dropped, {swept.parts} parts deleted"
             record_change("samples compact", self.url, before=f"{total.parts_before} parts", after=after)

@@ -7,9 +7,15 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from headgate.core import errors
-from headgate.storage.layout import MANIFESTS, batch_id_of, compaction_number, manifest_key
 from headgate.storage.manifest import Manifest, Part, manifest_of
-from headgate.storage.objects import MissingObjectError, ObjectStore
+from headgate.storage.objects import (
+    MANIFESTS,
+    MissingObjectError,
+    ObjectStore,
+    batch_id_of,
+    compaction_number,
+    manifest_key,
+)
 
 
 @dataclass(frozen=True, slots=True)

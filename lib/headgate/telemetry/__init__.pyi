@@ -1,5 +1,5 @@
-from .background import BackgroundSink as BackgroundSink
-from .document import json_safe as json_safe, status_document as status_document
+from .otel import BackgroundSink as BackgroundSink
+from .views import json_safe as json_safe, status_document as status_document
 from .fields import (
     duration as duration,
     event_fields as event_fields,
@@ -9,7 +9,7 @@ from .fields import (
 )
 from .jsonl import JsonlSink as JsonlSink
 from .log import LogSink as LogSink, key_values as key_values
-from .log_setup import setup_logging as setup_logging
+from .log import setup_logging as setup_logging
 from .losses import register_losses as register_losses
 from .metrics import METRICS as METRICS, SPECS as SPECS, Metric as Metric
 from .monitor import (

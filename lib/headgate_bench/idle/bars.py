@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.idle.cases import Mode
 from headgate_bench.idle.metrics import MODEL
 from headgate_bench.idle.suite import Suite, worst_over_ideal

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headgate_bench.idle.bars import published
 from headgate_bench.idle.facts import Run, Step
 from headgate_bench.idle.metrics import MODEL
-from headgate_bench.idle.tasks import OPEN
+from headgate_bench.idle.providers import OPEN
 from headgate_bench.scenario import Chart
 
 _POINTS: Final = 300

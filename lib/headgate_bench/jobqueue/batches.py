@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from types import ModuleType
 
-from headgate_bench.bars import at_least
+from headgate_bench.artifact import at_least
 from headgate_bench.jobqueue.burn_down import burn_down
-from headgate_bench.jobqueue.part import Part, Site
-from headgate_bench.jobqueue.rivals import FAILED, NOT_INSTALLED, RIVALS, USUAL_PER_S, call, is_installed
+from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, USUAL_PER_S, Part, Site, call, is_installed
 from headgate_bench.scenario import Chart, Spread, spread_of
 
 _OURS = "headgate"

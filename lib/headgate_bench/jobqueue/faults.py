@@ -18,11 +18,10 @@ from typing import Any, Final
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.port import Happening, HistoryEntry, JobQuery, Reader
 from headgate.jobqueue.stores import open_store
-from headgate_bench.bars import at_most
+from headgate_bench.artifact import at_most
 from headgate_bench.jobqueue import fault_worker
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site
-from headgate_bench.jobqueue.rivals import FAILED, NOT_INSTALLED, RIVALS, call, is_installed
+from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, Part, Site, call, is_installed
 from headgate_bench.jobqueue.served import Server, run, start
 
 _PAGE = 1_000

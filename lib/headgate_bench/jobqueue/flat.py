@@ -14,7 +14,7 @@ from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import ClaimRequest, Instant
 from headgate.jobqueue.port import Store
 from headgate.jobqueue.stores import open_store
-from headgate_bench.bars import at_most
+from headgate_bench.artifact import at_most
 from headgate_bench.jobqueue.burn_down import specs
 from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import cpu_s

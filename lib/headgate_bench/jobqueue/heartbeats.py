@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
-from headgate_bench.bars import at_most
+from headgate_bench.artifact import at_most
 from headgate_bench.jobqueue.connection import Connection
 from headgate_bench.jobqueue.part import Part, Site, percentile
 from headgate_bench.jobqueue.served import run, served

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from headgate_bench.bars import at_least
+from headgate_bench.artifact import at_least
 from headgate_bench.jobqueue.connection import Connection
 from headgate_bench.jobqueue.part import Part, Site, percentile
 from headgate_bench.jobqueue.served import run, served

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.jobqueue.resource import ResourceSpec
-from headgate_bench.bars import at_least
+from headgate_bench.artifact import at_least
 from headgate_bench.jobqueue.connection import Connection
 from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import run, served

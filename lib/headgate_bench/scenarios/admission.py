@@ -24,7 +24,7 @@ from headgate.admission import (
 )
 from headgate.core import SystemClock
 from headgate.core.events import Event
-from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.rivals.polling_waiters import PollingAdmission
 from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
 

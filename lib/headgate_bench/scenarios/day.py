@@ -23,8 +23,8 @@ from headgate.simulation import (
     free_environments,
     run_virtual,
 )
-from headgate_bench.bars import at_most
-from headgate_bench.fleet import fleet
+from headgate_bench.artifact import at_most
+from headgate_bench.echo_environment import fleet
 from headgate_bench.scenario import Bench, Outcome, Scenario
 
 SEED_RATES: Final[Mapping[str, float]] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from headgate.elastic.replay import CONTENDERS, OURS, Measures
-from headgate_bench.bars import Bar, at_least, at_most
+from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.elastic.charts import charts_of
 from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
 from headgate_bench.scenario import Bench, Outcome, Scenario, Spread, spread_of

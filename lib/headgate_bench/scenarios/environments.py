@@ -23,7 +23,7 @@ from headgate.environments import (
     environment,
     measure,
 )
-from headgate_bench.bars import at_least, at_most
+from headgate_bench.artifact import at_least, at_most
 from headgate_bench.echo_environment import ROUNDS, Echo
 from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from headgate.core.errors import InvalidInputError
-from headgate_bench.bars import at_least, at_most
+from headgate_bench.artifact import at_least, at_most
 from headgate_bench.hostile.attack import Ground, Tally
 from headgate_bench.hostile.models import answers, programs, rankings
 from headgate_bench.hostile.servers import endpoints, messages, metadata

@@ -8,8 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from headgate_bench.artifact import bar_document
-from headgate_bench.bars import Bar
+from headgate_bench.artifact import Bar, bar_document
 from headgate_bench.idle.bars import (
     BOTH,
     FRONTIER,
@@ -25,8 +24,7 @@ from headgate_bench.idle.baseline import baseline_of
 from headgate_bench.idle.charts import charts_of
 from headgate_bench.idle.checks import Severity, summary_bytes
 from headgate_bench.idle.metrics import MODEL
-from headgate_bench.idle.real_time import granularity_s, run_in_real_time, wall_ratios
-from headgate_bench.idle.suite import Suite, chosen_cases, run_suite
+from headgate_bench.idle.suite import Suite, chosen_cases, granularity_s, run_in_real_time, run_suite, wall_ratios
 from headgate_bench.page import templates
 from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Spread, spread_of
 

@@ -14,8 +14,7 @@ from headgate_bench.jobqueue.faults import faults
 from headgate_bench.jobqueue.flat import flat
 from headgate_bench.jobqueue.heartbeats import heartbeats
 from headgate_bench.jobqueue.one_by_one import one_by_one
-from headgate_bench.jobqueue.parameters import JobQueueParameters
-from headgate_bench.jobqueue.part import Part, Site
+from headgate_bench.jobqueue.part import JobQueueParameters, Part, Site
 from headgate_bench.jobqueue.pickup import pickup
 from headgate_bench.jobqueue.saturation import saturation
 from headgate_bench.scenario import Bench, Outcome, Scenario

@@ -17,7 +17,7 @@ from headgate.core import ChatReply, ErrorKind, HolderId, Message, Task, TaskId
 from headgate.core.errors import InvalidInputError
 from headgate.environments import GROUP, Registry, available, converse, environment, tools
 from headgate.scheduling import Dispatch, Dispatcher
-from headgate_bench.bars import Bar, at_most
+from headgate_bench.artifact import Bar, at_most
 from headgate_bench.echo_environment import BLOCK, ROUNDS
 from headgate_bench.scenario import Bench, Outcome, Scenario
 

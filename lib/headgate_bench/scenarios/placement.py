@@ -10,9 +10,8 @@ import numpy as np
 
 from headgate.placement.replay import Comparison, Measures, cluster_of, compared, generated
 from headgate.placement.rules import checked_rules
-from headgate_bench.bars import Bar, at_least, at_most
-from headgate_bench.placement.plain_ray import PlainRay, plain_ray
-from headgate_bench.placement.site import site
+from headgate_bench.artifact import Bar, at_least, at_most
+from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
 from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 

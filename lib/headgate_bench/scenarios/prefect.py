@@ -10,7 +10,7 @@ from typing import Any, Final
 from headgate.core import DAY_S
 from headgate.models import SimulationPlan
 from headgate.orchestration import CostMeter, RequestCost, WindowCost, cost_meter
-from headgate_bench.bars import at_most
+from headgate_bench.artifact import at_most
 from headgate_bench.provider import provider
 from headgate_bench.scenario import Bench, Outcome, Scenario
 

@@ -28,8 +28,8 @@ from headgate.sampling import StaticRoster
 from headgate.simulation import ScriptedChats, ServiceTime, free_environments
 from headgate.storage import open_store
 from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
-from headgate_bench.bars import at_most
-from headgate_bench.fleet import LOGGER, fleet, free_names, memory_bytes
+from headgate_bench.artifact import at_most
+from headgate_bench.echo_environment import LOGGER, fleet, free_names, memory_bytes
 from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, spread_of
 
 

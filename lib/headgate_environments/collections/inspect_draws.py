@@ -10,7 +10,7 @@ from typing import Final
 from inspect_ai.dataset import MemoryDataset
 from inspect_ai.solver._task_state import Choices
 
-from headgate_environments.collections.dice import OwnDice
+from headgate_environments.collections.members import OwnDice
 
 _SEED: Final = 0
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments import EnvironmentSpec, Score
-from headgate_environments.collections.asked import MAX_ROUNDS, REPLY_CHARS, AskedEnvironment
 from headgate_environments.collections.members import member_of, required, unknown
-from headgate_environments.collections.resumed import Ask
+from headgate_environments.collections.resumed import MAX_ROUNDS, REPLY_CHARS, Ask, AskedEnvironment
 
 PREFIX: Final = "inspect"
 _FEATURE: Final = "collection 'inspect'"

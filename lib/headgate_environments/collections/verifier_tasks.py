@@ -12,10 +12,8 @@ from typing import Any, Final
 
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments import EnvironmentSpec, Score
-from headgate_environments.collections.asked import MAX_ROUNDS, REPLY_CHARS, AskedEnvironment
-from headgate_environments.collections.dice import OwnDice
-from headgate_environments.collections.members import member_of, required, unknown
-from headgate_environments.collections.resumed import Ask
+from headgate_environments.collections.members import OwnDice, member_of, required, unknown
+from headgate_environments.collections.resumed import MAX_ROUNDS, REPLY_CHARS, Ask, AskedEnvironment
 
 PREFIX: Final = "verifiers"
 _FEATURE: Final = "collection 'verifiers'"

@@ -23,7 +23,7 @@ from headgate.environments import (
     only_action,
 )
 from headgate_environments.java.pool import Loan, Pool
-from headgate_environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
+from headgate_environments.sciworld.game import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
 
 if TYPE_CHECKING:
     from headgate_environments.sciworld.game import ScienceWorld

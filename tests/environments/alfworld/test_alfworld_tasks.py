@@ -11,8 +11,7 @@ import pytest
 from headgate_environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS
 from headgate_environments.alfworld.kinds import KINDS, kind_of
 from headgate_environments.alfworld.plan import planned_actions
-from headgate_environments.alfworld.rooms import ROOMS
-from headgate_environments.alfworld.tasks import MIN_CANDIDATES, TASK_TYPES, household_task
+from headgate_environments.alfworld.tasks import MIN_CANDIDATES, ROOMS, TASK_TYPES, household_task
 from headgate_environments.alfworld.world import TREATMENTS, World
 
 INDICES = [*range(190), *range(1_000, 1_005), *range(DATA_LENGTH - 5, DATA_LENGTH)]

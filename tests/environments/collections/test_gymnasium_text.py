@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core import Message, errors
 from headgate.environments import Continue, Score, baseline_episode
-from headgate.environments.collection import Collection
+from headgate.environments.protocol import Collection
 from headgate_environments.collections.gymnasium_text import gymnasium_text
 
 COLLECTION = gymnasium_text()

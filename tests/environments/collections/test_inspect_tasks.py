@@ -11,7 +11,7 @@ import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
 from headgate.environments import Continue, Score, baseline_episode, converse, end_idle_processes, environment
-from headgate.environments.collection import Collection
+from headgate.environments.protocol import Collection
 from headgate_environments.collections.inspect_tasks import inspect_tasks
 
 TASKS = '''

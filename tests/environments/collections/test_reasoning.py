@@ -13,9 +13,8 @@ import pytest
 
 from headgate.core import errors
 from headgate.environments import baseline_episode
-from headgate.environments.collection import Collection
-from headgate_environments.collections.reasoning import reasoning
-from headgate_environments.collections.reasoning_rules import LEFT_OUT
+from headgate.environments.protocol import Collection
+from headgate_environments.collections.reasoning import LEFT_OUT, reasoning
 
 # The package that carries arc_agi's and rearc's puzzles leaves its file open.
 pytestmark = [

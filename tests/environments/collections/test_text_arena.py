@@ -13,9 +13,8 @@ import pytest
 
 from headgate.core import errors
 from headgate.environments import Continue, Score, baseline_episode
-from headgate.environments.collection import Collection
-from headgate_environments.collections.text_arena import MAX_ROUNDS, text_arena
-from headgate_environments.collections.text_arena_games import GAMES
+from headgate.environments.protocol import Collection
+from headgate_environments.collections.text_arena import GAMES, MAX_ROUNDS, text_arena
 
 COLLECTION = text_arena()
 GOLDEN = {

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.core import errors
 from headgate.environments import Score, baseline_episode
-from headgate.environments.collection import Collection
 from headgate.environments.java import java_runtime
+from headgate.environments.protocol import Collection
 from headgate_environments.collections.textworld_express import RULES, textworld_express
 
 pytest.importorskip("textworld_express", reason="the extra textworld-express is not installed")

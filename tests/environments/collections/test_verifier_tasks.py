@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
 from headgate.environments import Continue, Score, converse, end_idle_processes, environment
-from headgate.environments.collection import Collection
+from headgate.environments.protocol import Collection
 from headgate_environments.collections.verifier_tasks import verifier_tasks
 
 MODULES = {

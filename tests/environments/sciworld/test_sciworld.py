@@ -16,7 +16,7 @@ from headgate.environments.shares import MODEL
 from headgate_environments.java.pool import Pool
 from headgate_environments.sciworld import sciworld
 from headgate_environments.sciworld.environment import SciWorldEnvironment
-from headgate_environments.sciworld.tasks import DATA_LENGTH, MAX_ROUNDS, VARIATIONS, experiment_at
+from headgate_environments.sciworld.game import DATA_LENGTH, MAX_ROUNDS, VARIATIONS, experiment_at
 
 pytest.importorskip("scienceworld", reason="the extra sciworld is not installed")
 try:

@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 from headgate_environments.webshop.catalogue import PRODUCTS_PER_KIND, catalogue, kinds
+from headgate_environments.webshop.environment import INSTRUCTIONS, MAX_ROUNDS, shopping_task
 from headgate_environments.webshop.reward import BASE_COLOURS, are_alike, base_colour
-from headgate_environments.webshop.tasks import INSTRUCTIONS, MAX_ROUNDS, shopping_task
 
 CATALOGUE_DIGEST = "8c663e172465fafb"
 TASKS_DIGEST = "b372fee87bc04116"

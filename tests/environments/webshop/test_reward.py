@@ -10,8 +10,8 @@ import pytest
 from headgate.core import errors
 from headgate_environments.webshop import reward as rule
 from headgate_environments.webshop.catalogue import catalogue
+from headgate_environments.webshop.environment import shopping_task
 from headgate_environments.webshop.reward import Goods, Wish, are_alike, base_colour, reward_of, type_factor
-from headgate_environments.webshop.tasks import shopping_task
 
 LAMP = Goods(
     query="desk lamp",

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from headgate_environments.webshop.catalogue import catalogue
+from headgate_environments.webshop.environment import shopping_task
 from headgate_environments.webshop.search import MAX_HITS, MAX_WORDS, SearchIndex, search, words_in
-from headgate_environments.webshop.tasks import shopping_task
 
 
 def test_rare_words_count_more_and_short_documents_before_long_ones():

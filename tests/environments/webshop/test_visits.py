@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from headgate.core import Message
 from headgate.environments import Continue, Score, baseline_episode, environment
-from headgate_environments.webshop.environment import WebShopEpisode
+from headgate_environments.webshop.environment import MAX_ROUNDS, WebShopEpisode, shopping_task
 from headgate_environments.webshop.pages import ItemPage, Purchase, SectionPage, observation, results_of
-from headgate_environments.webshop.tasks import MAX_ROUNDS, shopping_task
 
 
 async def begun(index=0):

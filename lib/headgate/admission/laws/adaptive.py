@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from headgate.admission.laws.law import Admitted, LimitChange
+from headgate.admission.classify import OutcomeKind, RequestOutcome
+from headgate.admission.laws.law import Admitted, LimitChange, StartupRamp
 from headgate.admission.laws.queue_guard import Proposal, QueueGuard
-from headgate.admission.laws.ramp import StartupRamp
 from headgate.admission.laws.settings import AdaptiveSettings
-from headgate.admission.outcomes import OutcomeKind, RequestOutcome
 
 _DEFAULT = AdaptiveSettings()
 

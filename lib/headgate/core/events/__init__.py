@@ -1,7 +1,7 @@
 """The vocabulary of the one event stream: what happened, as small typed facts. Sinks live in `telemetry`."""
 
-from headgate.core.events.budgets import DailyBudgetFreed, DailyBudgetSpent, UsageMissing
 from headgate.core.events.campaign import (
+    AnswerJudged,
     BatchStored,
     BoostChanged,
     CampaignStarted,
@@ -11,6 +11,9 @@ from headgate.core.events.campaign import (
     DuesForgiven,
     JournalBlocked,
     JournalRecovered,
+    JudgementMissing,
+    JudgingStarted,
+    JudgingStopped,
     ModelGivenUp,
     ModelPaused,
     ModelResumed,
@@ -51,7 +54,6 @@ from headgate.core.events.health import (
     HealthReported,
     RequestKeyHealth,
 )
-from headgate.core.events.judging import AnswerJudged, JudgementMissing, JudgingStarted, JudgingStopped
 from headgate.core.events.placement import (
     DriverLost,
     GroupBroken,
@@ -73,6 +75,8 @@ from headgate.core.events.placement import (
 from headgate.core.events.requests import (
     BreakerClosed,
     BreakerOpened,
+    DailyBudgetFreed,
+    DailyBudgetSpent,
     ProviderSlotsChanged,
     RequestCapChanged,
     RequestCapsDiffer,
@@ -96,6 +100,7 @@ from headgate.core.events.requests import (
     RequestWaitStarted,
     RequestWaitTimedOut,
     RetryDenied,
+    UsageMissing,
 )
 from headgate.core.events.scheduling import (
     AdmissionBlocked,

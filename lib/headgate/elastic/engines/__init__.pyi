@@ -1,5 +1,10 @@
 from .claims import Claim as Claim, claim as claim, same_for_all as same_for_all
-from .engine import Engine as Engine, EngineAnswer as EngineAnswer, EngineFacts as EngineFacts, Outgoing as Outgoing
+from .engine import (
+    Engine as Engine,
+    EngineAnswer as EngineAnswer,
+    EngineFacts as EngineFacts,
+    Outgoing as Outgoing,
+)
 from .opening import (
     EngineKind as EngineKind,
     EngineSpec as EngineSpec,

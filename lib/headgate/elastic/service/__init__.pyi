@@ -1,4 +1,9 @@
-from .leases import FreeLeases as FreeLeases, OnLost as OnLost, WorkerLease as WorkerLease, WorkerLeases as WorkerLeases
+from .leases import (
+    FreeLeases as FreeLeases,
+    OnLost as OnLost,
+    WorkerLease as WorkerLease,
+    WorkerLeases as WorkerLeases,
+)
 from .metering import ELASTIC_METRICS as ELASTIC_METRICS, ElasticCollector as ElasticCollector
 from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService
 from .status import (

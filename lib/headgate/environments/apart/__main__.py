@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from headgate.environments.apart.limits import Source
+from headgate.environments.apart.frames import Source
 from headgate.environments.apart.serving import serve
 
 _PR_SET_PDEATHSIG: Final = 1

@@ -4,14 +4,53 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
 
 import msgpack  # type: ignore[import-untyped]
 
-from headgate.core import Message, check_msgpack
+from headgate.core import Message, check_msgpack, errors
 from headgate.environments.episode import checked_score
 from headgate.environments.protocol import Continue, EnvironmentSpec, ForJudge, Score
+
+KILLED_ABOVE: Final = 1.5
+"""Times `memory_mib` at which a process is ended with its episodes: below it they may finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApartLimits:
+    """What the processes of one package may take; the settings `environment_…` say the same to a campaign.
+
+    Attributes:
+        processes: at most, those being replaced not counted.
+        call_s: deadline of one call, counted from when the process began it.
+        memory_mib: resident memory of a process and of those that it started.
+    """
+
+    processes: int = 2
+    call_s: float = 60.0
+    memory_mib: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a child process takes its environments from.
+
+    Attributes:
+        kind: whether `value` makes an environment or a collection.
+        name: of the environment, or prefix of the collection.
+        value: of the entry point: `module:attribute`.
+    """
+
+    kind: Literal["environment", "collection"]
+    name: str
+    value: str
+
+    @property
+    def label(self) -> str:
+        """What errors call its process."""
+        return f"environment {self.name!r}" if self.kind == "environment" else f"collection {self.name!r}"
+
 
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 """No conversation is longer. A process that sends more is broken, and reading on would fill our memory."""
@@ -114,3 +153,46 @@ def spec_frame(spec: EnvironmentSpec) -> Frame:
 def spec_of(frame: Frame) -> EnvironmentSpec:
     """Return the spec that `spec_frame` made into a frame."""
     return EnvironmentSpec(**frame["spec"])
+
+
+ERROR_CHARS: Final = 2_000
+"""Of a message; an exception may carry a whole dataset in its text."""
+
+_KNOWN: Final = {
+    kind.__name__: kind
+    for kind in (
+        errors.EnvironmentFailedError,
+        errors.MissingExtraError,
+        errors.SandboxUnavailableError,
+        errors.UnknownEnvironmentError,
+    )
+}
+
+
+def failure_frame(error: BaseException) -> Frame:
+    """Return what `error` says in the form that crosses; works for every exception."""
+    if isinstance(error, errors.HeadgateError):
+        return {"raised": type(error).__name__, "message": _cut(error.message), "next_step": _cut(error.next_step)}
+    return {"raised": type(error).__name__, "message": _text(error)}
+
+
+def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
+    """Return the error to raise for a frame that `failure_frame` made, in the words of who called."""
+    raised, message, next_step = frame["raised"], frame["message"], frame.get("next_step")
+    if next_step is not None:
+        kind = _KNOWN.get(raised, errors.EnvironmentFailedError)
+        error = kind.__new__(kind, message)
+        errors.HeadgateError.__init__(error, message, next_step=next_step)
+        return error
+    return errors.EnvironmentFailedError(f"{label} failed in {call}: {raised}: {message}")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _cut(str(error))
+    except Exception as worse:  # noqa: BLE001 - an exception whose text cannot be made still has a name
+        return f"(its text cannot be made: {type(worse).__name__})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}… ({len(text):,} characters)"

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -19,11 +20,54 @@ from typing import Any, BinaryIO, Final
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.apart import frames
 from headgate.environments.apart.calls import Call, Calls, MovedError, settle
-from headgate.environments.apart.failures import failure_of
-from headgate.environments.apart.frames import Frame
-from headgate.environments.apart.limits import KILLED_ABOVE, ApartLimits, Source
-from headgate.environments.apart.outbox import Outbox
+from headgate.environments.apart.frames import KILLED_ABOVE, ApartLimits, Frame, Source, failure_of
 from headgate.environments.shares import MODEL
+
+
+class Outbox:
+    """Sends at once what the socket takes; the rest goes out in a thread that exists only where it was needed.
+
+    A process that hangs does not read. A reply of a megabyte to it must not stop the event loop of its caller.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()  # protects the order of what is sent
+        self._backlog: queue.SimpleQueue[bytes | None] | None = None
+
+    def send(self, data: bytes) -> None:
+        """Send `data` after everything before it; silent when the process is gone: its reader says so."""
+        with self._lock:
+            if self._backlog is None:
+                data = self._sent(data)
+                if not data:
+                    return
+                self._backlog = queue.SimpleQueue()
+                threading.Thread(
+                    target=self._work, args=(self._backlog,), name="headgate-apart-out", daemon=True
+                ).start()
+            self._backlog.put(data)
+
+    def close(self) -> None:
+        """Let the thread end, if there is one. The socket has to be shut down before."""
+        with self._lock:
+            if self._backlog is not None:
+                self._backlog.put(None)
+
+    def _sent(self, data: bytes) -> bytes:
+        """Return what the socket did not take."""
+        try:
+            return data[self._connection.send(data, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            return data
+        except OSError:
+            return b""
+
+    def _work(self, backlog: queue.SimpleQueue[bytes | None]) -> None:
+        with contextlib.suppress(OSError):
+            while (data := backlog.get()) is not None:
+                self._connection.sendall(data)
+
 
 KEPT_BYTES: Final = 1024 * 1024
 """On disk, looked at with every tick of the keeper; what is older is forgotten."""

@@ -10,12 +10,9 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from headgate.environments.apart import frames
-from headgate.environments.apart.failures import failure_frame
-from headgate.environments.apart.frames import Frame
-from headgate.environments.apart.limits import Source
-from headgate.environments.collection import Collection
-from headgate.environments.loading import checked_environment, collection_at, environment_at
-from headgate.environments.protocol import Environment, Episode
+from headgate.environments.apart.frames import Frame, Source, failure_frame
+from headgate.environments.protocol import Collection, Environment, Episode
+from headgate.environments.registry import checked_environment, collection_at, environment_at
 
 _TIDY_S: Final = 2.0
 """For episodes to be closed when the process is told to end; then it ends anyway."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core import Message
-from headgate.environments.judge_question import read_question
-from headgate.environments.judge_reply import objects_in, one_line, verdict_text
+from headgate.environments.judge_question import objects_in, one_line, read_question, verdict_text
 from headgate.environments.protocol import Continue, Environment, ForJudge, Judgement
 
 _ALONE: Final = re.compile(r"[\s*`\"'\[]{0,10}(a|b|tie)[\s*`\"'\].]{0,10}", re.IGNORECASE)

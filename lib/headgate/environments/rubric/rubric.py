@@ -16,8 +16,7 @@ import yaml
 from headgate.core import Message, checked_name, seed_of
 from headgate.core.errors import InvalidInputError
 from headgate.environments.answers import without_thinking
-from headgate.environments.judge_question import judge_question
-from headgate.environments.judge_reply import mean_verdict, read_judgement
+from headgate.environments.judge_question import judge_question, mean_verdict, read_judgement
 from headgate.environments.protocol import (
     BaselineKind,
     Continue,

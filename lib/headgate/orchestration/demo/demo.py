@@ -37,8 +37,7 @@ from headgate.orchestration.demo.plan import (
 )
 from headgate.orchestration.deploying import awaited_runs, cancel_runs, deploy_all, finished_runs, start_run
 from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
-from headgate.orchestration.leftovers import clear_leftovers
-from headgate.orchestration.own_server import PrivateServer, free_port, private_server
+from headgate.orchestration.own_server import PrivateServer, clear_leftovers, free_port, private_server
 from headgate.orchestration.stopping import SIGNALS
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.reports import ScoreTable, build_leaderboard

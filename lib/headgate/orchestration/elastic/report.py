@@ -32,10 +32,9 @@ from headgate.elastic.replay import (
     named_load,
     sites_for,
 )
-from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import report_store_for
-from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.run_state import artifact_key, ended, heed_state, run_logger
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown, how_to_open
 from headgate.reports import replay_figures, replay_page

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blocks import RayCluster
 from headgate.core.errors import HeadgateError
-from headgate.orchestration.artifact_keys import artifact_key
 from headgate.orchestration.artifacts import publish_markdown, publish_table
 from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
@@ -26,7 +25,7 @@ from headgate.orchestration.placement.rounds import (
 from headgate.orchestration.placement.runner import PlacementTaskRunner
 from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.run_state import artifact_key, ended, heed_state, run_logger
 from headgate.orchestration.stopping import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown
 from headgate.placement import PoolSpec

@@ -13,8 +13,7 @@ from typing import Any, Final, NoReturn, Protocol
 import orjson
 from aiohttp import web
 
-from headgate.simulation.engines.core import EngineCore
-from headgate.simulation.engines.request import EngineRequest
+from headgate.simulation.engines.core import EngineCore, EngineRequest
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.simulation.engines.request import EngineRequest
+from headgate.simulation.engines.core import EngineRequest
 
 DONE: Final = b"data: [DONE]\n\n"
 CHAT: Final = "/v1/chat/completions"

@@ -1,8 +1,7 @@
 """Simulated providers with limits of every kind, and a client with a backlog that never ends."""
 
-from headgate.simulation.providers.agenda import Agenda
 from headgate.simulation.providers.backlog import LoadRecord, SlotPolicy, load
-from headgate.simulation.providers.scripts import ProviderScript
+from headgate.simulation.providers.scripts import Agenda, ProviderScript
 from headgate.simulation.providers.servers import Server, server
 
 __all__ = ["Agenda", "LoadRecord", "ProviderScript", "Server", "SlotPolicy", "load", "server"]

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Literal
 
 from headgate.admission import Admitted, LimitLaw, OutcomeKind, RequestOutcome
-from headgate.simulation.providers.agenda import Agenda
-from headgate.simulation.providers.scripts import ProviderScript
+from headgate.simulation.providers.scripts import Agenda, ProviderScript
 from headgate.simulation.providers.servers import server
 
 SlotPolicy = Literal["held", "released"]

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from headgate.admission import OutcomeKind
-from headgate.simulation.providers.agenda import Agenda
-from headgate.simulation.providers.scripts import ProviderScript
+from headgate.simulation.providers.scripts import Agenda, ProviderScript
 
 Answer = Callable[[OutcomeKind], None]
 """Told how an attempt ended, at the time at which it ended."""

@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 import polars as pl
 
 from headgate.core import did_you_mean, errors
-from headgate.storage.exchange.conversations import conversation_without_keys, without_keys
-from headgate.storage.reading import Scan
+from headgate.storage.exchange.formats import conversation_without_keys, without_keys
+from headgate.storage.query import Scan
 from headgate.storage.store import SampleStore
 from headgate.storage.visibility import Visible
 

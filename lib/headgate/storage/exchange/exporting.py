@@ -4,22 +4,113 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from statistics import fmean
+from typing import Any, BinaryIO, Final, Protocol
 
 import orjson
 import polars as pl
 
 from headgate.core import Sample, errors
 from headgate.storage.exchange.affine_results import Miner, affine_result, miners_of
-from headgate.storage.exchange.affine_summary import affine_summary
-from headgate.storage.exchange.appearing import appearing_file, workshop
 from headgate.storage.exchange.chosen import ROWS_AT_ONCE, Chosen, Plan, Window, planned, read
-from headgate.storage.exchange.conversations import messages_of
-from headgate.storage.exchange.formats import EXPORT_FORMATS, ExportFormat, checked_format, is_one_log, missing_inspect
+from headgate.storage.exchange.formats import (
+    EXPORT_FORMATS,
+    ExportFormat,
+    checked_format,
+    is_one_log,
+    messages_of,
+    missing_inspect,
+)
 from headgate.storage.exchange.parquet_files import HubFolder, ParquetFile
 from headgate.storage.store import SampleStore
+from headgate.storage.summary import PairSummary, Summary
+
+_SCHEMA_VERSION: Final = "1.0.0"
+
+
+def affine_summary(summary: Summary, *, block: int = 0, miners: Mapping[str, Miner] | None = None) -> dict[str, Any]:
+    """Return the summary as Affine writes `weights/summary-{block}.json`.
+
+    Headgate pays nobody: `weight` is 0 and `layer_points` is empty. A miner is eligible when it has scored samples in
+    every environment; the winner of an environment is the one with the highest mean, the first by name among equals.
+    """
+    scored = [pair for pair in summary.pairs if pair.count]
+    environments = sorted({pair.environment for pair in scored})
+    by_model: defaultdict[str, dict[str, PairSummary]] = defaultdict(dict)
+    for pair in scored:
+        by_model[pair.model][pair.environment] = pair
+    known = miners_of(list(by_model), miners)
+    winners = {name: _winner(name, by_model) for name in environments}
+    entries = {
+        known[model].hotkey: _entry(model, known[model], pairs, environments, winners)
+        for model, pairs in sorted(by_model.items())
+    }
+    eligible = sum(entry["eligible"] for entry in entries.values())
+    return {
+        "schema_version": _SCHEMA_VERSION,
+        "timestamp": int(summary.generated_at),
+        "block": block,
+        "data": {
+            "header": ["UID", "Model", "Rev", *environments, "Total"],
+            "rows": [_row(entry, environments) for entry in entries.values()],
+            "miners": entries,
+            "stats": {
+                "eligible_count": eligible,
+                "active_count": len(entries),
+                "queryable_count": len(entries),
+                "total_miners": len(entries),
+            },
+            "env_winners": {name: known[model].hotkey for name, model in winners.items()},
+            "environments": environments,
+        },
+    }
+
+
+def _winner(environment: str, by_model: Mapping[str, Mapping[str, PairSummary]]) -> str:
+    there = sorted(model for model, pairs in by_model.items() if environment in pairs)
+    return max(there, key=lambda model: by_model[model][environment].mean_score or 0.0)
+
+
+def _entry(
+    model: str,
+    miner: Miner,
+    pairs: Mapping[str, PairSummary],
+    environments: list[str],
+    winners: Mapping[str, str],
+) -> dict[str, Any]:
+    name, _, revision = model.rpartition("@")
+    return {
+        "uid": miner.uid,
+        "hotkey": miner.hotkey,
+        "model": name,
+        "revision": revision,
+        "environments": {
+            environment: {
+                "accuracy": pair.mean_score,
+                "count": pair.count,
+                "count_24h": pair.count_24h,
+                "confidence_interval": {"lower": pair.interval.low, "upper": pair.interval.high},
+                "is_winner": winners[environment] == model,
+            }
+            for environment, pair in sorted(pairs.items())
+        },
+        "layer_points": {},
+        "total_score": fmean(pair.mean_score or 0.0 for pair in pairs.values()),
+        "eligible": len(pairs) == len(environments),
+        "first_block": 0,
+        "weight": 0.0,
+    }
+
+
+def _row(entry: Mapping[str, Any], environments: list[str]) -> list[Any]:
+    found = entry["environments"]
+    scores = [found[name]["accuracy"] if name in found else None for name in environments]
+    return [entry["uid"], entry["model"], entry["revision"], *scores, entry["total_score"]]
+
 
 Progress = Callable[[int, int], None]
 """Called with the samples done and the samples in all."""
@@ -172,3 +263,86 @@ class _AffineResults:
 
     def finish(self) -> None:
         self._file.write(b"[]\n" if self._is_empty else b"\n]\n")
+
+
+@contextlib.contextmanager
+def appearing_file(output: Path) -> Iterator[BinaryIO]:
+    """Give a file to write that takes the name `output` when all went well, and else leaves nothing.
+
+    A device or a pipe is written as it is, and stays; so does a link.
+
+    Raises:
+        errors.InvalidInputError: if it cannot be written.
+    """
+    place = output.resolve()
+    partial = place.with_name(f".{place.name}.partial")
+    try:
+        if place.is_dir():
+            raise _is_folder(output)
+        if output.exists() and not output.is_file():
+            with output.open("wb") as file:
+                yield file
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(place)
+    except OSError as error:
+        raise _unwritable(output, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def workshop(output: Path, *, makes_folder: bool) -> Iterator[Path]:
+    """Give an empty folder beside `output`; what is left in it as `made` takes the name `output` at the end.
+
+    A file that has the name is replaced. A folder is not, unless it is empty: it may hold what is not ours.
+
+    Raises:
+        errors.InvalidInputError: if the name is taken, or cannot be written.
+    """
+    place = output.resolve()
+    room = place.with_name(f".{place.name}.partial")
+    try:
+        _refuse_taken(output, makes_folder=makes_folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(room, ignore_errors=True)  # of an export that was killed
+        room.mkdir()
+        yield room
+        (room / "made").replace(place)
+    except OSError as error:
+        raise _unwritable(output, error) from error
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _refuse_taken(output: Path, *, makes_folder: bool) -> None:
+    if not makes_folder and output.is_dir():
+        raise _is_folder(output)
+    if makes_folder and output.exists() and not output.is_dir():
+        raise errors.InvalidInputError(
+            f"{output} is a file, and this format is a folder of files",
+            next_step="Name a folder that is not there yet.",
+        )
+    if makes_folder and output.is_dir() and any(output.iterdir()):
+        raise errors.InvalidInputError(
+            f"folder {output} is not empty, and an export replaces files only",
+            next_step="Name a folder that is not there yet, or empty this one.",
+        )
+
+
+def _is_folder(output: Path) -> errors.InvalidInputError:
+    return errors.InvalidInputError(
+        f"{output} cannot be written: it is a folder, and this format is one file", next_step="Name a file in it."
+    )
+
+
+def _unwritable(output: Path, error: OSError) -> errors.InvalidInputError:
+    # What `mkdir` says of a folder in whose place there is a file helps nobody.
+    why = "a folder of its path is a file" if isinstance(error, FileExistsError) else error.strerror or error
+    return errors.InvalidInputError(
+        f"{output} cannot be written: {why}",
+        next_step="Name a place that you may write to, with room on its disk.",
+    )

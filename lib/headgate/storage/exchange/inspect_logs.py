@@ -41,8 +41,7 @@ from inspect_ai.scorer import Score
 from headgate.core import Sample, errors
 from headgate.statistics import clustered_mean
 from headgate.storage.exchange.chosen import Chosen, Plan, Window
-from headgate.storage.exchange.conversations import Words, conversation_of, messages_of
-from headgate.storage.exchange.formats import is_one_log
+from headgate.storage.exchange.formats import Words, conversation_of, is_one_log, messages_of
 
 OWN: Final = "headgate"
 """Key in a sample's metadata under which the stored sample stands, so that it can be imported as it was."""

@@ -24,8 +24,7 @@ from inspect_ai.log import (
 from inspect_ai.scorer import value_to_float
 
 from headgate.core import Sample, checked_name, errors, redacted, task_id_of
-from headgate.storage.exchange.conversations import Words, conversation_of
-from headgate.storage.exchange.formats import kind_of_error
+from headgate.storage.exchange.formats import Words, conversation_of, kind_of_error
 from headgate.storage.exchange.inspect_logs import OWN
 from headgate.storage.visibility import Problem
 
