@@ -7,14 +7,16 @@ from headgate.core.budget import NO_SPENDING, ModelBudget, Spending
 from headgate.core.capacity import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.chat import Chat, ChatError, ChatReply, Message
 from headgate.core.clock import CLOCK_TOLERANCE_S, DAY_S, Clock, SystemClock, credible, require_agreement
-from headgate.core.damage import DamagedRowError, damage_told, is_damage, next_step_after
 from headgate.core.decoding import check_msgpack, json_value
 from headgate.core.ids import (
+    MAX_NAME_CHARS,
+    MOST_PRIORITY,
     BatchId,
     HolderId,
     LeaseId,
     TaskId,
     checked_name,
+    checked_text,
     new_holder_id,
     new_run_id,
     new_trace_id,
@@ -34,6 +36,8 @@ __all__ = [
     "ANYBODY",
     "CLOCK_TOLERANCE_S",
     "DAY_S",
+    "MAX_NAME_CHARS",
+    "MOST_PRIORITY",
     "NO_SPENDING",
     "ONE_WORKER",
     "AuditEntry",
@@ -45,7 +49,6 @@ __all__ = [
     "ChatError",
     "ChatReply",
     "Clock",
-    "DamagedRowError",
     "Denied",
     "ErrorKind",
     "HolderId",
@@ -67,13 +70,12 @@ __all__ = [
     "audit_file",
     "check_msgpack",
     "checked_name",
+    "checked_text",
     "credible",
-    "damage_told",
     "did_you_mean",
     "errors",
     "events",
     "ip_address_of",
-    "is_damage",
     "is_metadata_address",
     "is_metadata_host",
     "json_value",
@@ -82,7 +84,6 @@ __all__ = [
     "new_holder_id",
     "new_run_id",
     "new_trace_id",
-    "next_step_after",
     "record_change",
     "redacted",
     "require_agreement",

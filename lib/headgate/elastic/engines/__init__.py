@@ -1,6 +1,6 @@
 """Engines: one API over SGLang, vLLM, Ray actors, and the workers of an SGLang gateway."""
 
-from headgate.elastic.engines.claims import Claim, claim, same_for_all
+from headgate.elastic.engines.claims import claim, same_for_all
 from headgate.elastic.engines.engine import Engine, EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.opening import EngineKind, EngineSpec, FindActor, open_engine
 from headgate.elastic.engines.ray_actor import EngineActor, RayActorEngine
@@ -9,7 +9,6 @@ from headgate.elastic.engines.smg import RoutedEngine, SmgEngine
 from headgate.elastic.engines.vllm import VLLMEngine
 
 __all__ = [
-    "Claim",
     "Engine",
     "EngineActor",
     "EngineAnswer",
