@@ -265,8 +265,8 @@ def _checked(value: str, what: str) -> str:
         raise InvalidInputError(f"a {what} {error}") from None
 
 
-class TokenStore(abc.ABC):
-    """Tokens, with a connection of their own. All methods block; one thread calls them at a time.
+class DatabaseTokens(abc.ABC):
+    """Tokens in a database, with a connection of their own.
 
     Every method raises `TokenStoreError` when the database cannot be read or written; nothing was changed then, and
     the next call connects anew.
@@ -305,25 +305,25 @@ class TokenStore(abc.ABC):
         """Return what runs statements by name in one transaction; alone among those that change when `changes`."""
 
 
-class MemoryTokens(TokenStore):
+class MemoryTokens:
     """Tokens that end with their process."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
 
     def tokens(self) -> list[Token]:
-        """Return every token; see `TokenStore`."""
+        """Return every token; see `DatabaseTokens`."""
         return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.token_id))
 
     def add(self, token: Token, *, forget_before: float) -> None:
-        """Keep a new token; see `TokenStore`."""
+        """Keep a new token; see `DatabaseTokens`."""
         for old in list(self._tokens.values()):
             if any(at is not None and at < forget_before for at in (old.revoked_at, old.expires_at)):
                 del self._tokens[old.token_id]
         self._tokens[token.token_id] = token
 
     def change(self, token_id: str, change: Callable[[Token], Token]) -> Token | None:
-        """Replace a token; see `TokenStore`."""
+        """Replace a token; see `DatabaseTokens`."""
         if token_id in self._tokens:
             self._tokens[token_id] = change(self._tokens[token_id])
         return self._tokens.get(token_id)
@@ -331,11 +331,12 @@ class MemoryTokens(TokenStore):
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
-    def _transaction(self, *, changes: bool) -> AbstractContextManager[_Run]:
-        raise NotImplementedError
+
+TokenStore: TypeAlias = MemoryTokens | DatabaseTokens
+"""Where tokens are kept. All methods block, and one thread calls them at a time."""
 
 
-class SqliteTokens(TokenStore):
+class SqliteTokens(DatabaseTokens):
     """Tokens in a file of SQLite, most often that of the jobs; it and its folder are made when they are not there."""
 
     def __init__(self, path: Path) -> None:
@@ -382,7 +383,7 @@ class SqliteTokens(TokenStore):
         return db
 
 
-class PostgresTokens(TokenStore):
+class PostgresTokens(DatabaseTokens):
     """Tokens in the schema `headgate_jobqueue` of a PostgreSQL database."""
 
     def __init__(self, address: PostgresAddress) -> None:
