@@ -14,9 +14,8 @@ from headgate.config import Settings
 from headgate.core import Secret
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import Event, MonitorStarted
-from headgate.jobqueue import authority
-from headgate.jobqueue.token_stores import TokenStore, open_tokens
-from headgate.jobqueue.tokens import Scope, new_token, revoked, rotated
+from headgate.net import authority
+from headgate.net.tokens import Scope, TokenStore, new_token, open_tokens, revoked, rotated
 from headgate.telemetry import Questions, new_registry
 from tests.telemetry.factories import status
 

@@ -16,9 +16,8 @@ from uuid import uuid4
 from blocks import JobQueueServer
 from headgate.jobqueue.job import JobSpec, JobState
 from headgate.jobqueue.server import ServerSettings, running_server
-from headgate.jobqueue.token_stores import open_tokens
-from headgate.jobqueue.tokens import Scope, new_token
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, QueueAddress, Worker
+from headgate.net.tokens import Scope, new_token, open_tokens
 
 SCORE = """
 import json, os

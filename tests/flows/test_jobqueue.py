@@ -22,8 +22,8 @@ from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
 from headgate.core import errors
 from headgate.jobqueue.policy import PolicyServer, ScriptedPolicy
 from headgate.jobqueue.resource import ResourceSpec
-from headgate.jobqueue.tokens import Scope
 from headgate.jobqueue.worker import ForbiddenError, QueueUnreachableError
+from headgate.net.tokens import Scope
 from headgate.storage import open_store
 from tests.flows.api import artifacts_of, newest_run
 from tests.flows.queue_site import COMMAND, SLOW, QueueSite, challenge, queue_site, spec

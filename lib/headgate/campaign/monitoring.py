@@ -28,11 +28,10 @@ async def serve_monitoring(
 ) -> None:
     """Serve the monitoring API until `stack` ends; raises HeadgateError where it cannot."""
     # FastAPI is imported by those who serve.
-    from headgate.jobqueue.authority import Authority, Caller  # noqa: PLC0415
-    from headgate.jobqueue.token_stores import open_tokens  # noqa: PLC0415
-    from headgate.jobqueue.tokens import Scope  # noqa: PLC0415
+    from headgate.net.authority import Authority, Caller  # noqa: PLC0415
     from headgate.net.refusals import token_of  # noqa: PLC0415
     from headgate.net.tls import server_context  # noqa: PLC0415
+    from headgate.net.tokens import Scope, open_tokens  # noqa: PLC0415
     from headgate.telemetry import serve_monitor  # noqa: PLC0415
 
     identify = None

@@ -16,8 +16,9 @@ from cyclopts import Parameter
 from headgate.cli.options import JournalChoices
 from headgate.cli.output import AsJson, console, print_json
 from headgate.config import Settings
-from headgate.core import damage_told, task_id_of
+from headgate.core import task_id_of
 from headgate.core.errors import HeadgateError, InvalidInputError, StoreError, UnauthorizedError
+from headgate.durable.sqlite import damage_told
 from headgate.storage import Journal, TaskState, sample_store
 
 _TIMEOUT_S: Final = 5.0

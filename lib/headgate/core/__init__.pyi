@@ -27,12 +27,6 @@ from .clock import (
     credible as credible,
     require_agreement as require_agreement,
 )
-from .damage import (
-    DamagedRowError as DamagedRowError,
-    damage_told as damage_told,
-    is_damage as is_damage,
-    next_step_after as next_step_after,
-)
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
 from .extras import missing_extra as missing_extra
 from .ids import (
@@ -59,3 +53,6 @@ from .sample import (
 )
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
 from .errors import did_you_mean as did_you_mean, nearest_name as nearest_name
+from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
+from .ids import MOST_PRIORITY as MOST_PRIORITY
+from .ids import checked_text as checked_text

@@ -18,6 +18,9 @@ BatchId = NewType("BatchId", str)
 MAX_NAME_CHARS: Final = 200
 """Names become parts of file names and object keys; 200 leaves room below the 255 bytes of common file systems."""
 
+MOST_PRIORITY: Final = 1_000_000
+"""Of a job; the least is as far below 0."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]*\Z")
 
 
@@ -34,6 +37,21 @@ def checked_name(value: str, what: str) -> str:
             f"{what} {shown!r} is not a usable name",
             rule=f"1 to {MAX_NAME_CHARS} letters, digits or . _ : @ / + - , first a letter or digit, no '..'",
         )
+    return value
+
+
+def checked_text(value: str) -> str:
+    """Return a name of a team, task, pool, instance or worker.
+
+    Raises:
+        ValueError: for control characters and characters that are no text (lone surrogates).
+    """
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in value):
+        raise ValueError(f"must have no control characters (got {value[:60]!r})")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"must be text (got {value[:60]!r})") from None
     return value
 
 

@@ -6,7 +6,6 @@ database's driver. `headgate.jobqueue.worker` is what evaluation code imports; `
 """
 
 __all__ = [
-    "authority",
     "desk",
     "errors",
     "generator",
@@ -19,8 +18,6 @@ __all__ = [
     "resource",
     "server",
     "stores",
-    "token_stores",
-    "tokens",
     "wire",
     "worker",
 ]

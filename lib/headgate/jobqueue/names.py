@@ -8,35 +8,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-NAME_CHARS: Final = 200
-"""Names stand in paths, file names, tables and metrics: longer ones are mistakes."""
+from headgate.core import MAX_NAME_CHARS, checked_text
 
-MOST_PRIORITY: Final = 1_000_000
-"""Of a job; the least is as far below 0."""
+NAME_CHARS: Final = MAX_NAME_CHARS
+"""Names stand in paths, file names, tables and metrics: longer ones are mistakes."""
 
 OBJECT_BYTES: Final = 256 * 1024
 """A payload or result as JSON; what is larger belongs into a file that `result_ref` names."""
 
 _DEPTH: Final = 64
-
-
-def _has_control(text: str) -> bool:
-    return any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
-
-
-def checked_text(value: str) -> str:
-    """Return a name of a team, task, pool, instance or worker.
-
-    Raises:
-        ValueError: for control characters and characters that are no text (lone surrogates).
-    """
-    if _has_control(value):
-        raise ValueError(f"must have no control characters (got {value[:60]!r})")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"must be text (got {value[:60]!r})") from None
-    return value
 
 
 def checked_id(value: str) -> str:

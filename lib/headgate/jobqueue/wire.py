@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from headgate.core import MOST_PRIORITY
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
 from headgate.jobqueue.names import (
-    MOST_PRIORITY,
     JobId,
     JsonObject,
     Name,

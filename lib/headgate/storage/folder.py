@@ -13,12 +13,12 @@ from typing import Final
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from headgate.core import errors
+from headgate.durable.files import flush_folder, linked
 from headgate.storage.objects import MissingObjectError, ObjectInfo
 
 _TEMPORARY: Final = ".tmp"
 _NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
 
 class FolderObjects:
@@ -44,7 +44,7 @@ class FolderObjects:
                 temporary.replace(path)
                 folders[path.parent] = None
             for folder in folders:
-                _flush_folder(folder)
+                flush_folder(folder)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write the object if nothing has its key; False when something has."""
@@ -53,12 +53,11 @@ class FolderObjects:
             temporary = self._written(data)
             self._make(path.parent)
             try:
-                _link(temporary, path)
-            except FileExistsError:
-                return False
+                if not linked(temporary, path):
+                    return False
             finally:
                 temporary.unlink(missing_ok=True)
-            _flush_folder(path.parent)
+            flush_folder(path.parent)
         return True
 
     def get(self, key: str) -> bytes:
@@ -130,31 +129,8 @@ class FolderObjects:
         else:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
-            _flush_folder(folder.parent)
+            flush_folder(folder.parent)
         self._durable_folders.add(folder)
-
-
-def _link(temporary: Path, path: Path) -> None:
-    try:
-        path.hardlink_to(temporary)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        # File systems without hard links (exFAT, some network shares) leave a moment between look and rename; the
-        # only writers that can meet in it are two of one batch, whose manifests say the same.
-        if path.exists():
-            raise FileExistsError(path) from error
-        temporary.rename(path)
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

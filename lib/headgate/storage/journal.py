@@ -10,10 +10,8 @@ locked file, and the operating system frees that lock when the process dies, how
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import re
 import socket
 import sqlite3
@@ -27,20 +25,19 @@ from typing import Final
 from headgate.core import (
     DAY_S,
     BatchId,
-    DamagedRowError,
     HolderId,
     Sample,
     Spending,
     Task,
     credible,
-    damage_told,
     errors,
     new_holder_id,
-    next_step_after,
     sample_task,
     task_id_of,
 )
-from headgate.storage.holders import Holders
+from headgate.durable import sqlite
+from headgate.durable.databases import statements
+from headgate.durable.locks import Holders, folder_locked
 from headgate.storage.journal_records import (
     AlreadyTaken,
     JournalHistory,
@@ -48,7 +45,6 @@ from headgate.storage.journal_records import (
     SpooledBatch,
     SpoolState,
     TaskState,
-    statements,
 )
 from headgate.storage.journal_times import JournalTimes
 from headgate.storage.objects import LEASES
@@ -81,27 +77,25 @@ class Journal:
         self.campaign = campaign
         self.holder: HolderId = new_holder_id()
         self._fsync = fsync
-        self._sql = statements()
+        self._sql = statements("headgate.storage", "journal.sql")
         self._positions: dict[str, int] = {}
         self._next_position = 1
         self.file = Journal.file_of(folder, campaign)
         self._folder = self.file.parent
-        try:
-            with contextlib.ExitStack() as undo:
-                self._holders = Holders(self._folder / "holders", self.holder)
-                undo.callback(self._holders.leave)
-                self._db = sqlite3.connect(self.file, timeout=30.0, isolation_level=None, check_same_thread=False)
+        said = f"journal {self._folder} cannot be opened"
+        with sqlite.failing_as(errors.JournalError, said, self.file), contextlib.ExitStack() as undo:
+            self._holders = Holders(self._folder / "holders", self.holder)
+            undo.callback(self._holders.leave)
+            # SQLite lets nobody wait who makes a new file a WAL database.
+            with folder_locked(self._folder):
+                self._db = sqlite.connected(self.file, synchronous="NORMAL", busy_s=30.0)
                 undo.callback(self._db.close)
-                with _alone(self._folder):
-                    self._prepare()
-                self._pairs = PairBook(self._db)
-                self._spool = Spool(self._db, self.holder)
-                self._times = JournalTimes(self._db, self._holders)
-                self._spending = SpendingBook(self._db, self.holder, self._holders, self._times)
-                undo.pop_all()
-        except (OSError, sqlite3.Error) as error:
-            said = f"journal {self._folder} cannot be opened: {error}"
-            raise errors.JournalError(said, next_step=next_step_after(error, self.file)) from error
+                self._prepare()
+            self._pairs = PairBook(self._db)
+            self._spool = Spool(self._db, self.holder)
+            self._times = JournalTimes(self._db, self._holders)
+            self._spending = SpendingBook(self._db, self.holder, self._holders, self._times)
+            undo.pop_all()
         self._is_open = True
 
     @staticmethod
@@ -126,10 +120,10 @@ class Journal:
 
     def check(self) -> None:
         """Read all of the file; raises `JournalError` if it is damaged."""
-        with damage_told(self.file):
+        with sqlite.damage_told(self.file):
             (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
-                raise DamagedRowError(found)
+                raise sqlite.DamagedRowError(found)
             self._spool.samples()
 
     # Tasks.
@@ -423,8 +417,6 @@ class Journal:
         )
 
     def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA temp_store = MEMORY")
         is_made = self._db.execute(self._sql["has_meta"]).fetchone() is not None
         version = self._run("meta", key="schema_version").fetchone() if is_made else None
@@ -451,13 +443,9 @@ class Journal:
         if durable:
             self._db.execute("PRAGMA synchronous = FULL")
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
+            with sqlite.transaction(self._db):
+                yield
         except BaseException:
-            # SQLite ends some failed transactions itself and leaves others open, a COMMIT on a full disk among them.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             self._pairs.forget()
             self._spool.forget()
             raise
@@ -475,17 +463,6 @@ class Journal:
                 self._run("count_deaths", holder=holder)
                 self._run("abandon_tasks", holder=holder)
                 self._run("abandon_samples", holder=holder)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from preparing the same file: SQLite lets nobody wait who makes a new one a WAL database."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _file_name(campaign: str) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
-from headgate.core import Clock, SystemClock, damage_told
+from headgate.core import Clock, SystemClock
 from headgate.core.events import ClockStepped, Emit, Event, JournalBlocked, JournalRecovered
+from headgate.durable.sqlite import damage_told
 from headgate.storage.journal import Journal
 
 P = ParamSpec("P")

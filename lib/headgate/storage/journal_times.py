@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, errors
-from headgate.storage.holders import Holders
-from headgate.storage.journal_records import statements
+from headgate.durable.databases import statements
+from headgate.durable.locks import Holders
 
 _MINUTE_S: Final = 60.0
 
@@ -36,7 +36,7 @@ class JournalTimes:
 
     def __init__(self, db: sqlite3.Connection, holders: Holders) -> None:
         self._db = db
-        self._sql = statements()
+        self._sql = statements("headgate.storage", "journal.sql")
         self._holders = holders
 
     def latest(self) -> float | None:

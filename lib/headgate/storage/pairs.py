@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from headgate.storage.journal_records import AlreadyTaken, Opening, PairRecord, statements
+from headgate.durable.databases import statements
+from headgate.storage.journal_records import AlreadyTaken, Opening, PairRecord
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class PairBook:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._sql = statements()
+        self._sql = statements("headgate.storage", "journal.sql")
         self._known: dict[tuple[str, str], _Pair] = {}
         self._changed: dict[int, _Pair] = {}
         self._version: int | None = None

@@ -10,8 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from headgate.core import errors, is_damage
-from headgate.storage.journal_records import statements
+from headgate.core import errors
+from headgate.durable.databases import statements
+from headgate.durable.sqlite import is_damage
 from headgate.storage.spool import is_readable
 
 _LARGEST_GAP: Final = 100_000
@@ -143,13 +144,13 @@ def _journal_repaired(db: sqlite3.Connection, damaged: set[str], now: float) -> 
     """Make the tables of a journal agree with each other again; return what is lost."""
     db.create_function("readable", 1, is_readable)
     db.create_function("wall", 0, lambda: now)
-    (samples,) = db.execute(statements()["unreadable_samples"]).fetchone()
-    db.executescript(statements()["agree"])
+    (samples,) = db.execute(statements("headgate.storage", "journal.sql")["unreadable_samples"]).fetchone()
+    db.executescript(statements("headgate.storage", "journal.sql")["agree"])
     lost = [f"samples that the store had not confirmed: {samples}"] if samples else []
     if not samples and damaged & {"rows of spool", "rows of spooled_samples"}:
         lost.append("samples that the store had not confirmed, if what cannot be read held any")
     if damaged & {"rows of pairs", "rows of meta", "rows of counts"}:
-        db.executescript(statements()["forget_restored"])
+        db.executescript(statements("headgate.storage", "journal.sql")["forget_restored"])
         lost.append("numbers and due times, which the next start takes over from the store")
     others = damaged - {f"rows of {name}" for name in ("spool", "spooled_samples", "pairs", "meta", "counts")}
     return lost + sorted(others)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
-from headgate.storage.holders import Holders
-from headgate.storage.journal_records import statements
+from headgate.durable.databases import statements
+from headgate.durable.locks import Holders
 from headgate.storage.journal_times import JournalTimes
 
 _MINUTE_S: Final = 60.0
@@ -96,7 +96,7 @@ class SpendingBook:
 
     def __init__(self, db: sqlite3.Connection, me: str, holders: Holders, times: JournalTimes) -> None:
         self._db = db
-        self._sql = statements()
+        self._sql = statements("headgate.storage", "journal.sql")
         self._me = me
         self._holders = holders
         self._times = times

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import BatchId, DamagedRowError, HolderId, Sample, masked
-from headgate.storage.journal_records import SpooledBatch, SpoolState, statements
+from headgate.core import BatchId, HolderId, Sample, masked
+from headgate.durable.databases import statements
+from headgate.durable.sqlite import DamagedRowError
+from headgate.storage.journal_records import SpooledBatch, SpoolState
 
 _LARGEST_CHUNK: Final = 256
 """Samples in one row at most: a batch is made of whole chunks, so they are small beside it."""
@@ -65,7 +67,7 @@ class Spool:
     def __init__(self, db: sqlite3.Connection, holder: HolderId) -> None:
         self._db = db
         self._holder = holder
-        self._sql = statements()
+        self._sql = statements("headgate.storage", "journal.sql")
         self._recent = RecentChunks()
 
     def add(self, samples: Sequence[Sample], now: float) -> None:

@@ -17,8 +17,7 @@ import aiohttp
 import orjson
 
 from headgate.core import Secret
-from headgate.jobqueue.token_stores import open_tokens
-from headgate.jobqueue.tokens import Scope, new_token
+from headgate.net.tokens import Scope, new_token, open_tokens
 from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
 from headgate_bench.jobqueue.served import served
 

@@ -21,8 +21,8 @@ def test_a_second_pool_is_told_who_has_the_engine(tmp_path: Path) -> None:
 
 def test_what_was_given_up_may_be_claimed(tmp_path: Path) -> None:
     first = claim("http://gpu-1:30000", "chat", folder=tmp_path)
-    first.give_up()
-    first.give_up()
+    first.give_back()
+    first.give_back()
 
     claim("http://gpu-1:30000", "code", folder=tmp_path)
 

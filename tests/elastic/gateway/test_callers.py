@@ -16,10 +16,8 @@ from headgate.elastic.gateway import callers as callers_module
 from headgate.elastic.gateway.callers import Caller, Callers
 from headgate.elastic.gateway.errors import ForbiddenError
 from headgate.elastic.gateway.settings import GatewaySettings
-from headgate.jobqueue import authority
-from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.token_stores import open_tokens
-from headgate.jobqueue.tokens import Scope, Token, new_token, revoked
+from headgate.net import authority
+from headgate.net.tokens import Scope, Token, TokenStoreError, new_token, open_tokens, revoked
 
 LOCAL = {"Host": "127.0.0.1:8080"}
 TOKENS = Callers({"alice": Secret("alice-token")}, {"root": Secret("root-token")})
@@ -135,14 +133,14 @@ async def test_tokens_that_cannot_be_read_at_present_are_no_wrong_tokens(
 ) -> None:
     class Silent:
         def tokens(self) -> list[Token]:
-            raise StoreFailedError("the database does not answer")
+            raise TokenStoreError("the database does not answer")
 
         def close(self) -> None:
             """Give nothing up."""
 
     monkeypatch.setattr(callers_module, "open_tokens", lambda _: Silent())
     callers = Callers.of(GatewaySettings(tokens=f"sqlite:///{tmp_path}/tokens.db"), {})
-    with pytest.raises(StoreFailedError, match="cannot be read at present") as refused:
+    with pytest.raises(TokenStoreError, match="cannot be read at present") as refused:
         await callers.caller(bearer("hgq_1234567890abcdef.secret"))
     assert refused.value.http_status == 503
     callers.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.jobqueue import whole_files
+from headgate.durable import files
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator import json_bytes, write_files
 
@@ -44,7 +44,7 @@ def test_a_write_that_breaks_off_leaves_no_temporary_file(tmp_path: Path, monkey
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(InvalidJobError, match="cannot be written: No space left on device"):
         write_files({tmp_path / "jobs.json": b"new"})
     assert list(tmp_path.iterdir()) == []

@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.jobqueue.port import Store
+from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.stores.memory import MemoryStore
-from headgate.jobqueue.stores.opening import open_store
 from headgate.simulation import PrivatePostgres
 from tests.jobqueue.ledger.legacy_machine import MixedLedgerMachine
 from tests.jobqueue.ledger.machine import FRESH

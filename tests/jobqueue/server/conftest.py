@@ -14,12 +14,11 @@ import pytest
 from fastapi import FastAPI
 
 from headgate.core import Secret, SystemClock
-from headgate.jobqueue.authority import Authority
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.server import RunningServer, ServerSettings, build_app, new_service, running_server
 from headgate.jobqueue.stores import MemoryStore
-from headgate.jobqueue.token_stores import MemoryTokens
-from headgate.jobqueue.tokens import Scope, new_token
+from headgate.net.authority import Authority
+from headgate.net.tokens import MemoryTokens, Scope, new_token
 
 JOB = {"id": "17", "team": "team_a", "task": "radio", "instance": "3", "pool": "team_a"}
 SERVER = {"pool": "team_a", "host": "server1.example.com", "port": 8080}

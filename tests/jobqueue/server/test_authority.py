@@ -17,7 +17,7 @@ from headgate.core import SystemClock
 from headgate.core.audit import audit_entries
 from headgate.jobqueue.server import legacy_routes, v1
 from headgate.jobqueue.server.endpoint import Endpoint
-from headgate.jobqueue.tokens import Scope, Token, rotated
+from headgate.net.tokens import Scope, Token, rotated
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, bearer, in_line
 
 SCOPES: dict[tuple[str, str], Scope | None] = {

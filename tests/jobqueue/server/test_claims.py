@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core import SystemClock
 from headgate.jobqueue.server import RunningServer
-from headgate.jobqueue.tokens import Scope, revoked
+from headgate.net.tokens import Scope, revoked
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _A = {"id": "1", "team": "a", "task": "t"}

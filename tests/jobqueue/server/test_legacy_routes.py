@@ -8,13 +8,12 @@ import logging
 import httpx
 import pytest
 
-from headgate.jobqueue.authority import Authority
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.server import ServerSettings, build_app, legacy_routes, new_service
 from headgate.jobqueue.server.serving import statistics_line
 from headgate.jobqueue.stores import MemoryStore
-from headgate.jobqueue.token_stores import MemoryTokens
-from headgate.jobqueue.tokens import Scope
+from headgate.net.authority import Authority
+from headgate.net.tokens import MemoryTokens, Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _TYPED = {**JOB, "resource_type": "team_a_1", "payload": {"team": "Team A", "task": "radio"}}

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from headgate.core import SystemClock
-from headgate.jobqueue.authority import Authority, Rate
 from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
-from headgate.jobqueue.tokens import Scope
 from headgate.net import listener
+from headgate.net.authority import Authority, Rate
+from headgate.net.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, Queue, in_line
 
 

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
-from headgate.jobqueue.token_stores import open_tokens
-from headgate.jobqueue.tokens import Scope, new_token
+from headgate.net.tokens import Scope, new_token, open_tokens
 from tests.jobqueue.server.conftest import JOB, SERVER, bearer, in_line
 from tests.jobqueue.server.old_worker import OldWorker
 

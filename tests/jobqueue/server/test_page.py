@@ -15,8 +15,8 @@ import pytest
 
 from headgate.jobqueue.server import RunningServer
 from headgate.jobqueue.server.page import Cell, heat_of, page_policy
-from headgate.jobqueue.tokens import Scope
 from headgate.jobqueue.wire import LaneOut
+from headgate.net.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

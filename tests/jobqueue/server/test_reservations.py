@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.jobqueue.tokens import Scope
+from headgate.net.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 

@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headgate.core import SystemClock
-from headgate.jobqueue.authority import Authority
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.server import ServerSettings, build_app, legacy_routes, new_service, v1
 from headgate.jobqueue.stores import MemoryStore
-from headgate.jobqueue.token_stores import MemoryTokens
-from headgate.jobqueue.tokens import Scope, new_token
+from headgate.net.authority import Authority
+from headgate.net.tokens import MemoryTokens, Scope, new_token
 from tests.jobqueue.server.conftest import JOB, SERVER
 
 _PER_ROUTE = 15

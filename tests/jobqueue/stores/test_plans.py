@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from headgate.durable.databases import PostgresAddress
 from headgate.jobqueue import stores
 from headgate.jobqueue.job import Job, JobState, Lane
 from headgate.jobqueue.port import Changes, Happening, Store
 from headgate.jobqueue.stores import SqliteStore, open_store
-from headgate.jobqueue.stores.postgres import columns_of
-from headgate.jobqueue.stores.postgres_connection import Address, connected
+from headgate.jobqueue.stores.postgres import columns_of, connected
 from headgate.jobqueue.stores.rows import batches_of
 from headgate.jobqueue.stores.statements import statements
 from tests.jobqueue.stores.values import a_job, claimed, done, entry, submitted
@@ -149,7 +149,7 @@ def test_listings_use_an_index_in_postgres(
     long_postgres_url: str, name: str, filters: str, values: dict[str, str], index: str
 ) -> None:
     sql = statements("postgres", filters)[name]
-    with closing(connected(Address(long_postgres_url), "test", writes=False)) as db:
+    with closing(connected(PostgresAddress(long_postgres_url), "test", writes=False)) as db:
         nodes = list(_nodes(_plan(db, sql, {**values, "after": 10, "limit": 50})))
     assert index in {node.get("Index Name") for node in nodes}
     assert "Seq Scan" not in {node["Node Type"] for node in nodes}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import Secret
-from headgate.jobqueue.authority import (
+from headgate.net.authority import (
     EVERYBODY,
     NEW_TOKEN_S,
     REFRESH_S,
@@ -23,9 +23,7 @@ from headgate.jobqueue.authority import (
     Refused,
     Verdict,
 )
-from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.token_stores import MemoryTokens
-from headgate.jobqueue.tokens import Refusal, Scope, Token, new_token, revoked, rotated
+from headgate.net.tokens import MemoryTokens, Refusal, Scope, Token, TokenStoreError, new_token, revoked, rotated
 from tests.jobqueue.tokens.conftest import StillClock
 
 NOW = 1_000_000.0
@@ -34,8 +32,8 @@ NOW = 1_000_000.0
 class CountedTokens(MemoryTokens):
     """Counts how often it is read, remembers by which thread, and fails when told to."""
 
-    def __init__(self, *tokens: Token) -> None:
-        super().__init__(*tokens)
+    def __init__(self) -> None:
+        super().__init__()
         self.readers: list[int] = []
         self.fails = False
 
@@ -46,7 +44,7 @@ class CountedTokens(MemoryTokens):
     def tokens(self) -> list[Token]:
         self.readers.append(threading.get_ident())
         if self.fails:
-            raise StoreFailedError("the disk at /dev/somewhere is gone")
+            raise TokenStoreError("the disk at /dev/somewhere is gone")
         return super().tokens()
 
 

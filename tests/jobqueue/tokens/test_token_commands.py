@@ -16,9 +16,8 @@ from cyclopts import App
 
 from headgate.core.audit import audit_entries
 from headgate.core.errors import HeadgateError, InvalidInputError, NotFoundError
-from headgate.jobqueue.authority import Authority, Caller
-from headgate.jobqueue.token_stores import open_tokens
-from headgate.jobqueue.tokens import Refusal, Scope, parsed
+from headgate.net.authority import Authority, Caller
+from headgate.net.tokens import Refusal, Scope, open_tokens, parsed
 
 
 @dataclass

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import InvalidSettingError
-from headgate.jobqueue.authority import Rate, TokenBuckets
+from headgate.net.authority import Rate, TokenBuckets
 
 GAPS = st.lists(st.floats(0.0, 0.5), min_size=1, max_size=300)
 

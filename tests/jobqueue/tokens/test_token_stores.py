@@ -5,20 +5,29 @@ from __future__ import annotations
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue import token_databases
-from headgate.jobqueue.authority import Authority, Caller, Refused
-from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.port import Changes
-from headgate.jobqueue.stores.opening import open_store
-from headgate.jobqueue.token_stores import MemoryTokens, TokenStore, open_tokens
-from headgate.jobqueue.tokens import Refusal, Scope, Token, new_token, revoked, rotated
+from headgate.jobqueue.stores import open_store
+from headgate.net.authority import Authority, Caller, Refused
+from headgate.net.tokens import (
+    MemoryTokens,
+    Refusal,
+    Scope,
+    Token,
+    TokenStore,
+    TokenStoreError,
+    new_token,
+    open_tokens,
+    revoked,
+    rotated,
+)
 
 NOW = 1_795_000_000.25
 
@@ -174,27 +183,63 @@ def test_tokens_of_a_newer_version_are_left_alone(database: TokenStore, database
     database.add(_token(), forget_before=0.0)
     with database._transaction(changes=True) as run:
         run("note_version", version=3)
-    with pytest.raises(StoreFailedError, match="version 3, and this Headgate knows 2") as raised:
+    with pytest.raises(TokenStoreError, match="version 3, and this Headgate knows 2") as raised:
         open_tokens(database_url)
     assert "newer" in raised.value.next_step
 
 
-def test_a_teams_token_of_version_1_is_bound_to_its_own_pools(
-    database: TokenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+VERSION_2 = (Path(__file__).parents[2] / "net/tokens_version_2.sql").read_text()
+"""Tokens as the version before this one left them; these are their texts."""
+
+SECRETS = {
+    "everything": "hgq_651c71b10d2d.V9PUrS1bW6bFD7L59n0zyIEqZ85yuMC1pJJd69ViAXE",
+    "team": "hgq_22e0aa549229.CNg7y0ljkzm_hNJgNWoXJ4lAWtBDubJRiSA4CfVVEFI",
+    "rotated away": "hgq_adcd31fa6783.H3iqHL2w3lvwoqITfB-0OVY4Rmu4N1Jvi5RPmiHnH08",
+    "rotated": "hgq_adcd31fa6783.cudW2vxrKGemLw1DEzPTfouXz-XEcHRhiMG9iafhMVY",
+    "revoked": "hgq_e7833f5e9647.McJ7mngCrQkeFtysN5-YxTuTlD2sgDxGCdLgqDdcN_c",
+}
+
+
+def test_tokens_that_the_version_before_left_let_the_same_callers_in(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as db:
+        db.executescript(VERSION_2)
+    store = open_tokens(f"sqlite:///{tmp_path}/jobs.db")
+    named = {token.name: token for token in store.tokens()}
+    authority = Authority(store, rate=None)
+    told = {name: authority.identify(text, NOW + 10) for name, text in SECRETS.items()}
+    authority.close()
+    team = frozenset({"a", "b"})
+    assert told["everything"] == Caller("651c71b10d2d", "everything", frozenset({Scope.ADMIN}))
+    assert told["team"] == Caller("22e0aa549229", "team", frozenset({Scope.CLAIM, Scope.COMPLETE}), team, team, 0, "w")
+    assert told["rotated"] == told["rotated away"] == Caller("adcd31fa6783", "rotated", frozenset({Scope.READ}))
+    assert told["revoked"] == Refused(Refusal.REVOKED)
+    assert (named["team"].expires_at, named["rotated"].previous_until) == (NOW + 3601, NOW + 63)
+
+
+OLDER = (
+    "ALTER TABLE tokens DROP COLUMN pools",
+    "ALTER TABLE tokens DROP COLUMN most_priority",
+    "UPDATE token_schema SET version = 1",
+)
+"""What makes version 1 of version 2."""
+
+
+def test_a_teams_token_of_version_1_is_bound_to_its_own_pools(database: TokenStore, database_url: str) -> None:
     plain, (bound, _) = _token(), new_token("b", [Scope.CLAIM], now=NOW + 1, teams=["a", "b"])
     for token in (plain, bound):
         database.add(token, forget_before=0.0)
-    older = ("ALTER TABLE tokens DROP COLUMN pools", "ALTER TABLE tokens DROP COLUMN most_priority")
-    sql = dict(token_databases.statements())
-    with monkeypatch.context() as patched:
-        named = {f"older_{n}": text for n, text in enumerate((*older, "DELETE FROM token_schema"))}
-        patched.setattr(token_databases, "statements", lambda: sql | named)
-        with database._transaction(changes=True) as run:
-            for name in named:
-                run(name)
-            run("note_version", version=1)
     database.close()
+    if database_url.startswith("sqlite"):
+        with closing(sqlite3.connect(database_url.removeprefix("sqlite:///"), isolation_level=None)) as db:
+            for step in OLDER:
+                db.execute(step)
+    else:
+        import psycopg
+
+        with psycopg.connect(database_url, autocommit=True) as older:
+            older.execute("SET search_path TO headgate_jobqueue")
+            for step in OLDER:
+                older.execute(step.encode())
     for _ in range(2):
         again = open_tokens(database_url)
         assert again.tokens() == [plain, bound]
@@ -231,10 +276,10 @@ def test_a_queue_that_is_written_holds_up_no_reader_of_tokens(tmp_path: Path) ->
 
 def test_a_path_that_is_no_database_says_so(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreFailedError, match="folder"):
+    with pytest.raises(TokenStoreError, match="folder"):
         open_tokens(f"sqlite:///{tmp_path}/folder")
     (tmp_path / "text").write_text("no database at all, but long enough to be told from an empty file " * 20)
-    with pytest.raises(StoreFailedError, match="not a database"):
+    with pytest.raises(TokenStoreError, match="not a database"):
         open_tokens(f"sqlite:///{tmp_path}/text")
 
 
@@ -271,7 +316,7 @@ def test_an_address_of_postgresql_that_cannot_be_understood_is_refused_without_i
 
 def test_a_postgresql_that_does_not_answer_is_reported_without_the_password() -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(StoreFailedError, match="cannot be read or written") as raised:
+    with pytest.raises(TokenStoreError, match="cannot be read or written") as raised:
         open_tokens("postgresql://u:hunter2@127.0.0.1:9/d")
     assert "hunter2" not in str(raised.value) + str(raised.value.__cause__)
 
@@ -287,7 +332,7 @@ def test_a_connection_that_postgresql_ended_is_made_anew(postgres_url: str) -> N
         other.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'headgate tokens'"
         )
-    with pytest.raises(StoreFailedError):
+    with pytest.raises(TokenStoreError):
         store.tokens()
     assert store.tokens() == [token]
     store.close()
@@ -309,7 +354,7 @@ def test_a_role_that_can_create_nothing_reads_tokens(postgres_url: str) -> None:
         role = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-c%20role%3Dtoken_reader"
         reader = open_tokens(role)
         assert reader.tokens() == [token]
-        with pytest.raises(StoreFailedError, match="permission denied"):
+        with pytest.raises(TokenStoreError, match="permission denied"):
             reader.add(_token(), forget_before=0.0)
         reader.close()
         owner.execute("DROP OWNED BY token_reader")

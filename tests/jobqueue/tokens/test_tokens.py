@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.tokens import (
+from headgate.net.refusals import token_of
+from headgate.net.tokens import (
     Refusal,
     Scope,
     Token,
@@ -22,7 +23,6 @@ from headgate.jobqueue.tokens import (
     revoked,
     rotated,
 )
-from headgate.net.refusals import token_of
 
 NOW = 1_000_000.0
 BOUND, TEXT = new_token("bound", [Scope.CLAIM], now=NOW, teams=["a"], worker="w-1", lifetime_s=60.0)

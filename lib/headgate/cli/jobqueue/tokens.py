@@ -15,9 +15,8 @@ from cyclopts import Parameter
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core import DAY_S, Secret, record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
-from headgate.jobqueue.authority import REVOCATION_BOUND_S
-from headgate.jobqueue.token_stores import TokenStore, open_tokens
-from headgate.jobqueue.tokens import Refusal, Scope, Token, new_token, revoked, rotated
+from headgate.net.authority import REVOCATION_BOUND_S
+from headgate.net.tokens import Refusal, Scope, Token, TokenStore, new_token, open_tokens, revoked, rotated
 from headgate.telemetry import safe_text
 
 _KEPT_S: Final = 90 * DAY_S

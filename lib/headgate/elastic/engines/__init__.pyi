@@ -1,4 +1,4 @@
-from .claims import Claim as Claim, claim as claim, same_for_all as same_for_all
+from .claims import claim as claim, same_for_all as same_for_all
 from .engine import (
     Engine as Engine,
     EngineAnswer as EngineAnswer,

@@ -11,9 +11,9 @@ from typing import Final
 
 import orjson
 
+from headgate.durable.files import write_whole
 from headgate.elastic.errors import EngineError, InvalidElasticError
 
-_FILE_MODE: Final = 0o600
 _ELSEWHERE: Final = "Remove it, or set TMPDIR to a folder of your own."
 
 
@@ -99,12 +99,8 @@ class ReleasedTags:
             return  # none yet, or a machine that lost power while it was written: as for an engine never met
 
     def _save(self) -> None:
-        written = self._path.with_suffix(f".{os.getpid()}")
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)  # temporary folders are tidied up
-            handle = os.open(written, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-            with os.fdopen(handle, "wb") as file:
-                file.write(orjson.dumps({"incarnation": self._incarnation, "tags": sorted(self._tags)}))
-            written.replace(self._path)
+            write_whole({self._path: orjson.dumps({"incarnation": self._incarnation, "tags": sorted(self._tags)})})
         except OSError as error:
             raise EngineError(f"what the engine has released cannot be noted in {self._path}: {error}") from None

@@ -11,13 +11,11 @@ from headgate.core import Secret
 from headgate.core.errors import UnauthorizedError
 from headgate.elastic.gateway.errors import ForbiddenError
 from headgate.elastic.gateway.settings import GatewaySettings, secret_of
-from headgate.jobqueue import authority
-from headgate.jobqueue.authority import Authority, Refused
-from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.token_stores import open_tokens
-from headgate.jobqueue.tokens import Refusal, Scope
+from headgate.net import authority
+from headgate.net.authority import Authority, Refused
 from headgate.net.hosts import HostNames
 from headgate.net.refusals import check_binding, token_of
+from headgate.net.tokens import Refusal, Scope, TokenStoreError, open_tokens
 
 
 class Caller(NamedTuple):
@@ -64,7 +62,7 @@ class Callers:
         Raises:
             InvalidElasticError: a variable is not set.
             InvalidInputError: `tokens` names no database.
-            StoreFailedError: the database cannot be opened.
+            TokenStoreError: the database cannot be opened.
             InvalidSettingError: other machines could reach the gateway, and it asks nobody for a token.
         """
         found = {
@@ -91,7 +89,7 @@ class Callers:
         Raises:
             UnauthorizedError: a token is asked for, and there is none or an unknown one.
             ForbiddenError: the token has another scope, or is a team's.
-            StoreFailedError: the tokens of the database cannot be read at present.
+            TokenStoreError: the tokens of the database cannot be read at present.
             MisdirectedError: none is asked for, and the request names another host.
         """
         given = token_of(headers.get("Authorization"))
@@ -100,7 +98,7 @@ class Callers:
         if self._kept is not None:
             match await self._kept.identify_async(given, time.time()):
                 case Refused(Refusal.UNAVAILABLE) as refused:
-                    raise StoreFailedError(refused.message, next_step=refused.next_step)
+                    raise TokenStoreError(refused.message, next_step=refused.next_step)
                 case authority.Caller() as known_there:
                     return _allowed(known_there, scope)
         if self.needs_token:

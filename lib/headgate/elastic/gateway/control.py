@@ -20,8 +20,8 @@ from headgate.elastic.gateway.callers import Callers
 from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import json_answer, problem
 from headgate.elastic.service import ElasticService
-from headgate.jobqueue.tokens import Scope
 from headgate.net.aiohttp_server import read_body
+from headgate.net.tokens import Scope
 
 LONGEST_WAIT_S: Final = 300.0
 

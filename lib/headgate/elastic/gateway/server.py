@@ -31,11 +31,11 @@ from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import failure, json_answer, plain_problem, problem, refusal
 from headgate.elastic.service import ElasticCollector, ElasticService
 from headgate.elastic.settings import ElasticConfig
-from headgate.jobqueue.tokens import Scope
 from headgate.net.aiohttp_server import serving
 from headgate.net.hosts import check_site
 from headgate.net.listener import bound, url_of
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
+from headgate.net.tokens import Scope
 from headgate.telemetry import RequestCollector, new_registry
 
 _log = logging.getLogger("headgate.elastic")

@@ -222,7 +222,7 @@ class ElasticService:
         for name in self._engines:
             if name.startswith(("http://", "https://")):
                 try:
-                    exits.callback(claim(name, self.name).give_up)
+                    exits.callback(claim(name, self.name).give_back)
                 except WorkerClaimedError as error:
                     refused.append(error)
         if refused:

@@ -19,10 +19,10 @@ from headgate.jobqueue.generator.generation import (
     generated,
 )
 from headgate.jobqueue.generator.instances import INSTANCE_SUFFIX, Instance, Instances, read_instances
+from headgate.jobqueue.generator.json_files import json_bytes, parsed_json, read_json, write_files
 from headgate.jobqueue.generator.legacy_jobs import imported_jobs, jobs_document, jobs_of
 from headgate.jobqueue.generator.legacy_resources import legacy_documents, resources_document, resources_of
 from headgate.jobqueue.generator.problems import team_slug
-from headgate.jobqueue.generator.reading import parsed_json, read_json
 from headgate.jobqueue.generator.results import (
     COLUMNS,
     ComparedTask,
@@ -44,7 +44,6 @@ from headgate.jobqueue.generator.submissions import (
     read_submissions,
     submission_of,
 )
-from headgate.jobqueue.whole_files import json_bytes, write_files
 
 __all__ = [
     "COLUMNS",

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from slugify import slugify
 
-from headgate.core import redacted
+from headgate.core import checked_text, redacted
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.names import NAME_CHARS, checked_id, checked_text
+from headgate.jobqueue.names import NAME_CHARS, checked_id
 
 _SHOWN_PROBLEMS: Final = 20
 _SHOWN_CHARS: Final = 80

@@ -11,8 +11,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.generator.json_files import read_json
 from headgate.jobqueue.generator.problems import Problems, name_problem, team_slug
-from headgate.jobqueue.generator.reading import read_json
 from headgate.jobqueue.names import JobId, Name
 
 TaskName = JobId

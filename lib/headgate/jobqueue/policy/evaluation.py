@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol, TypedDict
 import orjson
 
 from headgate.core.errors import InvalidInputError
+from headgate.durable.files import write_whole
 from headgate.jobqueue.policy.dialogue import Action
 from headgate.jobqueue.policy.lease import PolicyLease
 from headgate.jobqueue.policy.simulator import NAME, GridSimulation, load_simulation
-from headgate.jobqueue.whole_files import flush_folder, written_beside
 
 MAX_STEPS: Final = 300
 """Per episode: the shortest way through the largest grid takes a third of it."""
@@ -196,13 +196,7 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """
     text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = written_beside(path, text)
-        try:
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        flush_folder(path.parent)
+        write_whole({path: text})
     except OSError as error:
         raise InvalidInputError(
             f"the result cannot be written to {path}: {error.strerror or error}", next_step="Name another file."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.jobqueue.authority import Caller
 from headgate.jobqueue.errors import ForbiddenError, UnknownJobError
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import id_prefix
-from headgate.jobqueue.tokens import Scope
+from headgate.net.authority import Caller
+from headgate.net.tokens import Scope
 
 
 def sees(caller: Caller, job: Job | None) -> bool:

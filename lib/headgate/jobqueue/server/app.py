@@ -19,7 +19,6 @@ from starlette.routing import Route as MountedRoute
 import headgate
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.authority import Authority
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.port import Reader
 from headgate.jobqueue.server import legacy_routes
@@ -32,6 +31,7 @@ from headgate.jobqueue.server.service import Listings, Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.server.waiting import LongPolls
+from headgate.net.authority import Authority
 from headgate.net.hosts import HostNames
 from headgate.net.refusals import PROBLEM_TYPE
 

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.authority import EVERYBODY, Caller, Refused
 from headgate.jobqueue.server.access import check_scope
 from headgate.jobqueue.server.answers import (
     Answer,
@@ -32,6 +31,7 @@ from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
 from headgate.jobqueue.server.errors import BodyTooLargeError, BodyTooSlowError, HungUp, NotJsonError
 from headgate.jobqueue.server.route import AUDIT, Call, Route, key_of
 from headgate.jobqueue.server.service import Service
+from headgate.net.authority import EVERYBODY, Caller, Refused
 from headgate.net.hosts import check_site
 from headgate.net.refusals import token_of
 

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel
 
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.authority import Caller, Refused
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import JobId, Name
 from headgate.jobqueue.outcomes import Instant, Reserved, Stale, Unknown
@@ -24,8 +23,9 @@ from headgate.jobqueue.server.legacy_ledger import Acquired, Holder, LegacyLease
 from headgate.jobqueue.server.route import AUDIT
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1_reservations import kept
-from headgate.jobqueue.tokens import Scope
+from headgate.net.authority import Caller, Refused
 from headgate.net.refusals import token_of
+from headgate.net.tokens import Scope
 
 _log = logging.getLogger("headgate.jobqueue")
 

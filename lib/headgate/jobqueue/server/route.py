@@ -17,7 +17,6 @@ from starlette.types import Receive
 
 from headgate.core import ANYBODY, record_change
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.authority import Caller
 from headgate.jobqueue.desk import Operation
 from headgate.jobqueue.errors import ReplyConflictError
 from headgate.jobqueue.ledger import Ledger
@@ -26,7 +25,8 @@ from headgate.jobqueue.port import Reply
 from headgate.jobqueue.server.answers import Answer
 from headgate.jobqueue.server.bodies import SMALL_BYTES
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.tokens import Scope
+from headgate.net.authority import Caller
+from headgate.net.tokens import Scope
 
 T = TypeVar("T")
 

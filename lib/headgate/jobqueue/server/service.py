@@ -11,7 +11,6 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from headgate.core import Clock
-from headgate.jobqueue.authority import Authority, Caller
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.port import Reader
@@ -20,6 +19,7 @@ from headgate.jobqueue.server.errors import TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.waiting import LongPolls
+from headgate.net.authority import Authority, Caller
 from headgate.net.hosts import HostNames
 
 T = TypeVar("T")

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from headgate.core import SystemClock, record_change
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.authority import Authority, Rate
 from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import JobState
@@ -31,12 +30,13 @@ from headgate.jobqueue.server.legacy_ledger import type_of
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.stores import open_store
-from headgate.jobqueue.token_stores import TokenStore, open_tokens
 from headgate.net.asgi import serving
+from headgate.net.authority import Authority, Rate
 from headgate.net.hosts import is_loopback
 from headgate.net.listener import allow_many_connections, bound, url_of
 from headgate.net.refusals import check_binding
 from headgate.net.tls import server_context
+from headgate.net.tokens import TokenStore, open_tokens
 
 _log = logging.getLogger("headgate.jobqueue")
 

@@ -19,7 +19,6 @@ from headgate.jobqueue.server.documents import (
     ResourcePath,
 )
 from headgate.jobqueue.server.route import Route
-from headgate.jobqueue.tokens import Scope
 from headgate.jobqueue.wire import (
     ClaimIn,
     ClaimOut,
@@ -49,6 +48,7 @@ from headgate.jobqueue.wire import (
     SubmitIn,
     SubmitOut,
 )
+from headgate.net.tokens import Scope
 
 _NAMES: Final = 4 * 1024**2
 """10 000 leases or ids with the longest names."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from headgate.jobqueue.authority import Caller
 from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.ledger import Ledger
@@ -32,6 +31,7 @@ from headgate.jobqueue.wire import (
     SubmitIn,
     SubmitOut,
 )
+from headgate.net.authority import Caller
 
 _log = logging.getLogger("headgate.jobqueue")
 

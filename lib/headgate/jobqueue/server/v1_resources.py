@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from headgate.jobqueue.authority import Caller
 from headgate.jobqueue.job import JobState, Lane
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant
@@ -24,6 +23,7 @@ from headgate.jobqueue.wire import (
     ResourcesOut,
     StatisticsOut,
 )
+from headgate.net.authority import Caller
 
 _log = logging.getLogger("headgate.jobqueue")
 

@@ -11,15 +11,40 @@ from typing import Any, Final, Self
 import psycopg
 
 from headgate.core import redacted, require_agreement
+from headgate.durable.databases import PostgresAddress
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.port import Snapshot
-from headgate.jobqueue.stores.postgres_connection import Address, connected
 from headgate.jobqueue.stores.rows import Batch, Row
 from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found
 from headgate.jobqueue.stores.statements import check_version, statements, steps_from
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
+
+_SETTINGS: Final = {
+    "search_path": "headgate_jobqueue",
+    "tcp_keepalives_idle": "20",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "4",
+    "client_min_messages": "error",
+    "jit": "off",
+}
+_READERS_SETTINGS: Final = {
+    "default_transaction_read_only": "on",
+    # Only a plan made for the very state that is asked for can use the index of that state.
+    "plan_cache_mode": "force_custom_plan",
+}
+# Every statement of the ledger finds its rows by an index. Its prepared plans live long: one that was made while the
+# table was small would otherwise read the whole table for every commit when it has grown.
+_WRITERS_SETTINGS: Final = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_sort": "off",
+    # Nobody else locks these tables for long; a commit that hangs would hold up every worker.
+    "lock_timeout": "20000",
+}
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -31,7 +56,7 @@ class PostgresStore(SqlStore[_Connection]):
     them has to keep one server connection for one client connection (session pooling).
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: PostgresAddress) -> None:
         super().__init__(address)
         self._address = address
 
@@ -135,6 +160,25 @@ class PostgresStore(SqlStore[_Connection]):
             for batch in batches:
                 done = db.execute(named[batch.statement], columns_of(batch.rows), prepare=True)
                 check_found(batch, done.rowcount)
+
+
+def connected(address: PostgresAddress, application_name: str, *, writes: bool) -> _Connection:
+    """Return a connection in autocommit mode, prepared for the ledger or for listings.
+
+    Raises:
+        psycopg.Error: when it cannot be made.
+    """
+    # The server cuts a name at 63 bytes, and takes ASCII only.
+    parameters = {**address.parameters(), "application_name": ascii(application_name)[1:-1][:63]}
+    db = psycopg.connect(**parameters, autocommit=True)
+    try:
+        settings = {**_SETTINGS, **(_WRITERS_SETTINGS if writes else _READERS_SETTINGS)}
+        for name, value in settings.items():
+            db.execute("SELECT set_config(%s, %s, false)", (name, value))
+    except psycopg.Error:
+        db.close()
+        raise
+    return db
 
 
 def _migrate(db: _Connection, place: str) -> None:

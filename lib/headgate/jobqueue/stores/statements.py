@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final, Literal
+from typing import Literal
 
+from headgate.durable import databases
 from headgate.jobqueue.errors import StoreFailedError
 
 Dialect = Literal["sqlite", "postgres"]
-
-_PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,12 @@ def statements(dialect: Dialect, filters: str = "") -> Mapping[str, str]:
         dialect: which database reads them.
         filters: conditions that take the place of `{filters}` in those which have it.
     """
-    found = _named("reading.sql") | _named(f"{dialect}.sql")
+    found = {**databases.statements(__package__, "reading.sql"), **databases.statements(__package__, f"{dialect}.sql")}
     columns = found["job_columns"]
     whole = {name: sql.replace("{job_columns}", columns).replace("{filters}", filters) for name, sql in found.items()}
     if dialect == "sqlite":
         return whole
-    return {name: _PARAMETER.sub(r"%(\1)s", sql) for name, sql in whole.items()}
+    return {name: databases.in_postgres(sql) for name, sql in whole.items()}
 
 
 @cache
@@ -88,9 +86,3 @@ def check_version(version: int, dialect: Dialect, place: str) -> None:
 def _migration(file_name: str, sql: str) -> Migration:
     number, _, name = file_name.removesuffix(".sql").partition("_")
     return Migration(version=int(number), name=name, sql=sql)
-
-
-def _named(file_name: str) -> dict[str, str]:
-    text = resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8")
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.whole_files import flush_folder, written_beside
+from headgate.durable.files import flush_folder, linked, written_beside
+from headgate.durable.locks import folder_locked
 from headgate.jobqueue.worker.errors import ResultRefusedError
 
 PROVENANCE: Final = "provenance"
@@ -26,7 +23,6 @@ _INSTANCE_SUFFIX: Final = "_template-tro_state.json"
 _NUMBER: Final = re.compile(r"_([0-9]{1,18})$", re.ASCII)
 _NAME_BYTES: Final = 180
 _PLAIN: Final = " !#$&'()+,-=@[]^_`{}~"
-_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,8 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = written_beside(path, text)
         try:
-            with _one_at_a_time(path.parent):
+            # Without a lock, the lease that the worker confirmed right before leaves a moment only.
+            with folder_locked(path.parent, where_possible=True):
                 _put(temporary, path, provenance)
         finally:
             temporary.unlink(missing_ok=True)
@@ -104,7 +101,7 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
 def retract_result(path: Path, provenance: Mapping[str, Any]) -> bool:
     """Remove a result that was not accepted, if it is still the one of this claim; return whether it was."""
     try:
-        with _one_at_a_time(path.parent):
+        with folder_locked(path.parent, where_possible=True):
             there = _provenance_in(path)
             is_ours = there is not None and all(there.get(key) == provenance[key] for key in ("job_id", "epoch"))
             if is_ours:
@@ -139,24 +136,9 @@ def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
 
 
 def _put(temporary: Path, path: Path, provenance: Mapping[str, Any]) -> None:
-    if not _is_linked(temporary, path):
+    if not linked(temporary, path):
         check_place(path, provenance)
         temporary.replace(path)
-
-
-def _is_linked(temporary: Path, path: Path) -> bool:
-    """Give a file its name if no other one has it."""
-    try:
-        path.hardlink_to(temporary)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        if path.exists():
-            return False
-        temporary.rename(path)
-    return True
 
 
 def _provenance_in(path: Path) -> dict[str, Any] | None:
@@ -166,19 +148,6 @@ def _provenance_in(path: Path) -> dict[str, Any] | None:
         return None
     found = document.get(PROVENANCE) if isinstance(document, dict) else None
     return found if isinstance(found, dict) else None
-
-
-@contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Keep other writers out between the look at a file and its replacement, where the file system can."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # Network file systems may not lock folders; a worker confirms its lease right before, which leaves a moment.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _text(document: dict[str, Any]) -> bytes:

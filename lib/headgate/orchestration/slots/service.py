@@ -6,7 +6,6 @@ On SQLite a server takes some of them one at a time only: a lock holds between t
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -29,6 +28,7 @@ from prefect.settings import get_current_settings
 
 from headgate.admission import LimitSeen
 from headgate.core import errors, record_change
+from headgate.durable.locks import FileLock
 from headgate.orchestration.slots.register import REGISTER_PREFIX, Holder, holder_of
 
 _CALL_S: Final = 10.0
@@ -49,42 +49,32 @@ class MachineLock:
         name = hashlib.blake2b(api_url.encode(), digest_size=8).hexdigest()
         self._path = Path(tempfile.gettempdir()) / f"headgate-slots-{os.getuid()}" / f"{name}.lock"
         self._turn = asyncio.Lock()
-        self._handle: int | None = None
+        self._lock: FileLock | None = None
 
     async def __aenter__(self) -> None:
         await self._turn.acquire()
-        waiting = asyncio.get_running_loop().run_in_executor(None, _locked, self._path)
+        lock = FileLock(self._path)
         try:
-            self._handle = await asyncio.shield(waiting)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            waiting = asyncio.get_running_loop().run_in_executor(None, lambda: lock.take(waits=True))
+            try:
+                await asyncio.shield(waiting)
+            except BaseException:
+                # The thread goes on waiting; what it gets then is given back at once.
+                waiting.add_done_callback(lambda _: lock.give_back())
+                raise
         except BaseException:
-            # The thread goes on waiting; what it gets then is given back at once.
-            waiting.add_done_callback(_give_back)
             self._turn.release()
             raise
+        self._lock = lock
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            os.close(handle)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.give_back()
         self._turn.release()
-
-
-def _locked(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _give_back(waiting: asyncio.Future[int]) -> None:
-    if not waiting.cancelled() and waiting.exception() is None:
-        os.close(waiting.result())
 
 
 class SlotServiceBusyError(errors.OrchestratorUnreachableError):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -14,8 +13,10 @@ from typing import Any, Final, Self, TypeVar
 import orjson
 from pydantic import TypeAdapter
 
-from headgate.core import credible, next_step_after
+from headgate.core import credible
 from headgate.core.errors import JournalError
+from headgate.durable import sqlite
+from headgate.durable.locks import FileLock, LockHeldError
 from headgate.placement.group import Group
 from headgate.placement.occupancy import Occupancy
 from headgate.placement.pool import Pool
@@ -23,7 +24,6 @@ from headgate.placement.service.hands import WorkKind
 from headgate.placement.service.values import Ended
 
 _VERSION: Final = 1
-_BUSY_S: Final = 5.0
 _LONGEST_RETRY_S: Final = 3_600.0
 
 _POOLS: Final = TypeAdapter(Pool)
@@ -89,7 +89,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.generation = 0
-        self._lock: int | None = None
+        self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> Self:
@@ -101,7 +101,7 @@ class Journal:
         self._take_lock()
         try:
             with self._failing("opened"):
-                self._db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+                self._db = sqlite.connected(self.path, synchronous="NORMAL")
                 self._prepare(self._db)
         except BaseException:
             self.close()
@@ -126,13 +126,8 @@ class Journal:
         """
         with self._failing("written"):
             db = self._connection()
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with sqlite.transaction(db):
                 _write(db, writes)
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
 
     def meta(self, name: str) -> Any:
         """Return what is remembered under a name, or None."""
@@ -166,33 +161,20 @@ class Journal:
         if db is not None:
             with suppress(sqlite3.Error):  # what was committed is safe; the log is merged at the next opening
                 db.close()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
+        self._lock.give_back()
 
     def _take_lock(self) -> None:
-        path = self.path.with_name(self.path.name + ".lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise JournalError(f"The journal {self.path} could not be opened: {error.strerror}") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(handle, 100, 0).decode(errors="replace").strip() or "another process"
-            os.close(handle)
+            self._lock.take(f"process {os.getpid()}\n")
+        except LockHeldError as error:
             raise JournalError(
-                f"The journal {self.path} is written by {holder}",
+                f"The journal {self.path} is written by {error.holder}",
                 next_step="Each cluster has a ledger of its own: give this one another journal.",
             ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
-        self._lock = handle
+        except OSError as error:
+            raise JournalError(f"The journal {self.path} could not be opened: {error.strerror}") from error
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version > _VERSION:
             raise JournalError(
@@ -219,14 +201,8 @@ class Journal:
             raise JournalError(f"The journal {self.path} is closed")
         return self._db
 
-    @contextmanager
-    def _failing(self, done: str) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise JournalError(
-                f"The journal {self.path} could not be {done}: {error}", next_step=next_step_after(error, self.path)
-            ) from error
+    def _failing(self, done: str) -> AbstractContextManager[None]:
+        return sqlite.failing_as(JournalError, f"The journal {self.path} could not be {done}", self.path)
 
 
 def _write(db: sqlite3.Connection, writes: Writes) -> None:

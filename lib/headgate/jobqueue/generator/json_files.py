@@ -1,14 +1,15 @@
-"""Reading JSON files that people and other programs wrote, without losing anything in silence."""
+"""JSON files that people and other programs wrote, read without losing anything in silence, and written whole."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.durable.files import write_whole
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.problems import path_of, refused
 
@@ -82,6 +83,27 @@ class _Numbers:
     def constant(self, text: str) -> float:
         self.are_strange = True
         return float(text)
+
+
+def json_bytes(document: Any) -> bytes:
+    """Return a document as files have it: the same bytes for the same document, with a newline at the end."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write files as `write_whole` does.
+
+    Raises:
+        InvalidJobError: if one cannot be written; then none was replaced, unless renaming itself failed.
+    """
+    try:
+        write_whole(files)
+    except (OSError, ValueError) as error:
+        named = getattr(error, "filename", None) or ", ".join(str(path) for path in files)
+        said = getattr(error, "strerror", None) or str(error)
+        raise InvalidJobError(
+            f"{named} cannot be written: {said}", next_step="Choose a folder that can be written."
+        ) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from headgate.core.errors import InvalidSettingError
-from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.token_stores import TokenStore
-from headgate.jobqueue.tokens import Refusal, Scope, Token, parsed, refusal_of
+from headgate.net.tokens import Refusal, Scope, Token, TokenStore, TokenStoreError, parsed, refusal_of
 
 REVOCATION_BOUND_S: Final = 5.0
 """Tokens that were read longer ago are not believed: so long can a revoked one be let in."""
@@ -297,7 +295,7 @@ class Authority:
             if now >= self._silent_until:
                 try:
                     tokens = self._store.tokens()
-                except StoreFailedError as error:
+                except TokenStoreError as error:
                     self._trouble = error.message
                     self._silent_until = self._monotonic() + RETRY_S
                 else:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from headgate.jobqueue.errors import InvalidJobError
-
-
-def json_bytes(document: Any) -> bytes:
-    """Return a document as files have it: the same bytes for the same document, with a newline at the end."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
 
 
-def write_files(files: Mapping[Path, bytes]) -> None:
-    """Write files, each whole and flushed before the first of them replaces what was there.
+def write_whole(files: Mapping[Path, bytes]) -> None:
+    """Write files, each whole and flushed before the first of them replaces what was there; folders are made.
 
     A new file has the mode that the umask gives, and one that exists keeps its mode.
 
     Raises:
-        InvalidJobError: if one cannot be written; then none was replaced, unless renaming itself failed.
+        OSError: if one cannot be written; then none was replaced, unless renaming itself failed.
+        ValueError: if no file can have such a name.
     """
     written: dict[Path, Path] = {}
     try:
@@ -39,12 +34,6 @@ def write_files(files: Mapping[Path, bytes]) -> None:
             temporary.replace(target)
         for folder in {target.parent for target in written}:
             flush_folder(folder)
-    except (OSError, ValueError) as error:
-        named = getattr(error, "filename", None) or ", ".join(str(path) for path in files)
-        said = getattr(error, "strerror", None) or str(error)
-        raise InvalidJobError(
-            f"{named} cannot be written: {said}", next_step="Choose a folder that can be written."
-        ) from None
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
@@ -64,6 +53,22 @@ def written_beside(target: Path, data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def linked(temporary: Path, path: Path) -> bool:
+    """Give a file its name if no other one has it; return whether it was free."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # File systems without hard links (exFAT, some network shares) leave a moment between look and rename.
+        if path.exists():
+            return False
+        temporary.rename(path)
+    return True
 
 
 def flush_folder(folder: Path) -> None:

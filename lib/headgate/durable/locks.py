@@ -1,0 +1,138 @@
+"""Locks of one owner at a time, on this machine. The operating system frees them when the owner dies, however it does.
+
+They belong to the open file (`flock`): two owners in one process see each other, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from headgate.core import HolderId
+
+_HOLDER_BYTES: Final = 1_000
+
+
+class LockHeldError(Exception):
+    """Somebody else has the lock.
+
+    Attributes:
+        holder: what they said about themselves.
+    """
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"locked by {holder}")
+        self.holder = holder
+
+
+class FileLock:
+    """A file that one owner at a time has locked.
+
+    The file stays when it is given back: removing it would let two owners lock two files of the same name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def take(self, owner: str = "", *, waits: bool = False) -> None:
+        """Lock the file, which is made with its folder where it is missing, and write down who has it.
+
+        Args:
+            owner: for those who find it locked.
+            waits: for as long as somebody else has it.
+
+        Raises:
+            LockHeldError: somebody else has it.
+            OSError: the file cannot be made or locked.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+            os.close(handle)
+            raise LockHeldError(holder or "a process that just started") from None
+        except BaseException:
+            os.close(handle)
+            raise
+        with suppress(OSError):  # on a full disk, the lock holds without its words
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, owner.encode(errors="replace"), 0)
+        self._handle = handle
+
+    def give_back(self) -> None:
+        """Unlock it; legal twice."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+class Holders:
+    """One locked file per living process of a journal; no time limit is needed to know who is gone."""
+
+    def __init__(self, folder: Path, me: HolderId) -> None:
+        """Join the holders in `folder`, which is made when it is missing.
+
+        Raises:
+            OSError: if the folder cannot be made or written.
+        """
+        self._folder = folder
+        self._me = me
+        self._lock = FileLock(folder / me)
+        self._lock.take()
+
+    def is_dead(self, holder: str) -> bool:
+        """Return whether a holder's process is gone: its lock can be taken, or its file is missing. Sweeps the file."""
+        if holder == self._me:
+            return False
+        try:
+            handle = os.open(self._folder / holder, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        else:
+            (self._folder / holder).unlink(missing_ok=True)
+            return True
+        finally:
+            os.close(handle)
+
+    def others(self) -> bool:
+        """Return whether another holder is alive."""
+        return any(not self.is_dead(path.name) for path in self._folder.iterdir() if path.name != self._me)
+
+    def leave(self) -> None:
+        """Give the lock back, once."""
+        (self._folder / self._me).unlink(missing_ok=True)
+        self._lock.give_back()
+
+
+@contextmanager
+def folder_locked(folder: Path, *, where_possible: bool = False) -> Iterator[None]:
+    """Wait until nobody else works on a folder, and keep others out for as long as the context is open.
+
+    Args:
+        folder: that is there.
+        where_possible: go on without a lock where the file system gives none for folders, as network shares may.
+
+    Raises:
+        OSError: the folder cannot be opened or locked.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            if not where_possible:
+                raise
+        yield
+    finally:
+        os.close(handle)
