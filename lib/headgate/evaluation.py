@@ -291,7 +291,7 @@ def _stopped_by_ctrl_c(stop: asyncio.Event) -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupted)
-    except (NotImplementedError, RuntimeError, ValueError):
+    except (RuntimeError, ValueError):  # no main thread, or no signals on this loop
         yield
         return
     try:
