@@ -60,7 +60,6 @@ __all__ = [
     "engines",
     "gateway",
     "policies",
-    "replay",
     "service",
     "verl",
 ]

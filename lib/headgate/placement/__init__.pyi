@@ -7,7 +7,6 @@ from . import (
     occupancy as occupancy,
     outcomes as outcomes,
     pool as pool,
-    replay as replay,
     request as request,
     roles as roles,
     rules as rules,
