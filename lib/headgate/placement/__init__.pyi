@@ -1,6 +1,8 @@
 from . import (
     checks as checks,
     cluster as cluster,
+    commands as commands,
+    eligibility as eligibility,
     errors as errors,
     metric_names as metric_names,
     node as node,

@@ -1,4 +1,4 @@
-"""A training in rounds, each role placed by its priority: rollouts wherever there is room, training before all else."""
+"""A training in rounds, each role a task placed by its priority: rollouts wherever there is room, training first."""
 
 from __future__ import annotations
 
@@ -7,11 +7,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
 from headgate.orchestration.placement.demand import placed
-from headgate.orchestration.placement.role_tasks import reward, rollout, train, trial
 from headgate.orchestration.placement.runner import PlacedFuture, PlacementTaskRunner
 from headgate.placement import amounts
-from headgate.placement.roles import Place, names_in
+from headgate.placement.roles import Place, Reward, Rollout, Train, Trial, names_in
+
+_PLAIN: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False}
+
+
+@task(name="rollout", task_run_name="rollout {round_number}.{shard}", **_PLAIN)
+def rollout(place: Place, round_number: int, shard: int, shards: int, most: int, seed: int) -> dict[str, Any]:
+    """Play episodes with the newest policy until the round has made the next one."""
+    return dict(Rollout(place, round_number, shard, shards, most, seed).run_in_folder())
+
+
+@task(name="reward", task_run_name="reward {round_number}", **_PLAIN)
+def reward(place: Place, round_number: int, batches: int) -> dict[str, Any]:
+    """Score so many batches of a round."""
+    return dict(Reward(place, round_number, batches).run_in_folder())
+
+
+@task(name="train", task_run_name="train {round_number}", **_PLAIN)
+def train(place: Place, round_number: int) -> dict[str, Any]:
+    """Make the policy of a round from its scored batches."""
+    return dict(Train(place, round_number).run_in_folder())
+
+
+@task(name="trial", task_run_name="{name}", **_PLAIN)
+def trial(place: Place, name: str, episodes: int, is_trained: bool, seed: int) -> dict[str, Any]:
+    """Play tasks that nobody trains on, with the newest policy or by chance."""
+    return dict(Trial(place, name, episodes, is_trained=is_trained, seed=seed).run_in_folder())
+
 
 ROLLOUT_PRIORITY: Final = 2.0
 TRIAL_PRIORITY: Final = 4.0

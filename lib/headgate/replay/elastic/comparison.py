@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from headgate.elastic.settings import ElasticConfig
+from headgate.elastic import ElasticConfig
 from headgate.replay.elastic.bounds import Bound, bounds
 from headgate.replay.elastic.contenders import Terms, contender, terms_of
 from headgate.replay.elastic.load import SLOTS, Load, Site, backlog, steady, step

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core import did_you_mean
-from headgate.elastic.demand import Policy
+from headgate.elastic import ElasticConfig, Policy
 from headgate.elastic.policies import policy_of
-from headgate.elastic.settings import ElasticConfig
 from headgate.replay.elastic.bounds import fewest_fixed
 from headgate.replay.elastic.driver import played
 from headgate.replay.elastic.load import Load, Site

@@ -13,12 +13,25 @@ import time
 from typing import Final
 
 from headgate.core import ReleaseOutcome
-from headgate.elastic.commands import Abort, Command, Cut, Fail, LetGo, Read, Send, Sleep, Wake
-from headgate.elastic.demand import Demand, Desired, Policy
-from headgate.elastic.pool import ElasticPool
-from headgate.elastic.request import Accepted, ElasticRequest
-from headgate.elastic.settings import ElasticConfig
-from headgate.elastic.worker import EngineLoad
+from headgate.elastic import (
+    Abort,
+    Accepted,
+    Command,
+    Cut,
+    Demand,
+    Desired,
+    ElasticConfig,
+    ElasticPool,
+    ElasticRequest,
+    EngineLoad,
+    Fail,
+    LetGo,
+    Policy,
+    Read,
+    Send,
+    Sleep,
+    Wake,
+)
 from headgate.replay.elastic.load import Load, Site
 from headgate.replay.elastic.outcome import Ledger, Outcome
 from headgate.replay.errors import ReplayFailedError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headgate.core import events
 from headgate.core.events import Event
-from headgate.elastic.worker import WorkerState
+from headgate.elastic import WorkerState
 from headgate.replay.elastic.load import Site
 
 

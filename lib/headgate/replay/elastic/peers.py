@@ -11,7 +11,7 @@ import statistics
 from collections import deque
 from typing import Final
 
-from headgate.elastic.demand import Demand, Desired
+from headgate.elastic import Demand, Desired
 from headgate.elastic.policies.history import Highest, Total
 from headgate.replay.elastic.bounds import Stretch, levels, needed, on_stretches, stretches
 from headgate.replay.elastic.load import Load

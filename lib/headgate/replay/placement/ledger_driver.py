@@ -12,8 +12,8 @@ from typing import Final
 
 from headgate.core import events as told
 from headgate.core.events import Event
+from headgate.placement import PlacementLedger
 from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
-from headgate.placement.ledger import PlacementLedger
 from headgate.placement.occupancy import Stage
 from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
