@@ -7,10 +7,9 @@
         work = pool.submit(Training, resources=amounts(cpu=2, gpu=1), priority=9, labels={"role": "train"})
         print(work.result())
 
-Names are loaded when they are first asked for: rules, traces and checks need no Ray, and what needs it says so where
-it is missing. The parts are offered as modules, too: `replay` (traces in virtual time), `roles` (a small training),
-`schedulemesh` (the front of an older system), `service` and `cluster` (the ledger at work), and those that hold the
-values and rules which all of them share.
+Names are loaded when they are first asked for: rules and checks need no Ray, and what needs it says so where it is
+missing. The parts are offered as modules, too: `roles` (a small training), `schedulemesh` (the front of an older
+system), `service` and `cluster` (the ledger at work), and those that hold the values and rules which all of them share.
 """
 
 from typing import Any

@@ -6,7 +6,6 @@ from .arena_views import (
     share_rows as share_rows,
 )
 from .arena_views import arena_markdown as arena_markdown, arena_page as arena_page, arena_svg as arena_svg
-from .elastic_replay import replay_figures as replay_figures, replay_page as replay_page
 from .footnotes import leaderboard_notes as leaderboard_notes
 from .leaderboard import (
     LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,
@@ -25,12 +24,8 @@ from .leaderboard_views import (
     leaderboard_svg as leaderboard_svg,
 )
 from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
-from .report import (
-    FIGURES as FIGURES,
-    MAX_SCORE_ROWS as MAX_SCORE_ROWS,
-    Report as Report,
-    build_report as build_report,
-)
+from .wording import template as template
+from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
 from .leaderboard import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
 from .score_table import ScoreTable as ScoreTable
 from .statistics import (

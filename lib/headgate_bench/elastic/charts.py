@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.elastic.replay import OURS, asked_course, awake_course
+from headgate.replay.elastic import OURS, asked_course, awake_course
 from headgate_bench.elastic.replaying import Played
 from headgate_bench.scenario import Chart
 

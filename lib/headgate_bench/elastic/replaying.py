@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headgate.core.errors import InvalidInputError
-from headgate.elastic.replay import (
+from headgate.replay.elastic import (
     OURS,
     Comparison,
     Hardware,

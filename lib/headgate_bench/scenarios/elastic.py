@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
-from headgate.elastic.replay import CONTENDERS, OURS, Measures
+from headgate.replay.elastic import CONTENDERS, OURS, Measures
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.elastic.charts import charts_of
 from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
@@ -14,7 +14,7 @@ from headgate_bench.scenario import Bench, Outcome, Scenario, Spread, spread_of
 
 def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
     """Return what the policies make of the ramp, of the traces that were given, and of short loads."""
-    from headgate.reports import replay_page  # noqa: PLC0415 - matplotlib takes a second to import
+    from headgate.replay.elastic.page import replay_page  # noqa: PLC0415 - matplotlib takes a second to import
 
     tell = _counted(parameters, bench)
     played = [*traces(parameters, bench, tell), *ramps(parameters, bench, tell)]

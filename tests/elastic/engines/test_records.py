@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headgate.elastic.engines.reading import metric_samples, total, with_field
 from headgate.elastic.engines.released import ReleasedTags
+from headgate.elastic.engines.replies import metric_samples, total, with_field
 from headgate.elastic.engines.request_ids import RequestIds
 from headgate.elastic.errors import EngineError
 

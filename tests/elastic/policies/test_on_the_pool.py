@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.elastic.replay import (
+from headgate.replay.elastic import (
     Measures,
     Site,
     contender,

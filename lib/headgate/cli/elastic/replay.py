@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import orjson
-import yaml
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -18,9 +17,10 @@ from headgate.cli.elastic.gateway_client import say
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, elastic_config
-from headgate.elastic.replay import (
+from headgate.replay.elastic import (
     COLUMNS,
     CONTENDERS,
+    DEFINITIONS,
     RAMP_NAME,
     USUAL,
     Comparison,
@@ -33,6 +33,7 @@ from headgate.elastic.replay import (
     sites_for,
     terms_of,
 )
+from headgate.replay.files import yaml_settings
 
 WORKERS: Final = 16
 """Of a site, where nobody says how many."""
@@ -41,12 +42,6 @@ _SLOTS: Final = 8
 _HARDWARE: Final = Hardware()
 
 _STARTS_S: Final = (1.0, 30.0)
-_WHAT: Final = (
-    "Cost: worker-seconds awake (starting, draining and going to sleep included) by what the work takes on workers "
-    "that are always full. Waiting: from arrival until the request was given to the worker that answered it. "
-    "Operations: workers that were started, drained, or turned back. Worth starting: active periods of three starts "
-    "or longer."
-)
 
 
 def replay(
@@ -153,7 +148,7 @@ def _shown(name: str, total: int) -> Iterator[Callable[[str], None]]:
 def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:
     """Write a page, its figures, and all figures as JSON; return the files."""
     # matplotlib takes a second to import: the tables do without it.
-    from headgate.reports import replay_figures, replay_page  # noqa: PLC0415
+    from headgate.replay.elastic.page import replay_figures, replay_page  # noqa: PLC0415
 
     texts = {"elastic-replay.html": replay_page(made)}
     for each in made:
@@ -171,24 +166,20 @@ def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:
 
 
 def _print(made: Sequence[Comparison]) -> None:
-    load, site = made[0].load, made[0].site
-    say(
-        f"{load.name}: {len(load.calls):,} requests in {load.window_s / 60:.0f} min, work for {load.work_s:,.0f} "
-        f"worker-seconds; {site.workers} workers of {load.slots} slots, {site.awake} awake at the beginning"
-    )
+    load = made[0].load
     for note in load.notes:
         say(f"  {note}")
     for each in made:
-        title = f"{each.site.start_s:g} s to start"
-        print_table(title, COLUMNS, each.rows, right=tuple(range(1, len(COLUMNS))))
-        bounds = "; ".join(f"{bound.cost:.2f}x if nobody waits over {bound.wait_s:g} s" for bound in each.bounds)
-        say(f"No policy can cost less than {bounds}.")
+        say(f"{load.name}: {each.says}")
+        print_table(f"{each.site.start_s:g} s to start", COLUMNS, each.rows, right=tuple(range(1, len(COLUMNS))))
+        say(each.limits)
         for line in each.frontiers:
             points = "; ".join(
                 f"{point.value:g}: {point.measures.cost:.2f}x, p99 {point.measures.p99_s:.2f} s" for point in line.best
             )
             say(f"{line.policy} by {line.knob}: {points}")
-    say(_WHAT)
+    for term, meaning in DEFINITIONS.items():
+        say(f"{term}: {meaning}")
     for outcome in made[0].outcomes:
         say(f"{outcome.policy}: {outcome.says}")
 
@@ -236,14 +227,7 @@ def settings_of(path: Path) -> ElasticConfig:
     Raises:
         InvalidInputError: it cannot be read, or a setting breaks a rule.
     """
-    try:
-        written: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(f"the settings {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(written, dict):
-        raise InvalidInputError(f"{path} holds no settings of an elastic pool (got {type(written).__name__})")
+    written = yaml_settings(path, "settings", "an elastic pool")
     if "pool" in written:
         return elastic_config({"elastic_config": written.get("elastic_config", {})})
     return elastic_config(written)

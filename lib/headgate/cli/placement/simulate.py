@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.placement.amounts import amounts
 from headgate.placement.pool import GroupShape
-from headgate.placement.replay import (
+from headgate.placement.rules import PreemptionRules, rules_from
+from headgate.replay.files import yaml_settings
+from headgate.replay.placement import (
     MIXES,
     POLICIES,
     Cluster,
@@ -27,7 +28,6 @@ from headgate.placement.replay import (
     read_json_lines,
     read_openb,
 )
-from headgate.placement.rules import PreemptionRules, rules_from
 
 _LABEL_RULES: Final = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}
 _SIZE_KEYS: Final = {"members", "gpus", "cpus", "memory_gib"}
@@ -118,15 +118,7 @@ def _read(path: Path, longest_hours: float | None, checkpoint_every_s: float, re
 def _rules(path: Path | None) -> PreemptionRules:
     if path is None:
         return PreemptionRules(label_rules=_LABEL_RULES)
-    try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(f"the rules {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(written, dict):
-        raise InvalidInputError(f"{path} holds no settings of preemption (got {type(written).__name__})")
-    return rules_from(written)
+    return rules_from(yaml_settings(path, "rules", "preemption"))
 
 
 def _shape(written: str) -> GroupShape:
@@ -163,7 +155,7 @@ def _compared(
 
 def _write_figure(made: Comparison, path: Path) -> None:
     # matplotlib takes a second to import: the tables do without it.
-    from headgate.cli.placement.figure import timeline_svg  # noqa: PLC0415
+    from headgate.replay.placement.figure import timeline_svg  # noqa: PLC0415
 
     try:
         path.write_text(timeline_svg(made), encoding="utf-8")

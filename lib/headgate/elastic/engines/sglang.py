@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.reading import at_most, document, members, model_names, total, with_field
 from headgate.elastic.engines.released import ReleasedTags
 from headgate.elastic.engines.replies import (
     LATE,
@@ -19,7 +18,13 @@ from headgate.elastic.engines.replies import (
     EngineBusyError,
     NobodyListensError,
     UnansweredError,
+    at_most,
+    document,
+    members,
+    model_names,
     no_engine_of_its_kind,
+    total,
+    with_field,
 )
 from headgate.elastic.engines.request_ids import RequestIds
 from headgate.elastic.errors import EngineError, NotAnEngineError

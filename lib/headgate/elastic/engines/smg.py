@@ -11,8 +11,7 @@ from headgate.core import Secret
 from headgate.elastic.engines.claims import same_for_all
 from headgate.elastic.engines.engine import Engine, EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.reading import document
-from headgate.elastic.engines.replies import EngineBusyError, KeyRefusedError
+from headgate.elastic.engines.replies import EngineBusyError, KeyRefusedError, document
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad

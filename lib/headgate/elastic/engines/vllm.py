@@ -9,8 +9,16 @@ from typing import Any, Final
 
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.reading import at_most, document, metric_samples, model_names
-from headgate.elastic.engines.replies import LATE, MAYBE_DONE, EngineBusyError, no_engine_of_its_kind
+from headgate.elastic.engines.replies import (
+    LATE,
+    MAYBE_DONE,
+    EngineBusyError,
+    at_most,
+    document,
+    metric_samples,
+    model_names,
+    no_engine_of_its_kind,
+)
 from headgate.elastic.engines.request_ids import RequestIds
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig

@@ -25,9 +25,8 @@ from headgate.elastic.service.leases import FreeLeases, WorkerLeases
 from headgate.elastic.service.opening import Opening, check_names, open_engines, together
 from headgate.elastic.service.status import PoolStatus
 from headgate.elastic.service.steps import Steps
-from headgate.elastic.service.tally import Tally
+from headgate.elastic.service.tally import Tally, status_of
 from headgate.elastic.service.tasks import Tasks
-from headgate.elastic.service.views import status_of
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import Pin, WorkerState
 

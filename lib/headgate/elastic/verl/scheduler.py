@@ -21,9 +21,8 @@ from headgate.elastic.service.hand import Hand
 from headgate.elastic.service.leases import FreeLeases
 from headgate.elastic.service.status import PoolStatus
 from headgate.elastic.service.steps import Steps
-from headgate.elastic.service.tally import Tally
+from headgate.elastic.service.tally import Tally, status_of
 from headgate.elastic.service.tasks import Tasks
-from headgate.elastic.service.views import status_of
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.verl.worker_group import LOGGER, GroupCalls, GroupEngine, WorkerGroup
 from headgate.elastic.worker import WorkerState

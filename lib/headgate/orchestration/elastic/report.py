@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +16,14 @@ import orjson
 
 from blocks import PublishedReport, ReportStore
 from headgate.elastic import ElasticConfig
-from headgate.elastic.replay import (
+from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
+from headgate.orchestration.inputs import report_store_for
+from headgate.orchestration.run_state import artifact_key, ended, heed_state, run_logger
+from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.upkeep import figures_markdown, how_to_open
+from headgate.replay.elastic import (
+    COLUMNS,
+    DEFINITIONS,
     OURS,
     RAMP_NAME,
     USUAL,
@@ -24,7 +31,6 @@ from headgate.elastic.replay import (
     Hardware,
     InvalidLoadError,
     Load,
-    Measures,
     Site,
     asked_course,
     compared,
@@ -32,12 +38,7 @@ from headgate.elastic.replay import (
     named_load,
     sites_for,
 )
-from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
-from headgate.orchestration.inputs import report_store_for
-from headgate.orchestration.run_state import artifact_key, ended, heed_state, run_logger
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
-from headgate.orchestration.upkeep import figures_markdown, how_to_open
-from headgate.reports import replay_figures, replay_page
+from headgate.replay.elastic.page import replay_figures, replay_page
 
 _WORKERS: Final = "-workers.svg"
 _PANELS: Final = 3
@@ -45,12 +46,6 @@ _PANELS: Final = 3
 
 _FINER: Final = re.compile(r"(\d\.\d\d)\d+")
 """Coordinates finer than a hundredth of a point, of which figures otherwise consist by half."""
-
-_WORDS: Final = (
-    "Cost: worker-seconds awake (starting, draining and going to sleep included) by what the work takes on workers "
-    "that are always full; 1 cannot be beaten. Waiting: from arrival until the request was given to the worker that "
-    "answered it. Operations: workers that were started, drained, or turned back while they drained."
-)
 
 _PAGE: Final = "report.html"
 _HEED_EVERY_S: Final = 1.0
@@ -255,7 +250,7 @@ def _figures(comparison: Comparison) -> dict[str, dict[str, str]]:
 
 def policy_rows(made: Sequence[Comparison]) -> list[dict[str, str]]:
     """Return the table: a row for each policy and start time."""
-    return [_row(f"{each.site.start_s:g} s", measures) for each in made for measures in each.measures]
+    return [row for each in made for row in _rows(each)]
 
 
 def replay_sentence(made: Sequence[Comparison]) -> str:
@@ -275,46 +270,33 @@ def replay_markdown(made: Sequence[Comparison], where: str) -> str:
     """Return the report; `where` says in Markdown where the page with all figures is."""
     parts = ["# Elastic policies replayed", f"{replay_sentence(made)}.", where]
     for each in made:
-        parts += [f"## {each.load.name}, {each.site.start_s:g} s to start", _site_sentence(each), _table(each)]
-        bounds = "; ".join(f"{bound.cost:.2f}x if nobody waits over {bound.wait_s:g} s" for bound in each.bounds)
-        parts.append(f"No policy can cost less than {bounds}.")
-    parts += ["## Policies", _list([f"**{one.policy}**: {one.says}" for one in made[0].outcomes])]
-    parts += ["## Words", _WORDS]
+        said = f"{each.says} {_highest(each)}"
+        parts += [f"## {each.load.name}, {each.site.start_s:g} s to start", said, _table(each), each.limits]
+    parts += ["## Policies", _list(f"**{one.policy}**: {one.says}" for one in made[0].outcomes)]
+    parts += ["## Words", _list(f"**{term}**: {meaning}" for term, meaning in DEFINITIONS.items())]
     if made[0].load.notes:
-        parts += ["## The load", _list(list(made[0].load.notes))]
+        parts += ["## The load", _list(made[0].load.notes)]
     return "\n\n".join(parts) + "\n"
 
 
-def _site_sentence(comparison: Comparison) -> str:
-    load, site = comparison.load, comparison.site
-    highest = max(asked for _, asked in asked_course(load))
-    said = (
-        f"{len(load.calls):,} requests in {load.window_s / 60:.0f} min, work for {load.work_s:,.0f} worker-seconds; "
-        f"{site.workers} workers of {load.slots} slots, {site.start_s:g} s to start, {site.awake} awake at first. "
-        f"At its highest the load fills {highest:.1f} workers"
-    )
-    return f"{said}{', more than there are: no policy can keep waiting short' if highest > site.workers else ''}."
+def _highest(comparison: Comparison) -> str:
+    highest = max(asked for _, asked in asked_course(comparison.load))
+    is_short = highest > comparison.site.workers
+    more = ", more than there are: no policy can keep waiting short" if is_short else ""
+    return f"At its highest the load fills {highest:.1f} workers{more}."
 
 
-def _row(start: str, measures: Measures) -> dict[str, str]:
-    return {
-        "policy": measures.policy,
-        "start": start,
-        "cost": f"{measures.cost:.2f}x",
-        "wait p50": f"{measures.p50_s:.2f} s",
-        "wait p95": f"{measures.p95_s:.2f} s",
-        "wait p99": f"{measures.p99_s:.2f} s",
-        "operations": str(measures.operations),
-        "most workers": str(measures.peak),
-        "lost": str(measures.dropped + measures.doubled),
-    }
+def _rows(comparison: Comparison) -> list[dict[str, str]]:
+    heads = (COLUMNS[0], "start", *COLUMNS[1:])
+    start = f"{comparison.site.start_s:g} s"
+    return [dict(zip(heads, (row[0], start, *row[1:]), strict=True)) for row in comparison.rows]
 
 
 def _table(comparison: Comparison) -> str:
-    rows = [_row(f"{comparison.site.start_s:g} s", measures) for measures in comparison.measures]
+    rows = _rows(comparison)
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _list(lines: Sequence[str]) -> str:
+def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)

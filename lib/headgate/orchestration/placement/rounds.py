@@ -1,4 +1,4 @@
-"""A training in rounds, each role placed by its priority: rollouts wherever there is room, training before all else."""
+"""A training in rounds, each role a task placed by its priority: rollouts wherever there is room, training first."""
 
 from __future__ import annotations
 

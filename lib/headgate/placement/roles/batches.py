@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headgate.placement.roles.episodes import Choice, PlayedEpisode, ScoredEpisode
-from headgate.placement.roles.policy import Policy
+from headgate.placement.roles.policy import Choice, PlayedEpisode, Policy, ScoredEpisode
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.placement.roles.batches import names_in, read_batch
-from headgate.placement.roles.episodes import ScoredEpisode
-from headgate.placement.roles.policy import Policy, blank_policy
+from headgate.placement.roles.policy import Policy, ScoredEpisode, blank_policy
 from headgate.placement.roles.role import Place, Role
 
 _CLIP: Final = 0.2

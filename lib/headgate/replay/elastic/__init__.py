@@ -1,0 +1,59 @@
+"""Loads replayed through the elastic pool in virtual time, beside the rules of other systems and bounds.
+
+What draws stands apart, in `page`: matplotlib takes a second to import.
+"""
+
+from headgate.replay.elastic.comparison import (
+    COLUMNS,
+    DEFINITIONS,
+    USUAL,
+    Comparison,
+    compared,
+    drained_with_a_backlog,
+    frontier,
+    operations_when_steady,
+    starts_until_served,
+)
+from headgate.replay.elastic.contenders import CONTENDERS, OURS, contender, terms_of
+from headgate.replay.elastic.driver import played
+from headgate.replay.elastic.load import Call, Load, Site, backlog, load_of, ramp, steady, step
+from headgate.replay.elastic.measures import Measures, asked_course, awake_course, measured
+from headgate.replay.elastic.traces import RAMP_NAME, Hardware, named_load, roomy_site, sites_for, traced_load
+from headgate.replay.errors import InvalidLoadError, ReplayFailedError
+
+__all__ = [
+    "COLUMNS",
+    "CONTENDERS",
+    "DEFINITIONS",
+    "OURS",
+    "RAMP_NAME",
+    "USUAL",
+    "Call",
+    "Comparison",
+    "Hardware",
+    "InvalidLoadError",
+    "Load",
+    "Measures",
+    "ReplayFailedError",
+    "Site",
+    "asked_course",
+    "awake_course",
+    "backlog",
+    "compared",
+    "contender",
+    "drained_with_a_backlog",
+    "frontier",
+    "load_of",
+    "measured",
+    "named_load",
+    "operations_when_steady",
+    "played",
+    "ramp",
+    "roomy_site",
+    "sites_for",
+    "starts_until_served",
+    "steady",
+    "step",
+    "terms_of",
+    "traced_load",
+]

@@ -1,0 +1,193 @@
+"""How many worker-seconds a load takes at least, and how many workers a site without elasticity needs."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from headgate.replay.elastic.load import Load
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From one moment to another so many calls are certain to be running, or so many workers are needed."""
+
+    from_s: float
+    to_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What no policy can do without, as a multiple of the work by the capacity.
+
+    Attributes:
+        wait_s: the longest that anybody waits, or that all but a hundredth wait.
+        cost: if nobody waits longer; with starts.
+        p99_cost: if at most one in a hundred waits longer; starts are free here.
+    """
+
+    wait_s: float
+    cost: float
+    p99_cost: float
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def bounds(load: Load, *, start_s: float, lowest: int, waits_s: Sequence[float] = (0.0, 0.5, 1.5)) -> tuple[Bound, ...]:
+    """Return the bounds of a load for several times of waiting."""
+    return tuple(
+        Bound(
+            wait_s,
+            least_worker_s(load, start_s=start_s, wait_s=wait_s, lowest=lowest) / load.work_s,
+            least_worker_s_but(load, share=0.01, wait_s=wait_s, lowest=lowest) / load.work_s,
+        )
+        for wait_s in waits_s
+    )
+
+
+def least_worker_s(load: Load, *, start_s: float, wait_s: float = 0.0, lowest: int = 1) -> float:
+    """Return worker-seconds that no policy can do without if nobody waits longer than `wait_s`.
+
+    A call that arrives at a and takes s at least has to be running from a + `wait_s` to a + s: it has begun by then,
+    and cannot be done before. Where n such calls run, n / slots workers are awake, rounded up, and never fewer than
+    `lowest`. A worker that is not needed for a while sleeps if that is longer than a start takes, which it is awake
+    for, too. The bound lets running calls move to other workers for nothing and drains and sleeps take no time, so it
+    is below what can be reached. It is never below the work by the capacity.
+    """
+    needs = needed(certain(load, wait_s), load.slots)
+    until_s = max([load.window_s, *(stretch.to_s for stretch in needs)])
+    floor_s = lowest * until_s
+    return max(load.work_s, floor_s + sum(_level_s(needs, level, start_s) for level in levels(needs, lowest)))
+
+
+def least_worker_s_but(load: Load, *, share: float, wait_s: float = 0.0, lowest: int = 1) -> float:
+    """Return worker-seconds that no policy can do without if at most a share of calls waits longer than `wait_s`.
+
+    Those that wait longer take nothing of what is certain: at most the sum of the longest of them. It is taken where a
+    worker can be spared for the least. Starts are free here, so this can be below `least_worker_s` by more than that.
+    """
+    needs = needed(certain(load, wait_s), load.slots)
+    certain_s = sorted((max(0.0, load.alone_s(call) - wait_s) for call in load.calls), reverse=True)
+    spared_s = sum(certain_s[: math.floor(share * len(certain_s))])
+    until_s = max([load.window_s, *(stretch.to_s for stretch in needs)])
+    worker_s = lowest * until_s
+    worker_s += sum((max(lowest, need.count) - lowest) * (need.to_s - need.from_s) for need in needs)
+    for slots, seconds in _sparable(certain(load, wait_s), load.slots, lowest):
+        can_s = min(seconds, spared_s / slots)
+        worker_s -= can_s
+        spared_s -= can_s * slots
+        if spared_s <= 0:
+            break
+    return max(load.work_s, worker_s)
+
+
+def certain(load: Load, wait_s: float) -> list[Stretch]:
+    """Return how many calls are certain to be running if none waits longer than `wait_s`."""
+    return stretches(
+        (call.arrived_s + wait_s, call.arrived_s + load.alone_s(call))
+        for call in load.calls
+        if load.alone_s(call) > wait_s
+    )
+
+
+def stretches(spans: Iterable[tuple[float, float]]) -> list[Stretch]:
+    """Return how many of these spans of time lie on top of each other, from the first moment to the last."""
+    edges: list[tuple[float, int]] = []
+    for begins, ends in spans:
+        edges.append((begins, 1))
+        edges.append((ends, -1))
+    edges.sort()
+    found, count = [], 0
+    for (at, change), (until, _) in pairwise(edges):
+        count += change
+        if until > at:
+            found.append(Stretch(at, until, count))
+    return found
+
+
+def needed(running: Sequence[Stretch], slots: int) -> list[Stretch]:
+    """Return how many workers of so many slots that takes, neighbours of one number put together."""
+    found: list[Stretch] = []
+    for stretch in running:
+        count = math.ceil(stretch.count / slots)
+        if found and found[-1].count == count and found[-1].to_s == stretch.from_s:
+            found[-1] = Stretch(found[-1].from_s, stretch.to_s, count)
+        else:
+            found.append(Stretch(stretch.from_s, stretch.to_s, count))
+    return found
+
+
+def levels(needs: Sequence[Stretch], lowest: int) -> range:
+    """Return the numbers of the workers that are not always awake: the k-th is needed while k or more are."""
+    return range(lowest + 1, max((stretch.count for stretch in needs), default=0) + 1)
+
+
+def on_stretches(needs: Sequence[Stretch], level: int, hold_s: float) -> list[tuple[float, float]]:
+    """Return when the worker of a level is awake if it stays so through gaps of up to `hold_s`."""
+    found: list[tuple[float, float]] = []
+    for stretch in needs:
+        if stretch.count < level:
+            continue
+        if found and stretch.from_s - found[-1][1] <= hold_s:
+            found[-1] = (found[-1][0], stretch.to_s)
+        else:
+            found.append((stretch.from_s, stretch.to_s))
+    return found
+
+
+def _level_s(needs: Sequence[Stretch], level: int, start_s: float) -> float:
+    awake = on_stretches(needs, level, start_s)
+    return sum(until - since for since, until in awake) + start_s * len(awake)
+
+
+def _sparable(running: Sequence[Stretch], slots: int, lowest: int) -> list[tuple[int, float]]:
+    """Return slots that have to be freed to spare a worker, and for how many seconds; the cheapest first.
+
+    The last worker of a stretch has what does not fill the others; each further one is full.
+    """
+    seconds: dict[int, float] = {}
+    for stretch in running:
+        workers = math.ceil(stretch.count / slots)
+        length = stretch.to_s - stretch.from_s
+        if workers > lowest:
+            last = stretch.count - (workers - 1) * slots
+            seconds[last] = seconds.get(last, 0.0) + length
+            seconds[slots] = seconds.get(slots, 0.0) + length * (workers - 1 - lowest)
+    return sorted(seconds.items())
+
+
+def fewest_fixed(load: Load, *, wait_s: float, share: float = 0.99) -> int:
+    """Return the fewest workers, always awake, with which a share of the calls waits `wait_s` at most.
+
+    First come, first served, each call as long as on a full worker.
+    """
+    late = math.floor((1 - share) * len(load.calls))
+    high = 1
+    while _late(load, high, wait_s) > late:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _late(load, middle, wait_s) > late:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _late(load: Load, workers: int, wait_s: float) -> int:
+    """Return how many calls wait longer than `wait_s`."""
+    free_at = [0.0] * (workers * load.slots)
+    late = 0
+    for call in load.calls:
+        begins = max(free_at[0], call.arrived_s)
+        heapq.heapreplace(free_at, begins + load.crowded_s(call))
+        late += begins - call.arrived_s > wait_s
+    return late

@@ -1,0 +1,257 @@
+"""One load under several policies: their figures, their frontiers, the bounds beside them, and short loads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from headgate.elastic import ElasticConfig
+from headgate.replay.elastic.bounds import Bound, bounds
+from headgate.replay.elastic.contenders import Terms, contender, terms_of
+from headgate.replay.elastic.load import SLOTS, Load, Site, backlog, steady, step
+from headgate.replay.elastic.measures import Measures, measured
+from headgate.replay.elastic.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting of a knob and what came of it."""
+
+    value: float
+    measures: Measures
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """One policy over its knob, in the order of the knob's values."""
+
+    policy: str
+    knob: str
+    points: tuple[Point, ...]
+
+    @property
+    def best(self) -> tuple[Point, ...]:
+        """The points that no other setting of the knob beats in both cost and p99 waiting, cheapest first."""
+        kept: list[Point] = []
+        for point in sorted(self.points, key=lambda point: (point.measures.cost, point.measures.p99_s)):
+            if not kept or point.measures.p99_s < kept[-1].measures.p99_s:
+                kept.append(point)
+        return tuple(kept)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        points = [{"value": point.value} | point.measures.document() for point in self.points]
+        return {"policy": self.policy, "knob": self.knob, "points": points}
+
+
+def frontier(
+    name: str,
+    terms: Terms,
+    *,
+    values: Sequence[float] | None = None,
+    tell: Callable[[str], None] = lambda _what: None,
+) -> Frontier:
+    """Return a policy's frontier; `values` are those of its own sweep unless given.
+
+    Raises:
+        InvalidLoadError: there is no such policy.
+    """
+    who = contender(name)
+    points = []
+    for value in who.sweep(terms) if values is None else values:
+        tell(f"{name}, {who.knob} {value:g}")
+        points.append(Point(float(value), measured(terms.load, who.play(terms, value))))
+    return Frontier(name, who.knob, tuple(points))
+
+
+COLUMNS: Final = (
+    "policy",
+    "cost",
+    "wait p50",
+    "wait p95",
+    "wait p99",
+    "longest",
+    "operations",
+    "worth starting",
+    "peak",
+    "lost",
+)
+"""Heads of `Comparison.rows`."""
+
+DEFINITIONS: Final = {
+    "cost": "Worker-seconds awake (starting, draining and going to sleep included) by what the work takes on workers "
+    "that are always full: 1 cannot be beaten.",
+    "waiting": "From arrival until the request was given to the worker that answered it.",
+    "operations": "Workers that were started, drained, or turned back while they drained.",
+    "worth starting": "Share of the active periods that lasted at least three times as long as the start.",
+    "lost": "Requests that were never answered, or answered more than once.",
+    "bound": "What no policy can do without, whatever it knows of the future.",
+}
+"""Term -> what it means."""
+
+USUAL: Final = ("predictive", "target", "threshold", "verl", "ray-serve", "ray-serve-5-60", "knative", "fixed-need")
+"""Who is compared when nobody is named; `clairvoyant` is added as what planning alone can reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What several policies made of one load.
+
+    Attributes:
+        load: the requests.
+        site: the workers.
+        config: of the pool that our policies ran in.
+        outcomes: one for each policy, in the order asked for.
+        measures: their figures.
+        bounds: what no policy can do without.
+        frontiers: of the policies that were asked for.
+    """
+
+    load: Load
+    site: Site
+    config: ElasticConfig
+    outcomes: tuple[Outcome, ...]
+    measures: tuple[Measures, ...]
+    bounds: tuple[Bound, ...]
+    frontiers: tuple[Frontier, ...] = ()
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table, one row a policy, under `COLUMNS`."""
+        return [_row(measures) for measures in self.measures]
+
+    @property
+    def says(self) -> str:
+        """What was replayed, in sentences."""
+        load, site = self.load, self.site
+        return (
+            f"{len(load.calls):,} requests in {load.window_s / 60:.0f} min, work for {load.work_s:,.0f} "
+            f"worker-seconds. {site.workers} workers of {load.slots} slots, {site.start_s:g} s to start, "
+            f"{site.sleep_s:g} s to sleep, {site.awake} awake at the start."
+        )
+
+    @property
+    def limits(self) -> str:
+        """What no policy can do without, in a sentence."""
+        costs = (f"{bound.cost:.2f}x if nobody waits over {bound.wait_s:g} s" for bound in self.bounds)
+        return f"No policy can cost less than {'; '.join(costs)}."
+
+    def of(self, policy: str) -> Measures:
+        """Return the figures of a policy that took part."""
+        return next(measures for measures in self.measures if measures.policy == policy)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values, without the times of each call."""
+        return {
+            "load": self.load.name,
+            "calls": len(self.load.calls),
+            "window_s": self.load.window_s,
+            "slots": self.load.slots,
+            "work_s": self.load.work_s,
+            "site": asdict(self.site),
+            "notes": list(self.load.notes),
+            "policies": [
+                {"says": outcome.says} | measures.document()
+                for outcome, measures in zip(self.outcomes, self.measures, strict=True)
+            ],
+            "bounds": [bound.document() for bound in self.bounds],
+            "frontiers": [each.document() for each in self.frontiers],
+        }
+
+
+def compared(
+    load: Load,
+    site: Site,
+    *,
+    config: ElasticConfig | None = None,
+    policies: Sequence[str] = (*USUAL, "clairvoyant"),
+    frontiers: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda _what: None,
+) -> Comparison:
+    """Replay a load under each policy.
+
+    Args:
+        load: the requests.
+        site: the workers, and how long they take.
+        config: of the pool; its own policy is called by its name like any other. The defaults unless given.
+        policies: names of contenders.
+        frontiers: names of contenders whose frontier is wanted, too; each takes several replays.
+        tell: called with what is being replayed.
+
+    Raises:
+        InvalidLoadError: an unknown policy.
+        ReplayFailedError: the pool made an error.
+    """
+    for name in (*policies, *frontiers):
+        contender(name)
+    terms = terms_of(load, site, config)
+    outcomes = []
+    for name in policies:
+        tell(name)
+        outcomes.append(contender(name).play(terms))
+    return Comparison(
+        load,
+        site,
+        terms.config,
+        tuple(outcomes),
+        tuple(measured(load, outcome) for outcome in outcomes),
+        bounds(load, start_s=site.start_s, lowest=terms.config.min_workers),
+        tuple(frontier(name, terms, tell=tell) for name in frontiers),
+    )
+
+
+def _row(measures: Measures) -> tuple[str, ...]:
+    waits = (measures.p50_s, measures.p95_s, measures.p99_s, measures.longest_s)
+    return (
+        measures.policy,
+        f"{measures.cost:.2f}x",
+        *(f"{wait_s:.2f} s" for wait_s in waits),
+        str(measures.operations),
+        f"{measures.worth_share:.0%} of {measures.periods}",
+        str(measures.peak),
+        str(measures.dropped + measures.doubled),
+    )
+
+
+_STEP_AT_S = 121.3
+"""Between two decisions of whoever decides at whole seconds."""
+
+
+def operations_when_steady(policy: str, *, lasts_s: float = 600.0, config: ElasticConfig | None = None) -> int:
+    """Return how many workers are started, drained or turned back under 7 requests in flight on 2 workers of 8 slots.
+
+    One worker would have room for all of them, and be nearly full.
+    """
+    load, site = steady(SLOTS - 1, lasts_s=lasts_s), Site(workers=8, awake=2)
+    return len(contender(policy).play(terms_of(load, site, config)).changes)
+
+
+def drained_with_a_backlog(policy: str, *, count: int = 500, config: ElasticConfig | None = None) -> int:
+    """Return how many workers are drained while requests wait, of `count` that are there at once on 4 workers."""
+    load, site = backlog(count), Site(workers=8, awake=4)
+    outcome = contender(policy).play(terms_of(load, site, config))
+    until_s = max(given_s for given_s in outcome.given_s if given_s is not None)
+    return sum(change < 0 and at < until_s for at, change in outcome.changes)
+
+
+def starts_until_served(
+    policy: str, *, workers: int = 4, start_s: float = 1.0, config: ElasticConfig | None = None
+) -> float:
+    """Return how long it takes from a sudden load of `workers` workers until so many take requests, in starts."""
+    load, site = step(workers, at_s=_STEP_AT_S), Site(workers=2 * workers, start_s=start_s)
+    return _ready_s(contender(policy).play(terms_of(load, site, config)), workers) / start_s
+
+
+def _ready_s(outcome: Outcome, workers: int) -> float:
+    edges = [(stay.ready_s, 1) for stay in outcome.stays if stay.ready_s is not None]
+    edges += [(stay.drained_s, -1) for stay in outcome.stays if stay.drained_s is not None]
+    active = sum(change for at, change in edges if at < _STEP_AT_S)
+    if active >= workers:
+        return 0.0
+    for at, change in sorted(edge for edge in edges if edge[0] >= _STEP_AT_S):
+        active += change
+        if active >= workers:
+            return at - _STEP_AT_S
+    return math.inf

@@ -1,0 +1,245 @@
+"""Who takes part in a comparison: our policies, the rules of others, and what nobody can beat by much."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.core import did_you_mean
+from headgate.elastic import ElasticConfig, Policy
+from headgate.elastic.policies import policy_of
+from headgate.replay.elastic.bounds import fewest_fixed
+from headgate.replay.elastic.driver import played
+from headgate.replay.elastic.load import Load, Site
+from headgate.replay.elastic.outcome import Outcome
+from headgate.replay.elastic.peers import Clairvoyant, Fixed, Knative, Serve, Verl
+from headgate.replay.errors import InvalidLoadError
+
+_NO_BOUND: Final = 1_000_000
+_BARE: Final = {"min_stable_period": 0.0}
+"""Rules of others are carried out as they stand: our pool keeps no worker awake that they give up."""
+
+_PLAN_EVERY_S: Final = 1.0
+_NEED_WAIT_S: Final = 0.5
+_MOST_SIZES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all contenders are given.
+
+    Attributes:
+        load: the requests.
+        site: the workers.
+        config: of the pool; `policy` is replaced.
+    """
+
+    load: Load
+    site: Site
+    config: ElasticConfig
+
+
+Made = tuple[ElasticConfig, Policy, Site]
+Make = Callable[[Terms, float], Made]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy, and the knob that trades its cost for waiting.
+
+    Attributes:
+        name: on the command line and in tables.
+        says: what it does, in a sentence.
+        knob: what its knob is called.
+        value: of the knob in comparisons.
+        sweep: values of the knob for its frontier.
+        make: returns the pool's settings, the policy and the site for a value of the knob.
+    """
+
+    name: str
+    says: str
+    knob: str
+    value: Callable[[Terms], float]
+    sweep: Callable[[Terms], Sequence[float]]
+    make: Make
+
+    def play(self, terms: Terms, value: float | None = None) -> Outcome:
+        """Return what it makes of a load, with its usual setting unless a value is given."""
+        config, policy, site = self.make(terms, self.value(terms) if value is None else value)
+        return played(terms.load, policy, config, site, name=self.name, says=self.says)
+
+
+def terms_of(load: Load, site: Site, config: ElasticConfig | None = None) -> Terms:
+    """Return terms under which every request is served in the end, however long it has to wait.
+
+    Without settings of a pool its workers are those of the site, with the slots of the load.
+    """
+    settings = config or ElasticConfig(max_workers=site.workers, requests_per_worker_capacity=load.slots)
+    patient = {
+        "queue_timeout": None,
+        "max_queue": _NO_BOUND,
+        "max_workers": min(settings.max_workers, site.workers),
+        "start_timeout": max(settings.start_timeout, 2 * site.start_s),
+    }
+    return Terms(load, site, settings.model_copy(update=patient))
+
+
+def contender(name: str) -> Contender:
+    """Return a contender.
+
+    Raises:
+        InvalidLoadError: there is none of that name.
+    """
+    name = _FORMER_NAMES.get(name, name)
+    if name not in CONTENDERS:
+        hint = did_you_mean(name, CONTENDERS)
+        raise InvalidLoadError(
+            f"there is no policy {name!r} to replay{hint}", next_step=f"There are: {', '.join(CONTENDERS)}."
+        )
+    return CONTENDERS[name]
+
+
+def _own(name: str, says: str, knob: str, sweep: Sequence[float]) -> Contender:
+    def make(terms: Terms, value: float) -> Made:
+        config = ElasticConfig(**terms.config.model_dump() | {"policy": name, knob: value})
+        return config, policy_of(config), terms.site
+
+    return Contender(name, says, knob, lambda terms: float(getattr(terms.config, knob)), lambda _: sweep, make)
+
+
+def _theirs(
+    name: str,
+    says: str,
+    knob: str,
+    value: float,
+    sweep: Sequence[float],
+    policy: Callable[[Terms, float], Policy],
+    **settings: Any,
+) -> Contender:
+    """Return the rule of another system: our pool carries it out, without what our policies add to it."""
+
+    def make(terms: Terms, at: float) -> Made:
+        return terms.config.model_copy(update=_BARE | settings), policy(terms, at), terms.site
+
+    return Contender(name, says, knob, lambda _: value, lambda _: sweep, make)
+
+
+def _sizes(terms: Terms) -> list[float]:
+    """Return sizes of a fixed pool from what the work takes on average to all workers, at most eight."""
+    most = terms.config.max_workers
+    least = min(most, math.ceil(terms.load.work_s / terms.load.window_s))
+    step = max(1, math.ceil((most - least) / (_MOST_SIZES - 1)))
+    return [float(size) for size in (*range(least, most, step), most)]
+
+
+def _fixed(name: str, says: str, value: Callable[[Terms], float]) -> Contender:
+    def make(terms: Terms, at: float) -> Made:
+        site = dataclasses.replace(terms.site, awake=int(at))
+        return terms.config.model_copy(update=_BARE), Fixed(int(at)), site
+
+    return Contender(name, says, "workers", value, _sizes, make)
+
+
+def _clairvoyant(name: str, hold_s: float, says: str) -> Contender:
+    def make(terms: Terms, short: float) -> Made:
+        config = terms.config.model_copy(update=_BARE | {"monitoring_interval": _PLAN_EVERY_S})
+        policy = Clairvoyant(
+            terms.load,
+            start_s=terms.site.start_s,
+            every_s=_PLAN_EVERY_S,
+            short=int(short),
+            hold_s=hold_s,
+            lowest=config.min_workers,
+        )
+        return config, policy, terms.site
+
+    says = f"knows every arrival and service time of the future and plans for them, {says}; nobody can run it"
+    return Contender(name, says, "slots short", lambda terms: terms.load.slots // 2, lambda _: (0, 2, 4, 5, 6, 8), make)
+
+
+_PER_SLOT: Final = 0.75
+"""Ray Serve aims at 2 requests a replica unless it is told; an engine with 8 slots is told 6."""
+
+_OWN: Final = (
+    _own(
+        "predictive",
+        "staffs for the load that is forecast for when a worker woken now is ready, with headroom for chance",
+        "headroom",
+        (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0),
+    ),
+    _own(
+        "target",
+        "keeps workers at a share of their capacity: up by a short window, down by the highest of a long one",
+        "target_load",
+        (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    ),
+    _own(
+        "threshold",
+        "verl's rule, repaired: what waits and what drains counts, and no step that the next one would undo",
+        "scale_up_threshold",
+        (0.6, 0.7, 0.8, 0.9, 1.0),
+    ),
+)
+_THEIRS: Final = (
+    _theirs(
+        "verl",
+        "the rule of verl's elastic scheduler: the share of slots in use; one worker up or down, with cooldowns",
+        "scale_up_threshold",
+        0.8,
+        (0.6, 0.7, 0.8, 0.9),
+        lambda _, value: Verl(scale_up_threshold=value),
+        monitoring_interval=Verl.TICK_S,
+    ),
+    _theirs(
+        "ray-serve",
+        "Ray Serve's rule with its default delays (30 s up, 600 s down), aiming at three quarters of the slots",
+        "share of slots",
+        _PER_SLOT,
+        (0.25, 0.5, 0.625, 0.75, 0.875, 1.0),
+        lambda terms, value: Serve(target_requests=value * terms.load.slots),
+        monitoring_interval=Serve.TICK_S,
+    ),
+    _theirs(
+        "ray-serve-5-60",
+        "Ray Serve's rule, tuned: 5 s up, 60 s down, look-back 5 s, aiming at three quarters of the slots",
+        "share of slots",
+        _PER_SLOT,
+        (0.5, 0.625, 0.75, 0.875, 1.0),
+        lambda terms, value: Serve(
+            target_requests=value * terms.load.slots,
+            look_back_period_s=5.0,
+            upscale_delay_s=5.0,
+            downscale_delay_s=60.0,
+        ),
+        monitoring_interval=Serve.TICK_S,
+    ),
+    _theirs(
+        "knative",
+        "Knative's pod autoscaler with its defaults: a stable window of 60 s, a panic window of 6 s, target 70 %",
+        "target",
+        0.7,
+        (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        lambda _, value: Knative(target=value),
+        monitoring_interval=Knative.TICK_S,
+    ),
+    _fixed("fixed", "all workers, always", lambda terms: float(terms.config.max_workers)),
+    _fixed(
+        "fixed-need",
+        f"always the fewest workers with which 99 % wait {_NEED_WAIT_S:g} s at most; only hindsight tells how many",
+        lambda terms: min(terms.config.max_workers, fewest_fixed(terms.load, wait_s=_NEED_WAIT_S)),
+    ),
+    _clairvoyant("clairvoyant", 60.0, "keeping workers through gaps of a minute"),
+    _clairvoyant("clairvoyant-calm", 600.0, "keeping workers through gaps of ten minutes, for fewer operations"),
+)
+
+OURS: Final = str(ElasticConfig().policy)
+"""The policy that a pool has if nobody chooses."""
+
+CONTENDERS: Final = {each.name: each for each in (*_OWN, *_THEIRS)}
+"""Name -> contender; ours first."""
+
+_FORMER_NAMES: Final = {"seed": "verl"}
+"""A name that schedules may still hold -> the present one."""

@@ -1,0 +1,222 @@
+"""What is replayed: requests in order of arrival, how fast engines answer them, and the site that has the engines."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.replay.errors import InvalidLoadError
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request of a load.
+
+    Attributes:
+        arrived_s: seconds since the load began.
+        first_s: seconds from being given to a worker until its answer begins.
+        steps: what its answer takes from there: tokens, or seconds where the load's `step_s` is 1.
+        tokens: that the pool is told it takes.
+    """
+
+    arrived_s: float
+    first_s: float
+    steps: float
+    tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Calls, and the workers that they are meant for.
+
+    Attributes:
+        name: what tables call it.
+        calls: sorted by `arrived_s`.
+        slots: requests that a worker answers at once.
+        step_s: seconds of one step while so many answers are under way on a worker, for 1, 2, … `slots` of them.
+        window_s: its length; nothing arrives after.
+        notes: what was assumed to make it, in sentences; shown with every result.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    slots: int
+    step_s: tuple[float, ...]
+    window_s: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def work_s(self) -> float:
+        """Worker-seconds that no way of serving it can do without: every worker full, at the batch that is best."""
+        steps = sum(call.steps for call in self.calls)
+        first_s = sum(call.first_s for call in self.calls)
+        best = min(step_s / batch for batch, step_s in enumerate(self.step_s, start=1))
+        return first_s / self.slots + steps * best
+
+    def alone_s(self, call: Call) -> float:
+        """Return how long a call takes at least: on a worker at the batch that is fastest for it."""
+        return call.first_s + call.steps * min(self.step_s)
+
+    def crowded_s(self, call: Call) -> float:
+        """Return how long a call takes on a full worker."""
+        return call.first_s + call.steps * self.step_s[-1]
+
+
+def load_of(
+    name: str,
+    calls: Iterable[Call],
+    *,
+    slots: int,
+    step_s: Sequence[float] | None = None,
+    window_s: float | None = None,
+    notes: Sequence[str] = (),
+) -> Load:
+    """Return a load of calls in any order.
+
+    Args:
+        name: what tables call it.
+        calls: see `Call`.
+        slots: requests that a worker answers at once.
+        step_s: see `Load`; 1 for any batch by default, so that steps are seconds.
+        window_s: its length; until the last arrival by default.
+        notes: see `Load`.
+
+    Raises:
+        InvalidLoadError: there is no call, or workers have no slots or the wrong number of speeds.
+    """
+    ordered = tuple(sorted(calls, key=lambda call: call.arrived_s))
+    if not ordered:
+        raise InvalidLoadError(f"{name} has no request")
+    if slots < 1:
+        raise InvalidLoadError(f"slots of a worker must be >= 1 (got {slots})")
+    speeds = (1.0,) * slots if step_s is None else tuple(step_s)
+    if len(speeds) != slots or min(speeds) <= 0:
+        raise InvalidLoadError(f"{name}: a worker of {slots} slots has {slots} step times > 0 (got {len(speeds)})")
+    last_s = ordered[-1].arrived_s
+    return Load(name, ordered, slots, speeds, max(last_s, window_s or 0.0), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Equal workers.
+
+    Attributes:
+        workers: how many there are.
+        start_s: from the command to wake one until it can answer. An engine that sleeps takes about 1 s, one that is
+            started anew 30 s and more.
+        sleep_s: from the command to put one to sleep until its memory is free.
+        awake: how many are awake when the load begins.
+    """
+
+    workers: int = 16
+    start_s: float = 1.0
+    sleep_s: float = 0.2
+    awake: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.awake <= self.workers:
+            raise InvalidLoadError(
+                f"awake workers must be between 1 and the workers of the site (got {self.awake} of {self.workers})"
+            )
+        if self.start_s < 0 or self.sleep_s < 0:
+            raise InvalidLoadError(f"start_s and sleep_s must be >= 0 (got {self.start_s:g} and {self.sleep_s:g})")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The workers' names, so written that their order is that of the alphabet."""
+        return tuple(f"worker-{number:03d}" for number in range(self.workers))
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of time in which the rate of arrivals runs in a straight line from one value to another."""
+
+    lasts_s: float
+    from_per_s: float
+    to_per_s: float
+
+
+RAMP: Final = (
+    Phase(600, 2, 2),
+    Phase(1500, 2, 32),
+    Phase(120, 48, 48),
+    Phase(780, 6, 6),
+    Phase(600, 0.2, 0.2),
+)
+"""Quiet, a long rise, a burst, an afternoon, a night: one hour, about 37 000 requests."""
+
+SLOTS: Final = 8
+SERVICE_S: Final = 2.0
+
+
+def ramp(*, seed: int = 0, scale: float = 1.0, phases: Sequence[Phase] = RAMP, slots: int = SLOTS) -> Load:
+    """Return the ramp: Poisson arrivals, exponential service of mean 2 s; the same seed gives the same calls.
+
+    Args:
+        seed: of arrivals and services.
+        scale: of all lengths of time, so that a test has a short one with the same rates.
+        phases: how the rate runs.
+        slots: of a worker.
+
+    Raises:
+        InvalidLoadError: the scale is not above 0, or so small that nothing arrives.
+    """
+    if not scale > 0:
+        raise InvalidLoadError(f"the scale of a ramp must be > 0 (got {scale:g})")
+    scaled = [Phase(phase.lasts_s * scale, phase.from_per_s, phase.to_per_s) for phase in phases]
+    chance = random.Random(f"ramp/{seed}")
+    calls = [Call(at, 0.0, chance.expovariate(1 / SERVICE_S)) for at in _arrivals(scaled, chance)]
+    window_s = sum(phase.lasts_s for phase in scaled)
+    note = (
+        f"Generated with seed {seed}: {len(calls)} requests in {window_s:g} s, Poisson arrivals, exponential service "
+        f"of mean {SERVICE_S:g} s, {slots} slots a worker."
+    )
+    return load_of("ramp", calls, slots=slots, window_s=window_s, notes=[note])
+
+
+def steady(in_flight: int, *, lasts_s: float = 600.0, service_s: float = SERVICE_S, slots: int = SLOTS) -> Load:
+    """Return a load of so many requests in flight at any moment, if nobody waits: each is followed at once."""
+    calls = []
+    for client in range(in_flight):
+        at = client * service_s / in_flight
+        while at < lasts_s:
+            calls.append(Call(at, 0.0, service_s))
+            at += service_s
+    note = f"{in_flight} requests in flight all the time, each of {service_s:g} s."
+    return load_of(f"steady {in_flight}", calls, slots=slots, window_s=lasts_s, notes=[note])
+
+
+def backlog(count: int, *, service_s: float = 20.0, slots: int = SLOTS) -> Load:
+    """Return a load of requests that are all there at the start."""
+    calls = [Call(0.0, 0.0, service_s) for _ in range(count)]
+    return load_of(
+        f"backlog {count}", calls, slots=slots, notes=[f"{count} requests at once, each of {service_s:g} s."]
+    )
+
+
+def step(
+    workers: int, *, at_s: float = 120.0, lasts_s: float = 240.0, service_s: float = SERVICE_S, slots: int = SLOTS
+) -> Load:
+    """Return one request in flight, then from `at_s` on so many that `workers` workers are full."""
+    after = workers * slots
+    before = [Call(number * service_s, 0.0, service_s) for number in range(int(at_s / service_s))]
+    rounds = int(lasts_s / service_s)
+    calls = [Call(at_s + number * service_s, 0.0, service_s) for number in range(rounds) for _ in range(after)]
+    note = f"One request in flight, then {after}: as many as {workers} workers of {slots} slots have room for."
+    return load_of(f"step to {workers}", before + calls, slots=slots, notes=[note])
+
+
+def _arrivals(phases: Sequence[Phase], chance: random.Random) -> Iterator[float]:
+    """Yield the arrivals of a Poisson process of changing rate, by thinning one of the phase's highest rate."""
+    began = 0.0
+    for phase in phases:
+        highest = max(phase.from_per_s, phase.to_per_s)
+        at = chance.expovariate(highest)
+        while at < phase.lasts_s:
+            rate = phase.from_per_s + (phase.to_per_s - phase.from_per_s) * at / phase.lasts_s
+            if chance.random() * highest < rate:
+                yield began + at
+            at += chance.expovariate(highest)
+        began += phase.lasts_s

@@ -1,0 +1,294 @@
+"""Rules of other systems, exactly, with their defaults, and a plan that knows the future.
+
+The pool carries them out as it does our own.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections import deque
+from typing import Final
+
+from headgate.elastic import Demand, Desired
+from headgate.elastic.policies.history import Highest, Total
+from headgate.replay.elastic.bounds import Stretch, levels, needed, on_stretches, stretches
+from headgate.replay.elastic.load import Load
+
+_ROUNDING: Final = 1e-6
+
+
+_HISTORY: Final = 20
+_FEWEST_POINTS: Final = 3
+_FEWEST_RECENT: Final = 2
+_MOST_VARIANCE: Final = 0.1
+
+
+class Verl:
+    """One worker more above a threshold, one fewer below another, if the load has been stable.
+
+    Load is what active workers run: what waits does not count, nor what draining workers run. A worker is woken within
+    the loop, which decides nothing before it is awake.
+
+    Source: `elastic_scheduler.py`; the arguments are its settings with its defaults.
+    """
+
+    TICK_S: Final = 5.0
+
+    def __init__(
+        self,
+        *,
+        scale_down_threshold: float = 0.5,
+        scale_up_threshold: float = 0.8,
+        scale_down_cooldown_s: float = 60.0,
+        scale_up_cooldown_s: float = 30.0,
+        min_stable_period_s: float = 10.0,
+        monitoring_interval_s: float = TICK_S,
+    ) -> None:
+        self._low, self._high = scale_down_threshold, scale_up_threshold
+        self._down_cooldown_s, self._up_cooldown_s = scale_down_cooldown_s, scale_up_cooldown_s
+        self._stable_s = min_stable_period_s
+        self._tick_s = monitoring_interval_s
+        self._history: deque[tuple[float, float]] = deque(maxlen=_HISTORY)
+        self._down_at = self._up_at = self._decided_at = -math.inf
+        self._is_waking = False
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return one worker more, one fewer, or as many as there are."""
+        if self._is_waking and not demand.starting:
+            self._is_waking, self._up_at = False, now
+        if self._is_waking or now - self._decided_at < self._tick_s:
+            return Desired(demand.awake, "the loop sleeps, or waits for a worker to wake")
+        self._decided_at = now
+        running = demand.running - demand.running_draining
+        load = running / max(demand.active * demand.slots, 1)
+        self._history.append((now, load))
+        if not self._is_stable(now):
+            return Desired(demand.awake, "the load is not stable")
+        if load < self._low and demand.active > demand.lowest and now - self._down_at > self._down_cooldown_s:
+            self._down_at = now
+            return Desired(demand.awake - 1, f"a load of {load:.0%} is below {self._low:.0%}")
+        if load > self._high and demand.active < demand.highest and now - self._up_at > self._up_cooldown_s:
+            self._is_waking = True
+            return Desired(demand.awake + 1, f"a load of {load:.0%} is above {self._high:.0%}")
+        return Desired(demand.awake, f"the load is {load:.0%}")
+
+    def validate(self) -> None:
+        """Assert that the history is in order."""
+        times = [at for at, _ in self._history]
+        assert times == sorted(times), times
+
+    def _is_stable(self, now: float) -> bool:
+        recent = [load for at, load in self._history if now - at <= self._stable_s]
+        if len(self._history) < _FEWEST_POINTS or len(recent) < _FEWEST_RECENT:
+            return False
+        return statistics.pvariance(recent) < _MOST_VARIANCE
+
+
+class Knative:
+    """Pods in proportion to concurrency: over a stable window, or over a short one in a panic, when none is taken away.
+
+    Panic begins when the short window asks for `panic_threshold` times the pods that are ready, and ends a whole stable
+    window after it last did. `target` is the share of a pod's concurrency; the arguments are those of
+    `config-autoscaler`, with its defaults.
+
+    Source: knative/serving, `pkg/autoscaler/scaling/autoscaler.go` and `config/core/configmaps/autoscaler.yaml`.
+    """
+
+    TICK_S: Final = 2.0
+
+    def __init__(
+        self,
+        *,
+        target: float = 0.7,
+        stable_window_s: float = 60.0,
+        panic_window_s: float = 6.0,
+        panic_threshold: float = 2.0,
+        max_scale_up_rate: float = 1000.0,
+        max_scale_down_rate: float = 2.0,
+        scale_down_delay_s: float = 0.0,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self._target = target
+        self._stable_window_s, self._panic_window_s = stable_window_s, panic_window_s
+        self._panic_threshold = panic_threshold
+        self._up_rate, self._down_rate = max_scale_up_rate, max_scale_down_rate
+        self._tick_s = tick_s
+        self._area = Total(stable_window_s)
+        self._delayed = Highest(scale_down_delay_s) if scale_down_delay_s else None
+        self._decided: tuple[float, Desired] | None = None
+        self._panic_at: float | None = None
+        self._most_in_panic = 0
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return the pods that were decided for at this tick, or at the one before."""
+        self._area.note(demand.area, now)
+        if self._decided is None:
+            self._open(demand, now)
+        elif now - self._decided[0] < self._tick_s:
+            return self._decided[1]
+        pods = self._scale(demand, now)
+        if self._delayed is not None:
+            pods = int(self._delayed.note(pods, now))
+        desired = Desired(pods, "in a panic" if self._panic_at is not None else "stable")
+        self._decided = now, desired
+        return desired
+
+    def validate(self) -> None:
+        """Assert the invariants of what it keeps."""
+        self._area.validate()
+        assert self._panic_at is not None or not self._most_in_panic, self._most_in_panic
+
+    def _open(self, demand: Demand, now: float) -> None:
+        if demand.active > 1:  # with history lost, at least what is there is kept for a stable window
+            self._panic_at, self._most_in_panic = now, demand.active
+
+    def _scale(self, demand: Demand, now: float) -> int:
+        ready = max(1, demand.active)
+        stable = math.ceil(self._area.rate(self._stable_window_s) / self._target)
+        panic = math.ceil(self._area.rate(self._panic_window_s) / self._target)
+        most, fewest = math.ceil(self._up_rate * ready), math.floor(ready / self._down_rate)
+        self._set_panic(panic / ready >= self._panic_threshold, now)
+        pods = min(max(stable, fewest), most)
+        if self._panic_at is None:
+            return pods
+        self._most_in_panic = max(self._most_in_panic, pods, min(max(panic, fewest), most))
+        return self._most_in_panic
+
+    def _set_panic(self, is_over: bool, now: float) -> None:
+        if is_over:
+            self._panic_at = now
+        elif self._panic_at is not None and self._panic_at + self._stable_window_s < now:
+            self._panic_at, self._most_in_panic = None, 0
+
+
+class Fixed:
+    """Always as many workers: what elasticity is to be cheaper than."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return the number it was made with."""
+        del demand, now
+        return Desired(self._workers, f"it is always {self._workers}")
+
+    def validate(self) -> None:
+        """Assert that there is a worker."""
+        assert self._workers >= 1, self._workers
+
+
+class Serve:
+    """Replicas in proportion to requests, once that has been asked for without a break for a delay.
+
+    Requests run or wait, averaged over the look-back period. The arguments are those of `AutoscalingConfig`, with its
+    defaults; `target_requests` is its `target_ongoing_requests`.
+
+    Source: Ray 2.60, `serve/autoscaling_policy.py`, `replica_queue_length_autoscaling_policy` with its scaling factors,
+    bounds and delays, in that order.
+    """
+
+    TICK_S: Final = 0.1
+
+    def __init__(
+        self,
+        *,
+        target_requests: float = 2.0,
+        look_back_period_s: float = 30.0,
+        upscale_delay_s: float = 30.0,
+        downscale_delay_s: float = 600.0,
+        upscaling_factor: float = 1.0,
+        downscaling_factor: float = 1.0,
+    ) -> None:
+        self._target_requests = target_requests
+        self._look_back_s = look_back_period_s
+        self._up_delay_s, self._down_delay_s = upscale_delay_s, downscale_delay_s
+        self._up_factor, self._down_factor = upscaling_factor, downscaling_factor
+        self._area = Total(look_back_period_s)
+        self._replicas: int | None = None
+        self._is_up = False
+        self._since = math.inf
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return the number of replicas that has been asked for for long enough."""
+        self._area.note(demand.area * demand.slots, now)
+        if self._replicas is None:
+            self._replicas = demand.awake
+        requests = self._area.rate(self._look_back_s) if self._area.age_s else demand.worth * demand.slots
+        if not demand.active:
+            self._replicas = max(self._replicas, math.ceil(self._up_factor)) if requests else self._replicas
+        else:
+            asked = min(demand.highest, max(demand.lowest, self._scaled(requests, demand.active)))
+            self._replicas = self._delayed(asked, self._replicas, now)
+        return Desired(self._replicas, f"{requests:.1f} requests at {self._target_requests:g} each")
+
+    def validate(self) -> None:
+        """Assert the invariants of what it keeps."""
+        self._area.validate()
+
+    def _scaled(self, requests: float, current: int) -> int:
+        asked = current * (requests / (self._target_requests * current))
+        factor = self._up_factor if asked > current else self._down_factor
+        scaled = math.ceil(current + factor * (asked - current))
+        return scaled - 1 if math.ceil(asked) < current == scaled else scaled
+
+    def _delayed(self, asked: int, replicas: int, now: float) -> int:
+        if asked == replicas:
+            self._since = math.inf
+            return replicas
+        is_up = asked > replicas
+        if is_up != self._is_up or math.isinf(self._since):
+            self._is_up, self._since = is_up, now
+        if now - self._since + _ROUNDING < (self._up_delay_s if is_up else self._down_delay_s):
+            return replicas
+        self._since = math.inf
+        return max(1, asked)
+
+
+class Clairvoyant:
+    """Has as many workers as the calls of the future need if nobody waits, each woken just in time.
+
+    It is no bound: workers that it drains still have requests, and it does not try every plan.
+
+    Args:
+        load: what will come.
+        start_s: how long a worker takes to start.
+        every_s: how often it is asked.
+        short: slots that it has less than are needed, so that at the highest moments so many requests wait.
+        hold_s: a worker stays awake if it is needed again within so long.
+        lowest: the fewest workers.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        *,
+        start_s: float,
+        every_s: float,
+        hold_s: float,
+        short: int = 0,
+        lowest: int = 1,
+    ) -> None:
+        spans = ((call.arrived_s, call.arrived_s + load.crowded_s(call)) for call in load.calls)
+        running = [Stretch(one.from_s, one.to_s, max(0, one.count - short)) for one in stretches(spans)]
+        needs = needed(running, load.slots)
+        ahead_s = start_s + every_s
+        changes: dict[float, int] = {}
+        for level in levels(needs, lowest):
+            for since, until in on_stretches(needs, level, hold_s + ahead_s):
+                changes[since - ahead_s] = changes.get(since - ahead_s, 0) + 1
+                changes[until] = changes.get(until, 0) - 1
+        self._times = sorted(changes)
+        self._counts = [lowest]
+        for at in self._times:
+            self._counts.append(self._counts[-1] + changes[at])
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return how many workers the plan has at this moment."""
+        del demand
+        return Desired(self._counts[bisect.bisect_right(self._times, now)], "the future needs them")
+
+    def validate(self) -> None:
+        """Assert that the plan never has fewer workers than none."""
+        assert min(self._counts) >= 0, "a plan has a number of workers that is below 0"

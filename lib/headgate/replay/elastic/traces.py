@@ -1,0 +1,380 @@
+"""From files to a load and a site that it can be replayed on.
+
+Public traces of requests to language models say when each arrived and how many tokens it had. Two forms are read, told
+apart by the file's name:
+
+- CSV with `TIMESTAMP`, `ContextTokens` and `GeneratedTokens`: AzureLLMInferenceTrace_code.csv and …_conv.csv of
+  https://github.com/Azure/AzurePublicDataset (2023, CC-BY-4.0).
+- JSON lines with `timestamp` in milliseconds, `input_length` and `output_length`: the traces of
+  https://github.com/kvcache-ai/Mooncake.
+
+How long engines take for them is measured by https://github.com/Mutinifni/splitwise-sim, data/perf_model.csv (MIT): the
+time of a prompt by its size, and of one token of an answer by how many answers are under way at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Final
+
+import polars as pl
+from pydantic import BaseModel, Field
+
+from headgate.replay.elastic.bounds import fewest_fixed
+from headgate.replay.elastic.load import SLOTS, Call, Load, Site, load_of, ramp
+from headgate.replay.elastic.measures import asked_course
+from headgate.replay.errors import InvalidLoadError
+from headgate.replay.files import Form
+
+_COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S%.f"
+_WORDS: Final = ("model", "hardware")
+_NUMBERS: Final = ("tensor_parallel", "prompt_size", "batch_size", "prompt_time", "token_time")
+
+_TRACE: Final = Form(
+    "trace",
+    InvalidLoadError,
+    "Download data/AzureLLMInferenceTrace_code.csv from https://github.com/Azure/AzurePublicDataset.",
+)
+_TIMES: Final = Form(
+    "table of service times",
+    InvalidLoadError,
+    "Download data/perf_model.csv from https://github.com/Mutinifni/splitwise-sim.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRequest:
+    """One request of a trace: seconds since the first one, tokens of its prompt and of its answer."""
+
+    arrived_s: float
+    prompt_tokens: int
+    answer_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests in order of arrival.
+
+    Attributes:
+        name: of the file, without its ending.
+        requests: the first one arrives at 0.
+        notes: what was changed to make it.
+    """
+
+    name: str
+    requests: tuple[TracedRequest, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def window_s(self) -> float:
+        """Seconds from the first arrival to the last."""
+        return self.requests[-1].arrived_s
+
+
+class _JsonLine(BaseModel):
+    """A line of a trace in JSON; further fields are passed over."""
+
+    timestamp: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    input_length: Annotated[int, Field(ge=1)]
+    output_length: Annotated[int, Field(ge=1)]
+
+    def request(self) -> TracedRequest:
+        return TracedRequest(self.timestamp / 1_000, self.input_length, self.output_length)
+
+
+def read_trace(path: Path) -> Trace:
+    """Return the requests of a file.
+
+    Raises:
+        InvalidLoadError: the file cannot be read, or a line is no request; it names the line, the value and the rule.
+    """
+    if path.suffix in {".jsonl", ".json"}:
+        found = _TRACE.json_lines(path, _JsonLine, _JsonLine.request)
+    else:
+        found = _of_csv(path)
+    if not found:
+        raise InvalidLoadError(f"{path} has no request")
+    found.sort(key=lambda request: request.arrived_s)
+    first_s = found[0].arrived_s
+    moved = (TracedRequest(one.arrived_s - first_s, one.prompt_tokens, one.answer_tokens) for one in found)
+    return Trace(path.stem, tuple(moved))
+
+
+def superposed(trace: Trace, copies: int, *, within_s: float = 60.0, seed: int = 0) -> Trace:
+    """Return a trace with `copies` times the load and the same course: so many times as many users.
+
+    Each request is there once as it was and `copies` - 1 times at a moment of its own, up to `within_s` later or
+    earlier. So bursts of seconds do not pile up into larger ones, while whatever lasts a minute stays as it was.
+
+    Raises:
+        InvalidLoadError: `copies` is not at least 1, or `within_s` is below 0.
+    """
+    if copies < 1 or within_s < 0:
+        raise InvalidLoadError(f"copies must be >= 1 and within_s >= 0 (got {copies} and {within_s:g})")
+    if copies == 1:
+        return trace
+    chance = random.Random(f"copies/{seed}")
+    last_s = trace.window_s
+    requests = list(trace.requests)
+    for one in trace.requests:
+        for _ in range(copies - 1):
+            at_s = _mirrored(one.arrived_s + chance.uniform(-within_s, within_s), last_s)
+            requests.append(TracedRequest(at_s, one.prompt_tokens, one.answer_tokens))
+    requests.sort(key=lambda request: request.arrived_s)
+    note = f"{copies} copies of each request, all but one moved by up to {within_s:g} s either way (seed {seed})."
+    return Trace(f"{trace.name} x{copies}", tuple(requests), (*trace.notes, note))
+
+
+def _mirrored(at_s: float, last_s: float) -> float:
+    """Return a moment that lies beyond the first or the last one as far inside: at the edges nothing piles up."""
+    inside = abs(at_s)
+    return min(max(0.0, 2 * last_s - inside), inside)
+
+
+def _of_csv(path: Path) -> list[TracedRequest]:
+    written = _TRACE.csv(path, _COLUMNS)
+    time, *tokens = _COLUMNS
+    typed = written.with_columns(
+        pl.col(time).str.to_datetime(_TIME_FORMAT, time_unit="ns", strict=False),
+        pl.col(tokens).cast(pl.Int64, strict=False),
+    )
+    _TRACE.check(path, written, typed[time].is_null(), time, "a moment such as 2023-11-16 18:17:03.979")
+    for name in tokens:
+        _TRACE.check(path, written, typed[name].is_null() | (typed[name] < 1), name, "a whole number >= 1")
+    since = typed.with_columns((pl.col(time) - pl.col(time).min()).dt.total_nanoseconds() / 1e9)
+    return [TracedRequest(*row) for row in since.iter_rows()]
+
+
+Curve = tuple[tuple[float, float], ...]
+"""Measured points, x rising."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A line of the table that belongs together: which model, on what, split over how many GPUs."""
+
+    model: str = "llama2-70b"
+    hardware: str = "h100-80gb"
+    tensor_parallel: int = 8
+
+    def __str__(self) -> str:
+        return f"{self.model} on {self.tensor_parallel} x {self.hardware}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTimes:
+    """What was measured of one model on one kind of worker.
+
+    Attributes:
+        hardware: which.
+        prompt_s: tokens of a prompt that is processed alone -> seconds.
+        token_s: answers under way -> seconds that each of their tokens takes.
+    """
+
+    hardware: Hardware
+    prompt_s: Curve
+    token_s: Curve
+
+    def load(self, trace: Trace, *, slots: int = SLOTS) -> Load:
+        """Return what a trace asks of workers with so many slots.
+
+        Between measured points times lie on a straight line. Beyond the last one they go on along the line of the last
+        two, and a note says for how many requests; before the first they are those of the first.
+        """
+        calls = [
+            Call(
+                arrived_s=one.arrived_s,
+                first_s=interpolated(self.prompt_s, one.prompt_tokens),
+                steps=float(one.answer_tokens),
+                tokens=one.prompt_tokens,
+            )
+            for one in trace.requests
+        ]
+        step_s = [interpolated(self.token_s, batch) for batch in range(1, slots + 1)]
+        return load_of(trace.name, calls, slots=slots, step_s=step_s, notes=[*trace.notes, *self._notes(trace, slots)])
+
+    def _notes(self, trace: Trace, slots: int) -> list[str]:
+        largest, most = self.prompt_s[-1][0], self.token_s[-1][0]
+        beyond = sum(one.prompt_tokens > largest for one in trace.requests)
+        measured = (
+            f"Service times: {self.hardware}, {slots} requests at once, as measured by splitwise-sim. A prompt takes "
+            "its time beside the answers that are under way, which it does not slow down; a token takes the longer the "
+            "more answers are under way at that moment."
+        )
+        notes = [measured]
+        if beyond:
+            notes.append(
+                f"{beyond} of {len(trace.requests)} prompts are longer than the longest that was measured "
+                f"({largest:g} tokens): their times are extrapolated."
+            )
+        if slots > most:
+            notes.append(f"Batches of more than {most:g} were not measured: their times are extrapolated.")
+        return notes
+
+
+def read_service_times(path: Path, hardware: Hardware | None = None) -> ServiceTimes:
+    """Return the times of one model and hardware from a table of measurements.
+
+    Raises:
+        InvalidLoadError: the file cannot be read, lacks a column, or has no such model or hardware.
+    """
+    wanted = hardware or Hardware()
+    rows = _rows(path)
+    found = rows.filter(
+        pl.col("model") == wanted.model,
+        pl.col("hardware") == wanted.hardware,
+        pl.col("tensor_parallel") == wanted.tensor_parallel,
+    )
+    if found.is_empty():
+        keys = rows.select(*_WORDS, "tensor_parallel").unique().sort(*_WORDS, "tensor_parallel").iter_rows()
+        measured = "; ".join(str(Hardware(*key)) for key in keys)
+        raise InvalidLoadError(f"{path} has no measurement of {wanted}", next_step=f"It has: {measured}.")
+    alone = found.filter(pl.col("batch_size") == 1)
+    return ServiceTimes(wanted, _curve(alone, "prompt_size", "prompt_time"), _curve(found, "batch_size", "token_time"))
+
+
+def interpolated(curve: Curve, x: float) -> float:
+    """Return the value of a curve at `x`; see `ServiceTimes.load` for what lies outside of it."""
+    if x <= curve[0][0] or len(curve) == 1:
+        return curve[0][1]
+    for (left, low), (right, high) in pairwise(curve):
+        if x <= right:
+            return low + (high - low) * (x - left) / (right - left)
+    (left, low), (right, high) = curve[-2:]
+    return high + max(0.0, high - low) * (x - right) / (right - left)
+
+
+def _curve(rows: pl.DataFrame, x: str, y: str) -> Curve:
+    """Return the medians of repeated measurements, in seconds."""
+    medians = rows.group_by(x).agg(pl.median(y) / 1_000).sort(x)
+    return tuple((float(at), float(value)) for at, value in medians.iter_rows())
+
+
+def _rows(path: Path) -> pl.DataFrame:
+    written = _TIMES.csv(path, (*_WORDS, *_NUMBERS))
+    typed = written.with_columns(pl.col(_NUMBERS).cast(pl.Float64, strict=False))
+    for name in _NUMBERS:
+        _TIMES.check(path, written, typed[name].is_null() | ~(typed[name] > 0), name, "a number > 0")
+    return typed.with_columns(pl.col("tensor_parallel").cast(pl.Int64))
+
+
+RAMP_NAME: Final = "ramp"
+"""In place of a trace: an hour that is made up."""
+
+_FIRST_MIN: Final = 1.0
+_LONGEST_SCALE: Final = 168.0
+"""A week."""
+
+
+def named_load(
+    name: str,
+    service_times: Path | None = None,
+    *,
+    hardware: Hardware | None = None,
+    slots: int = SLOTS,
+    copies: int = 1,
+    scale: float = 1.0,
+    seed: int = 0,
+) -> Load:
+    """Return the load that a user names: `ramp`, or the file of a trace.
+
+    Args:
+        name: `ramp`, or a path.
+        service_times: of a trace, which tells tokens and not how long they take.
+        hardware: of a trace: the model, and what a worker is.
+        slots: requests that a worker answers at once.
+        copies: of a trace: so many times as many users.
+        scale: of the ramp: all lengths of time by this.
+        seed: of the ramp, and of the moments of copies.
+
+    Raises:
+        InvalidLoadError: there is no such file, the table of times is missing, or a number or a file cannot be used.
+    """
+    if name == RAMP_NAME:
+        if not 0 < scale <= _LONGEST_SCALE:
+            raise InvalidLoadError(f"scale must be above 0 and at most {_LONGEST_SCALE:g} (got {scale:g})")
+        return ramp(seed=seed, scale=scale, slots=slots)
+    if not (trace := Path(name)).exists():
+        raise InvalidLoadError(
+            f"there is no trace {name!r}", next_step=f"Name a file, or `{RAMP_NAME}` for an hour that is made up."
+        )
+    if service_times is None:
+        raise InvalidLoadError(
+            f"{name} tells tokens and not how long they take: the table of service times is missing",
+            next_step="Give one, such as data/perf_model.csv of https://github.com/Mutinifni/splitwise-sim.",
+        )
+    return traced_load(trace, service_times, hardware=hardware, slots=slots, copies=copies, seed=seed)
+
+
+def traced_load(
+    trace: Path,
+    service_times: Path,
+    *,
+    hardware: Hardware | None = None,
+    slots: int = SLOTS,
+    copies: int | None = None,
+    mean_workers: float = 4.0,
+    seed: int = 0,
+) -> Load:
+    """Return what the requests of a trace ask of workers, its notes saying everything that was assumed.
+
+    Args:
+        trace: file of requests, see `read_trace`.
+        service_times: table of measurements, see `read_service_times`.
+        hardware: the model, and what a worker is.
+        slots: requests that a worker answers at once.
+        copies: how often each request is there, see `superposed`; by default as often as makes work for
+            `mean_workers` workers on average, once at least.
+        mean_workers: see `copies`.
+        seed: of the moments of copies.
+
+    Raises:
+        InvalidLoadError: a file cannot be read or holds something else, or a number makes no load.
+    """
+    requests = read_trace(trace)
+    times = read_service_times(service_times, hardware)
+    if copies is None:
+        once = times.load(requests, slots=slots)
+        copies = max(1, math.ceil(mean_workers * once.window_s / once.work_s))
+    return times.load(superposed(requests, copies, seed=seed), slots=slots)
+
+
+def sites_for(load: Load, starts_s: Sequence[float], *, workers: int, awake: int | None = None) -> list[Site]:
+    """Return a site for each start time; without `awake` as many workers are awake first as the first minute fills.
+
+    Raises:
+        InvalidLoadError: there is no start time, or a number breaks a rule.
+    """
+    if not starts_s:
+        raise InvalidLoadError("at least one start time is needed (got none)")
+    for start_s in starts_s:
+        if not 0 <= start_s < math.inf:
+            raise InvalidLoadError(f"a start time must be a number of seconds >= 0 (got {start_s:g})")
+    if workers < 1:
+        raise InvalidLoadError(f"max_workers must be >= 1 (got {workers})")
+    first = _first_workers(load, workers) if awake is None else awake
+    return [Site(workers=workers, start_s=start_s, awake=first) for start_s in starts_s]
+
+
+def roomy_site(load: Load, *, start_s: float, workers: int = 16, sleep_s: float = 0.2) -> tuple[Load, Site]:
+    """Return a load and a site for it, `workers` or as many as its highest moment needs, and note that.
+
+    A trace begins in the middle of a day: as many workers are awake as its first minute takes, and one more.
+    """
+    there = max(workers, fewest_fixed(load, wait_s=0.0, share=1.0))
+    awake = _first_workers(load, there)
+    note = f"{there} workers, {awake} of them awake at the start: the trace begins in the middle of a day."
+    site = Site(workers=there, start_s=start_s, sleep_s=sleep_s, awake=awake)
+    return dataclasses.replace(load, notes=(*load.notes, note)), site
+
+
+def _first_workers(load: Load, most: int) -> int:
+    busiest = max(asked for at_min, asked in asked_course(load) if at_min <= _FIRST_MIN)
+    return min(most, math.ceil(busiest) + 1)

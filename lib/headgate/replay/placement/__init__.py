@@ -1,0 +1,40 @@
+"""Job traces replayed through the placement ledger in virtual time, beside other policies and bounds.
+
+What draws stands apart, in `figure`: matplotlib takes a second to import.
+"""
+
+from headgate.replay.errors import InvalidTraceError, OvercommittedError
+from headgate.replay.placement.bounds import least_waiting_s
+from headgate.replay.placement.comparison import POLICIES, Comparison, Measures, Waiting, compared, measured, waited_s
+from headgate.replay.placement.engine import Decision, Outcome
+from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Job, Latencies, Trace, cluster_of, trace_of
+from headgate.replay.placement.ledger_driver import through_ledger
+from headgate.replay.placement.mixes import MIXES, generated
+from headgate.replay.placement.traces import read_json_lines, read_openb
+
+__all__ = [
+    "HIGH_FROM",
+    "MIXES",
+    "POLICIES",
+    "Cluster",
+    "Comparison",
+    "Decision",
+    "InvalidTraceError",
+    "Job",
+    "Latencies",
+    "Measures",
+    "Outcome",
+    "OvercommittedError",
+    "Trace",
+    "Waiting",
+    "cluster_of",
+    "compared",
+    "generated",
+    "least_waiting_s",
+    "measured",
+    "read_json_lines",
+    "read_openb",
+    "through_ledger",
+    "trace_of",
+    "waited_s",
+]

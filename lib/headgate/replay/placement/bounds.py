@@ -1,0 +1,354 @@
+"""What no policy can beat: a bound of high-priority waiting, and the least work that a preemption could have lost."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.placement.amounts import Amounts
+from headgate.placement.eligibility import lost_work, refusal
+from headgate.placement.occupancy import Occupancy
+from headgate.placement.pool import Pool
+from headgate.placement.rules import PreemptionRules
+from headgate.replay.placement.engine import Decision, Free, Shape, Units, place_in
+from headgate.replay.placement.jobs import Cluster, Job, Trace
+
+_PRECISION_S: Final = 0.5
+_LONGEST_S: Final = 1e8
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """What one job asks of one resource: `units_s` between its arrival and a deadline."""
+
+    arrived_s: float
+    duration_s: float
+    units_s: float
+
+
+def least_waiting_s(trace: Trace, cluster: Cluster, quantile: float, high_from: float) -> float:
+    """Return waiting that this quantile of high-priority work cannot fall below under any policy.
+
+    Waiting is what `Waiting` counts: all time from arrival to end beyond the job's own duration. Suppose that no more
+    than a share of 1 - `quantile` of the jobs from `high_from` waits longer than w. The others are done w after they
+    could have been, so that in every interval the work of those that arrive and must be done in it is at most the
+    capacity times its length; where it is more, the largest of them must be the ones that wait longer. Intervals that
+    do not overlap have different jobs, so their counts add up. The answer is the largest w (to half a second) at which
+    more jobs must wait longer than may.
+
+    That ignores nodes, gangs, and how many units a job can use at a time, gives lower priorities nothing, and charges
+    nothing for stops and starts. So it is a bound, often a low one: 0 where high-priority work never asks for more
+    than there is.
+    """
+    jobs = [job for job in trace.jobs if job.priority >= high_from]
+    may_wait = len(jobs) - math.ceil(quantile * len(jobs) - _ROUNDING)
+    return max(
+        (_least(_demands(jobs, name), capacity, may_wait) for name, capacity in cluster.total.units), default=0.0
+    )
+
+
+def _demands(jobs: Sequence[Job], name: str) -> list[_Demand]:
+    return [
+        _Demand(job.arrived_s, job.duration_s, units * job.duration_s) for job in jobs if (units := job.size.get(name))
+    ]
+
+
+def _least(demands: Sequence[_Demand], capacity: float, may_wait: int) -> float:
+    if must_wait(demands, capacity, 0.0) <= may_wait:
+        return 0.0
+    low, high = 0.0, 1.0
+    while must_wait(demands, capacity, high) > may_wait and high < _LONGEST_S:
+        low, high = high, high * 2
+    while high - low > _PRECISION_S:
+        middle = (low + high) / 2
+        if must_wait(demands, capacity, middle) > may_wait:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def must_wait(demands: Sequence[_Demand], capacity: float, waiting_s: float) -> int:
+    """Return how many jobs wait longer than `waiting_s` at least.
+
+    Work is served earliest deadline first by all units at once. Where a deadline is missed, an interval that ends there
+    and begins where later deadlines were last served, or nobody was, asks for more than there is. What arrives before
+    its end is left out then, and the search goes on after it.
+    """
+    late, first = 0, 0
+    while first < len(demands):
+        found = _overloaded(demands, first, capacity, waiting_s)
+        if found is None:
+            return late
+        begins, ends = found
+        after = bisect.bisect_left(demands, ends, lo=first, key=lambda each: each.arrived_s)
+        inside = [
+            each.units_s
+            for each in demands[first:after]
+            if each.arrived_s >= begins and _deadline(each, waiting_s) <= ends
+        ]
+        excess = sum(inside) - capacity * (ends - begins)
+        for units_s in sorted(inside, reverse=True):
+            if excess <= capacity * ends * _ROUNDING:
+                break
+            excess -= units_s
+            late += 1
+        first = after
+    return late
+
+
+def _deadline(demand: _Demand, waiting_s: float) -> float:
+    return demand.arrived_s + demand.duration_s + waiting_s
+
+
+def _overloaded(
+    demands: Sequence[_Demand], first: int, capacity: float, waiting_s: float
+) -> tuple[float, float] | None:
+    """Return the first interval whose work does not fit into it."""
+    waiting: list[tuple[float, int, float]] = []
+    served: list[tuple[float, float]] = []  # since nobody waited: until when work of which deadline was served
+    now, since, upcoming = 0.0, 0.0, first
+    while waiting or upcoming < len(demands):
+        if not waiting:
+            now = since = max(now, demands[upcoming].arrived_s)
+            served.clear()
+        while upcoming < len(demands) and demands[upcoming].arrived_s <= now:
+            each = demands[upcoming]
+            heapq.heappush(waiting, (_deadline(each, waiting_s), upcoming, each.units_s))
+            upcoming += 1
+        deadline, number, units_s = heapq.heappop(waiting)
+        until = now + units_s / capacity
+        next_arrival = demands[upcoming].arrived_s if upcoming < len(demands) else float("inf")
+        if until > next_arrival:
+            heapq.heappush(waiting, (deadline, number, units_s - (next_arrival - now) * capacity))
+            until = next_arrival
+        elif until > deadline * (1 + _ROUNDING):
+            return next((end for end, due in reversed(served) if due > deadline), since), deadline
+        now = until
+        served.append((now, deadline))
+    return None
+
+
+_MAX_STEPS: Final = 5_000
+"""Sets that are looked at for one question; beyond it a lower bound answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stoppable:
+    """Work that the rules allow to stop.
+
+    Attributes:
+        frees: node -> what is free there when it is gone.
+        cost: what stopping it loses.
+        band: whole part of its priority.
+    """
+
+    frees: tuple[tuple[int, Units], ...]
+    cost: float
+    band: int
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The answer: `cost`, and whether it was found by complete search or is a lower bound. None fits: no answer."""
+
+    cost: float
+    is_exact: bool
+
+
+def least_lost(free: Free, shape: Shape, stoppable: Iterable[Stoppable]) -> Least | None:
+    """Return the least total cost of stopping work until `shape` fits, or None where stopping all is not enough."""
+    candidates = sorted(stoppable, key=lambda each: each.cost)
+    if place_in(_freed(free, candidates), shape) is None:
+        return None
+    search = _Search(free, shape, candidates)
+    search.run()
+    if search.is_complete:
+        return Least(search.best, is_exact=True)
+    return Least(min(search.best, fractional_bound(free, shape, candidates)), is_exact=False)
+
+
+class _Search:
+    """Depth first: each candidate, cheapest first, is stopped or kept; a branch ends when it cannot be better.
+
+    Fitting is monotone in what is free, so a branch also ends where even all that is left would not be enough.
+    """
+
+    def __init__(self, free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> None:
+        self.best = float("inf")
+        self.steps = 0
+        self._shape = shape
+        self._start = free
+        self._candidates = _useful(free, shape, candidates)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.steps <= _MAX_STEPS
+
+    def run(self) -> None:
+        for candidates in self._candidates:
+            self._step(self._start, 0, 0.0, candidates)
+
+    def _step(self, free: Free, position: int, cost: float, candidates: Sequence[Stoppable]) -> None:
+        self.steps += 1
+        if cost >= self.best or not self.is_complete:
+            return
+        if place_in(free, self._shape) is not None:
+            self.best = cost
+            return
+        if position == len(candidates) or cost + candidates[position].cost >= self.best:
+            return
+        if place_in(_freed(free, candidates[position:]), self._shape) is None:
+            return
+        self._step(
+            _freed(free, candidates[position : position + 1]),
+            position + 1,
+            cost + candidates[position].cost,
+            candidates,
+        )
+        self._step(free, position + 1, cost, candidates)
+
+
+def _useful(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> list[list[Stoppable]]:
+    """Return the candidates of each separate search: node by node where one node must hold everything."""
+    if len(shape.bundles) > 1 and shape.strategy != "STRICT_PACK":
+        return [list(candidates)]
+    return [[each for each in candidates if any(at == node for at, _ in each.frees)] for node in range(len(free))]
+
+
+def fractional_bound(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> float:
+    """Return a lower bound: all nodes as one, and work that can be stopped in part, each resource by itself."""
+    bound = 0.0
+    for place, units in enumerate(shape.whole):
+        # A shape that lies on one node needs what the emptiest one lacks at least.
+        have = max(node[place] for node in free) if _on_one_node(shape) else sum(node[place] for node in free)
+        bound = max(bound, _cheapest_cover(units - have, place, candidates))
+    return bound
+
+
+def _on_one_node(shape: Shape) -> bool:
+    return len(shape.bundles) == 1 or shape.strategy == "STRICT_PACK"
+
+
+def _cheapest_cover(lacking: int, place: int, candidates: Sequence[Stoppable]) -> float:
+    offers = sorted(
+        (each.cost / freed, freed, each.cost)
+        for each in candidates
+        if (freed := sum(units[place] for _, units in each.frees)) > 0
+    )
+    cost = 0.0
+    for _, freed, price in offers:
+        if lacking <= 0:
+            break
+        cost += price * min(1.0, lacking / freed)
+        lacking -= freed
+    return cost
+
+
+def _freed(free: Free, candidates: Iterable[Stoppable]) -> Free:
+    room = [list(units) for units in free]
+    for each in candidates:
+        for node, units in each.frees:
+            have = room[node]
+            for place, more in enumerate(units):
+                have[place] += more
+    return room
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one request holds: its whole group.
+
+    Attributes:
+        shape: of the group.
+        nodes: of its bundles.
+        reserved: whether it is a reserved group.
+    """
+
+    shape: Shape
+    nodes: tuple[int, ...]
+    reserved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One decision of the ledger, and everything that it could have stopped instead.
+
+    Attributes:
+        at_s: when.
+        job: position of the preemptor.
+        victims: positions of the victims.
+        free: what no work held; idle groups that can be removed are free.
+        shape: what the preemptor asks for.
+        chosen: the victims.
+        others: what else the rules allowed to stop.
+    """
+
+    at_s: float
+    job: int
+    victims: tuple[int, ...]
+    free: Free
+    shape: Shape
+    chosen: tuple[Stoppable, ...]
+    others: tuple[Stoppable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Makes questions of decisions. Holds what does not change during a replay."""
+
+    rules: PreemptionRules
+    pool: Pool
+    cluster: Amounts
+
+    def candidates(
+        self,
+        preemptor: Occupancy,
+        victims: Sequence[str],
+        requests: Mapping[str, Occupancy],
+        held: Mapping[str, Holding],
+        now: float,
+    ) -> tuple[tuple[Stoppable, ...], tuple[Stoppable, ...]]:
+        """Return the chosen victims, and the other work that might have been stopped by the same rules."""
+        chosen, others = [], []
+        for request_id, holding in held.items():
+            occupancy = requests[request_id]
+            if request_id in victims:
+                chosen.append(self._stoppable(occupancy, holding, now))
+            elif self._may_stop(preemptor, occupancy, holding, now):
+                others.append(self._stoppable(occupancy, holding, now))
+        return tuple(chosen), tuple(others)
+
+    def _may_stop(self, preemptor: Occupancy, victim: Occupancy, holding: Holding, now: float) -> bool:
+        entitled = self.pool.reserved_from_priority
+        on_loan = holding.reserved and victim.request.priority < entitled <= preemptor.request.priority
+        return refusal(preemptor.request, victim, self.pool, self.rules, now, reclaim=on_loan) is None
+
+    def _stoppable(self, occupancy: Occupancy, holding: Holding, now: float) -> Stoppable:
+        frees = tuple(zip(holding.nodes, holding.shape.bundles, strict=True))
+        cost = lost_work(occupancy, self.cluster, now)
+        return Stoppable(frees, cost, int(occupancy.request.priority // 1))
+
+
+def answered(question: Question) -> Decision | None:
+    """Return the decision beside the least that could have been lost; None where stopping all makes no room."""
+    everybody = question.chosen + question.others
+    least = least_lost(question.free, question.shape, everybody)
+    band = max((each.band for each in question.chosen), default=0)
+    within = least_lost(question.free, question.shape, [each for each in everybody if each.band <= band])
+    if least is None or within is None:
+        return None
+    return Decision(
+        question.at_s,
+        question.job,
+        question.victims,
+        sum(each.cost for each in question.chosen),
+        least.cost,
+        within.cost,
+        least.is_exact and within.is_exact,
+    )

@@ -1,0 +1,282 @@
+"""One trace under several policies: their figures, and the bounds beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.placement.amounts import GPU, MILLI, Amounts
+from headgate.placement.errors import CannotFitError
+from headgate.placement.rules import PreemptionRules
+from headgate.replay.errors import InvalidTraceError
+from headgate.replay.placement.bounds import least_waiting_s
+from headgate.replay.placement.engine import Decision, Outcome, Room, replayed
+from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Job, Trace
+from headgate.replay.placement.ledger_driver import through_ledger
+from headgate.replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
+from headgate.replay.placement.single_victim import SingleVictim
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Seconds that jobs took beyond their own work, by quantile; None where no job of the kind was done.
+
+    In line, being started, restarts, and doing again what was lost: all time from arrival to end but the duration.
+    """
+
+    jobs: int
+    mean_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One row of the comparison.
+
+    Attributes:
+        policy: whose.
+        high: waiting of high-priority work.
+        bands: waiting by band, highest first.
+        utilisation: share of the cluster's GPUs that ran work, from the first arrival to the last.
+        useful: the same without work that was lost.
+        lost_gpu_s: GPU-seconds of work that was done twice, and of restarts.
+        lost_share_s: the same in seconds of the whole cluster by dominant share, which counts CPUs, too.
+        preemptions: stops of running work for other work.
+        victims: jobs that were stopped at least once.
+        victims_done: victims that were done in the end.
+        never_done: jobs that never were.
+        makespan_s: from the first arrival to the last end.
+        decisions: preemptions that were compared with the least that could have been lost.
+        lost_over_least: lost work of those decisions together over the least; None where that is 0 and theirs is not.
+        lost_over_least_in_band: the same beside the least among victims of no higher band.
+        exact_share: share of those decisions whose least was found by complete search.
+        took_s: real seconds of the replay.
+    """
+
+    policy: str
+    high: Waiting
+    bands: dict[int, Waiting]
+    utilisation: float
+    useful: float
+    lost_gpu_s: float
+    lost_share_s: float
+    preemptions: int
+    victims: int
+    victims_done: int
+    never_done: int
+    makespan_s: float
+    decisions: int
+    lost_over_least: float | None
+    lost_over_least_in_band: float | None
+    exact_share: float
+    took_s: float
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def measured(trace: Trace, cluster: Cluster, outcome: Outcome, *, high_from: float = HIGH_FROM) -> Measures:
+    """Return the figures of an outcome."""
+    stops: dict[int, int] = {}
+    for attempt in outcome.attempts:
+        if not attempt.is_last:
+            stops[attempt.job] = stops.get(attempt.job, 0) + 1
+    done = outcome.finished_s
+    first = trace.jobs[0].arrived_s
+    return Measures(
+        policy=outcome.policy,
+        high=_waiting(trace, outcome, lambda job: job.priority >= high_from),
+        bands={band: _of_band(trace, outcome, band) for band in sorted({j.band for j in trace.jobs}, reverse=True)},
+        utilisation=_use(trace, cluster, outcome, is_useful=False),
+        useful=_use(trace, cluster, outcome, is_useful=True),
+        lost_gpu_s=sum(attempt.lost_s * trace.jobs[attempt.job].gpus for attempt in outcome.attempts),
+        lost_share_s=sum(
+            attempt.lost_s * trace.jobs[attempt.job].size.share_of(cluster.total)
+            for attempt in outcome.attempts
+            if attempt.lost_s
+        ),
+        preemptions=sum(stops.values()),
+        victims=len(stops),
+        victims_done=sum(done[job] is not None for job in stops),
+        never_done=sum(at is None for at in done),
+        makespan_s=max((at for at in done if at is not None), default=first) - first,
+        decisions=len(outcome.decisions),
+        lost_over_least=_ratio(outcome.decisions, lambda decision: decision.least_share_s),
+        lost_over_least_in_band=_ratio(outcome.decisions, lambda decision: decision.least_in_band_share_s),
+        exact_share=sum(each.is_exact for each in outcome.decisions) / max(1, len(outcome.decisions)),
+        took_s=outcome.took_s,
+    )
+
+
+def waited_s(trace: Trace, outcome: Outcome) -> list[float | None]:
+    """Return what each job took beyond its own work; None for those that were never done."""
+    return [
+        None if at is None else max(0.0, at - job.arrived_s - job.duration_s)
+        for job, at in zip(trace.jobs, outcome.finished_s, strict=True)
+    ]
+
+
+def _of_band(trace: Trace, outcome: Outcome, band: int) -> Waiting:
+    return _waiting(trace, outcome, lambda job: job.band == band)
+
+
+def _waiting(trace: Trace, outcome: Outcome, is_asked: Callable[[Job], bool]) -> Waiting:
+    waits = [
+        wait
+        for job, wait in zip(trace.jobs, waited_s(trace, outcome), strict=True)
+        if wait is not None and is_asked(job)
+    ]
+    if not waits:
+        return Waiting(0, None, None, None, None)
+    middle, most, nearly_all = (float(value) for value in np.quantile(waits, QUANTILES, method="inverted_cdf"))
+    return Waiting(len(waits), float(np.mean(waits)), middle, most, nearly_all)
+
+
+def _use(trace: Trace, cluster: Cluster, outcome: Outcome, *, is_useful: bool) -> float:
+    """Return the share of GPUs that worked while jobs arrived; of the scarcest resource where there are no GPUs."""
+    name = GPU if cluster.total.get(GPU) else cluster.total.names()[0]
+    start, end = trace.jobs[0].arrived_s, trace.jobs[-1].arrived_s
+    if end <= start:
+        end = max((at for at in outcome.finished_s if at is not None), default=start + 1.0)
+    busy = 0.0
+    for attempt in outcome.attempts:
+        # What was lost counts at the end of its stay: that is the part that no checkpoint holds.
+        ended = attempt.ended_s - (attempt.lost_s if is_useful else 0.0)
+        seconds = min(ended, end) - max(attempt.began_s, start)
+        if seconds > 0:
+            busy += seconds * trace.jobs[attempt.job].size.get(name) / MILLI
+    return busy / (cluster.total.get(name) / MILLI * (end - start))
+
+
+def _ratio(decisions: Sequence[Decision], least_of: Callable[[Decision], float]) -> float | None:
+    lost = sum(decision.lost_share_s for decision in decisions)
+    least = sum(least_of(decision) for decision in decisions)
+    if least <= 0:
+        return 1.0 if lost <= 0 else None
+    return lost / least
+
+
+Play = Callable[[Trace, Cluster, PreemptionRules], Outcome]
+
+POLICIES: Final[dict[str, Play]] = {
+    "headgate": through_ledger,
+    "ray": lambda trace, cluster, _rules: replayed(trace, cluster, PlainRay()),
+    "fifo": lambda trace, cluster, _rules: replayed(trace, cluster, StrictFifo()),
+    "easy": lambda trace, cluster, _rules: replayed(trace, cluster, Easy(by_priority=False)),
+    "priority-easy": lambda trace, cluster, _rules: replayed(trace, cluster, Easy(by_priority=True)),
+    "single-victim": lambda trace, cluster, rules: replayed(
+        trace, cluster, SingleVictim(rules.label_rules, victims_return=False)
+    ),
+    "single-victim-requeued": lambda trace, cluster, rules: replayed(
+        trace, cluster, SingleVictim(rules.label_rules, victims_return=True)
+    ),
+    "clairvoyant": lambda trace, cluster, _rules: clairvoyant(trace, cluster),
+}
+"""Name on the command line -> what replays a trace under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What several policies made of one trace.
+
+    Attributes:
+        trace: the jobs.
+        cluster: the nodes.
+        outcomes: one for each policy, in the order asked for.
+        measures: their figures.
+        least_waiting_s: quantile -> what high-priority waiting cannot fall below under any policy.
+    """
+
+    trace: Trace
+    cluster: Cluster
+    outcomes: tuple[Outcome, ...]
+    measures: tuple[Measures, ...]
+    least_waiting_s: dict[str, float]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values, without the stays of each job."""
+        return {
+            "trace": self.trace.name,
+            "jobs": len(self.trace.jobs),
+            "cluster": str(self.cluster),
+            "notes": list(self.trace.notes),
+            "high_from": HIGH_FROM,
+            "policies": [
+                {"says": outcome.says} | each.document()
+                for outcome, each in zip(self.outcomes, self.measures, strict=True)
+            ],
+            "least_high_waiting_s": self.least_waiting_s,
+        }
+
+
+def compared(
+    trace: Trace,
+    cluster: Cluster,
+    rules: PreemptionRules,
+    policies: Sequence[str] = tuple(POLICIES),
+    *,
+    tell: Callable[[str], None] = lambda _name: None,
+) -> Comparison:
+    """Replay a trace under each policy.
+
+    Args:
+        trace: the jobs.
+        cluster: the nodes.
+        rules: who may be preempted for whom; `single-victim` takes their label rules.
+        policies: names from `POLICIES`.
+        tell: called with each name before its turn.
+
+    Raises:
+        InvalidTraceError: an unknown policy.
+        CannotFitError: a job is larger than the cluster can ever give.
+    """
+    for name in policies:
+        if name not in POLICIES:
+            raise InvalidTraceError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
+    check_fits(trace, cluster)
+    outcomes = []
+    for name in policies:
+        tell(name)
+        outcomes.append(POLICIES[name](trace, cluster, rules))
+    return Comparison(
+        trace,
+        cluster,
+        tuple(outcomes),
+        tuple(measured(trace, cluster, outcome) for outcome in outcomes),
+        {f"p{round(q * 100)}": least_waiting_s(trace, cluster, q, HIGH_FROM) for q in QUANTILES},
+    )
+
+
+def check_fits(trace: Trace, cluster: Cluster) -> None:
+    """Check that every job could run on the empty cluster.
+
+    Raises:
+        CannotFitError: for the first job that could not; it would wait for ever.
+    """
+    room = Room(cluster.nodes)
+    known: dict[tuple[tuple[Amounts, ...], str], bool] = {}
+    for job in trace.jobs:
+        key = (job.bundles, job.strategy)
+        if key not in known:
+            known[key] = room.place(room.shape_of(job.bundles, job.strategy)) is not None
+        if not known[key]:
+            raise CannotFitError(
+                f"{trace.name}: job {job.job_id} takes {_said(job)}, and no part of the empty cluster "
+                f"({cluster}) has room for it",
+                next_step="Give the simulated cluster larger nodes or more of them, or leave the job out.",
+            )
+
+
+def _said(job: Job) -> str:
+    if len(job.bundles) == 1:
+        return str(job.size)
+    return f"{len(job.bundles)} x {job.bundles[0]} ({job.strategy})"

@@ -1,0 +1,420 @@
+"""The virtual cluster: what is free on its nodes, how far each job is, and one policy that decides."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headgate.placement.amounts import Amounts
+from headgate.placement.node import NodeView
+from headgate.placement.request import Strategy
+from headgate.replay.errors import OvercommittedError
+from headgate.replay.placement.jobs import Cluster, Job, Trace
+
+Units = tuple[int, ...]
+Free = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Bundles as integers, one per resource of the cluster. Equal ones of one `Room` are one object.
+
+    Attributes:
+        bundles: units of each bundle.
+        whole: their sum.
+        strategy: where they may lie.
+        is_possible: False when a bundle asks for a resource that no node has.
+    """
+
+    bundles: tuple[Units, ...]
+    whole: Units
+    strategy: Strategy
+    is_possible: bool = True
+
+
+class Room:
+    """Free units of every node. Owned by one replay, lives as long as it."""
+
+    def __init__(self, nodes: Sequence[NodeView]) -> None:
+        self.names = tuple(sorted({name for node in nodes for name in node.total.names()}))
+        self.capacity = [self.units_of(node.total) for node in nodes]
+        self.free: Free = [list(units) for units in self.capacity]
+        self.node_ids = tuple(node.node_id for node in nodes)
+        self._places = {node_id: place for place, node_id in enumerate(self.node_ids)}
+        self._shapes: dict[tuple[tuple[Amounts, ...], Strategy], Shape] = {}
+
+    def units_of(self, amounts: Amounts) -> Units:
+        """Return units in the order of the cluster's resources."""
+        have = dict(amounts.units)
+        return tuple(have.get(name, 0) for name in self.names)
+
+    def shape_of(self, bundles: tuple[Amounts, ...], strategy: Strategy) -> Shape:
+        """Return the shape of bundles, compiled once."""
+        key = (bundles, strategy)
+        shape = self._shapes.get(key)
+        if shape is None:
+            units = [self.units_of(bundle) for bundle in bundles]
+            possible = all(set(bundle.names()) <= set(self.names) for bundle in bundles)
+            whole = tuple(sum(each) for each in zip(*units, strict=True))
+            shape = self._shapes[key] = Shape(tuple(units), whole, strategy, possible)
+        return shape
+
+    def places(self, node_ids: Iterable[str]) -> tuple[int, ...]:
+        """Return the positions of nodes by their ids."""
+        return tuple(self._places[node_id] for node_id in node_ids)
+
+    def place(self, shape: Shape) -> tuple[int, ...] | None:
+        """Return a node for each bundle by best fit, or None when there is no room."""
+        return place_in(self.free, shape)
+
+    def take(self, shape: Shape, nodes: Sequence[int]) -> None:
+        """Take the room of a shape.
+
+        Raises:
+            OvercommittedError: a node has less.
+        """
+        for node, bundle in zip(nodes, shape.bundles, strict=True):
+            free = self.free[node]
+            for position, units in enumerate(bundle):
+                free[position] -= units
+                if free[position] < 0:
+                    raise OvercommittedError(
+                        f"node {node} was given out beyond its {self.names[position]}: {free[position]} units are left"
+                    )
+
+    def give(self, shape: Shape, nodes: Sequence[int]) -> None:
+        """Give the room of a shape back."""
+        for node, bundle in zip(nodes, shape.bundles, strict=True):
+            free = self.free[node]
+            for position, units in enumerate(bundle):
+                free[position] += units
+
+
+def place_in(free: Free, shape: Shape) -> tuple[int, ...] | None:
+    """Return a node for each bundle, or None.
+
+    One bundle, or one node for all: the node that is left with the least. Several: the largest first, each on the
+    best node left to it; with SPREAD on one that has none of it yet, where there is one.
+    """
+    if not shape.is_possible:
+        return None
+    if len(shape.bundles) == 1:
+        node = _best(free, shape.bundles[0], ())
+        return None if node is None else (node,)
+    if shape.strategy == "STRICT_PACK":
+        node = _best(free, shape.whole, ())
+        return None if node is None else (node,) * len(shape.bundles)
+    return _gang(free, shape)
+
+
+def _gang(free: Free, shape: Shape) -> tuple[int, ...] | None:
+    left = [list(units) for units in free]
+    found: dict[int, int] = {}
+    for place in sorted(range(len(shape.bundles)), key=lambda place: shape.bundles[place], reverse=True):
+        bundle = shape.bundles[place]
+        taken = tuple(found.values()) if "SPREAD" in shape.strategy else ()
+        node = _best(left, bundle, taken)
+        if node is None and shape.strategy == "SPREAD":
+            node = _best(left, bundle, ())
+        if node is None:
+            return None
+        found[place] = node
+        left[node] = [have - units for have, units in zip(left[node], bundle, strict=True)]
+    return tuple(found[place] for place in range(len(shape.bundles)))
+
+
+def _best(free: Free, bundle: Units, without: tuple[int, ...]) -> int | None:
+    best, least = None, None
+    for node, have in enumerate(free):
+        if node in without:
+            continue
+        for units, room in zip(bundle, have, strict=True):
+            if units > room:
+                break
+        else:
+            if least is None or have < least:
+                best, least = node, have
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One stay of a job on nodes.
+
+    Attributes:
+        job: position of the job in its trace.
+        nodes: node of each bundle.
+        held_s: from when it held them.
+        began_s: when its work began; `ended_s` where it was stopped before.
+        ended_s: when its work ended or was stopped.
+        lost_s: seconds of work that have to be done again, and of the restart that this stay began with.
+        is_last: whether the job was done.
+    """
+
+    job: int
+    nodes: tuple[int, ...]
+    held_s: float
+    began_s: float
+    ended_s: float
+    lost_s: float
+    is_last: bool
+
+
+class Work:
+    """The progress of one job; owned by one replay.
+
+    Invariant: `saved_s` grows only, and is never more than the job's duration.
+    """
+
+    __slots__ = ("began_s", "held_s", "job", "nodes", "position", "saved_s", "stops")
+
+    def __init__(self, position: int, job: Job) -> None:
+        self.position = position
+        self.job = job
+        self.saved_s = 0.0
+        self.stops = 0
+        self.nodes: tuple[int, ...] = ()
+        self.held_s = 0.0
+        self.began_s: float | None = None
+
+    @property
+    def restart_s(self) -> float:
+        """What this start costs before work goes on."""
+        return self.job.restart_s if self.stops else 0.0
+
+    @property
+    def left_s(self) -> float:
+        """How long a stay that begins now takes."""
+        return self.restart_s + self.job.duration_s - self.saved_s
+
+    def hold(self, nodes: tuple[int, ...], now: float) -> None:
+        """Take nodes; work does not run yet."""
+        self.nodes, self.held_s, self.began_s = nodes, now, None
+
+    def begin(self, now: float) -> float:
+        """Begin to work, and return when it will be done."""
+        self.began_s = now
+        return now + self.left_s
+
+    def checkpoint_s(self, now: float) -> float:
+        """Return when this stay last saved its progress; its beginning where it has not."""
+        began = now if self.began_s is None else self.began_s
+        saved = self._saved_here(now)
+        return began + self.restart_s + saved if saved else began
+
+    def unsaved_s(self, now: float) -> float:
+        """Return what a stop now would lose of this stay, its restart included."""
+        if self.began_s is None or now <= self.began_s:
+            return 0.0
+        return now - self.began_s - self._saved_here(now)
+
+    def stop(self, now: float) -> Attempt:
+        """Stop it: what is not saved is lost. Work that had not begun by then was not interrupted."""
+        lost = self.unsaved_s(now)
+        began = now if self.began_s is None else min(now, self.began_s)
+        self.saved_s += self._saved_here(now)
+        self.stops += began < now
+        self.began_s = None
+        return Attempt(self.position, self.nodes, self.held_s, began, now, lost, is_last=False)
+
+    def end(self, now: float) -> Attempt:
+        """End it: all is done."""
+        began = now if self.began_s is None else self.began_s
+        return Attempt(self.position, self.nodes, self.held_s, began, now, self.restart_s, is_last=True)
+
+    def _saved_here(self, now: float) -> float:
+        every = self.job.checkpoint_every_s
+        if every is None or self.began_s is None:
+            return 0.0
+        progress = min(now - self.began_s - self.restart_s, self.job.duration_s - self.saved_s)
+        return max(0.0, progress // every * every)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision to stop work for a job, beside the least that it could have lost.
+
+    Shares are seconds of the whole cluster: dominant share of the victim times seconds lost.
+
+    Attributes:
+        at_s: when.
+        job: position of the job that gets the room.
+        victims: positions of the jobs that are stopped.
+        lost_share_s: what the victims lose.
+        least_share_s: the least that any feasible set of victims that the same rules allow would have lost.
+        least_in_band_share_s: the same among sets with no victim of a higher band than those that were chosen.
+        is_exact: whether both were found by complete search; else they are lower bounds that ignore nodes.
+    """
+
+    at_s: float
+    job: int
+    victims: tuple[int, ...]
+    lost_share_s: float
+    least_share_s: float
+    least_in_band_share_s: float
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One policy on one trace.
+
+    Attributes:
+        policy: its name in tables.
+        says: what it does, in a sentence.
+        attempts: every stay of every job, in the order they ended.
+        finished_s: when each job was done; None for those that never were.
+        decisions: the preemptions that were planned.
+        took_s: seconds of real time that the replay took.
+    """
+
+    policy: str
+    says: str
+    attempts: tuple[Attempt, ...]
+    finished_s: tuple[float | None, ...]
+    decisions: tuple[Decision, ...] = ()
+    took_s: float = 0.0
+
+
+_ARRIVED: Final = 0
+_ENDED: Final = 1
+_STOPPED: Final = 2
+_ASKED: Final = 3
+
+
+class Policy(Protocol):
+    """Who runs next, where, and who is stopped for it."""
+
+    name: str
+    says: str
+
+    def open(self, engine: Engine) -> None:
+        """Begin; called once, before the first arrival."""
+
+    def arrived(self, job: int) -> None:
+        """Take a new job in."""
+
+    def freed(self, job: int) -> None:
+        """A job gave its room back: it is done, or it was stopped."""
+
+    def decide(self) -> None:
+        """Start what can be started now."""
+
+
+class Engine:
+    """Runs one trace under one policy. Owned by `replayed`.
+
+    Attributes:
+        now: virtual seconds.
+        room: what is free.
+        works: progress of every job, by position.
+        shapes: what every job takes, by position.
+        running: positions of jobs that hold nodes and are not being stopped, with when their work will end.
+        stopping: positions of jobs that are being stopped.
+        decisions: what the policy noted of its preemptions.
+    """
+
+    def __init__(self, trace: Trace, cluster: Cluster, policy: Policy) -> None:
+        self.trace = trace
+        self.cluster = cluster
+        self.now = 0.0
+        self.room = Room(cluster.nodes)
+        self.works = [Work(position, job) for position, job in enumerate(trace.jobs)]
+        self.shapes: list[Shape] = [self.room.shape_of(job.bundles, job.strategy) for job in trace.jobs]
+        self.running: dict[int, float] = {}
+        self.stopping: set[int] = set()
+        self.decisions: list[Decision] = []
+        self._policy = policy
+        self._attempts: list[Attempt] = []
+        self._finished: list[float | None] = [None] * len(trace.jobs)
+        self._held: dict[int, Shape] = {}
+        self._count = itertools.count()
+        self._events: list[tuple[float, int, int, int]] = [
+            (job.arrived_s, next(self._count), _ARRIVED, position) for position, job in enumerate(trace.jobs)
+        ]
+        heapq.heapify(self._events)
+
+    def start(self, job: int, nodes: tuple[int, ...], *, delay_s: float, shape: Shape | None = None) -> None:
+        """Start a job on nodes; its work begins `delay_s` and the start latency later.
+
+        `shape` is what is taken where that is not what the job asks for; nothing is taken for an empty one.
+        """
+        held = self.shapes[job] if shape is None else shape
+        if held.bundles:
+            self.room.take(held, nodes)
+        self._held[job] = held
+        work = self.works[job]
+        work.hold(nodes, self.now)
+        ends = work.begin(self.now + delay_s + self.cluster.latencies.start_s)
+        self.running[job] = ends
+        self._at(ends, _ENDED, job)
+
+    def stop(self, job: int) -> None:
+        """Stop a running job; `freed` tells the policy when it is dead. It does no work from now on."""
+        del self.running[job]
+        self.stopping.add(job)
+        self._attempts.append(self.works[job].stop(self.now))
+        self._at(self.now + self.cluster.latencies.stop_s, _STOPPED, job)
+
+    def ask_at(self, at_s: float) -> None:
+        """Ask the policy to decide at a time."""
+        self._at(at_s, _ASKED, -1)
+
+    def play(self) -> Outcome:
+        """Run to the end.
+
+        Raises:
+            OvercommittedError: work is left that the policy never ran.
+        """
+        self._policy.open(self)
+        events = self._events
+        while events:
+            self.now = events[0][0]
+            while events and events[0][0] <= self.now:
+                _, _, kind, job = heapq.heappop(events)
+                self._apply(kind, job)
+            self._policy.decide()
+        if self.running or self.stopping:
+            raise OvercommittedError(f"policy {self._policy.name} ended with work that still ran")
+        return Outcome(
+            self._policy.name,
+            self._policy.says,
+            tuple(self._attempts),
+            tuple(self._finished),
+            tuple(self.decisions),
+        )
+
+    def _apply(self, kind: int, job: int) -> None:
+        if kind == _ARRIVED:
+            self._policy.arrived(job)
+        elif kind == _ENDED:
+            # A job that was stopped since has another end.
+            if self.running.get(job) == self.now:
+                del self.running[job]
+                self._attempts.append(self.works[job].end(self.now))
+                self._finished[job] = self.now
+                self._give(job)
+        elif kind == _STOPPED:
+            self.stopping.discard(job)
+            self._give(job)
+
+    def _give(self, job: int) -> None:
+        shape = self._held.pop(job)
+        if shape.bundles:
+            self.room.give(shape, self.works[job].nodes)
+        self._policy.freed(job)
+
+    def _at(self, at_s: float, kind: int, job: int) -> None:
+        heapq.heappush(self._events, (at_s, next(self._count), kind, job))
+
+
+def replayed(trace: Trace, cluster: Cluster, policy: Policy) -> Outcome:
+    """Return what a rival makes of a trace."""
+    began = time.perf_counter()
+    outcome = Engine(trace, cluster, policy).play()
+    return dataclasses.replace(outcome, took_s=time.perf_counter() - began)

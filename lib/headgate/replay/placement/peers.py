@@ -1,0 +1,265 @@
+"""Policies beside the ledger that preempt nobody, and the one that knows the future."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+import time
+from typing import Final
+
+from headgate.replay.placement.engine import Attempt, Engine, Free, Outcome, Room, Shape, Units, place_in
+from headgate.replay.placement.jobs import Cluster, Trace
+
+_BACKFILL_DEPTH: Final = 500
+"""Waiting jobs that backfill looks at; Slurm's default for the same."""
+
+
+class PlainRay:
+    """Ray's own handling of placement groups that wait.
+
+    As measured with Ray 2.60: groups that wait are tried newest first, since older ones have backed off longer; each
+    that fits is made, so that a gang waits while smaller groups keep coming. What becomes free is noticed at the next
+    tick of a second; a new group makes Ray try all of them at once. Priorities are unknown to it.
+    """
+
+    name = "plain Ray"
+    says = "Ray by itself: groups that wait are tried newest first, priorities are unknown, nobody is stopped."
+
+    def open(self, engine: Engine) -> None:
+        """Begin."""
+        self._engine = engine
+        self._waiting: dict[Shape, list[int]] = {}
+        self._tick_s = math.inf
+        self._is_asked = False
+
+    def arrived(self, job: int) -> None:
+        """Take a new job in."""
+        self._waiting.setdefault(self._engine.shapes[job], []).append(job)
+        self._is_asked = True
+
+    def freed(self, job: int) -> None:  # noqa: ARG002 - a policy's signature
+        """Notice at the next tick."""
+        if self._tick_s == math.inf:
+            self._tick_s = self._engine.now + self._engine.cluster.latencies.untuned_s
+            self._engine.ask_at(self._tick_s)
+
+    def decide(self) -> None:
+        """Make the newest groups that fit."""
+        if not self._is_asked and self._engine.now < self._tick_s:
+            return
+        if self._engine.now >= self._tick_s:
+            self._tick_s = math.inf
+        self._is_asked = False
+        engine = self._engine
+        fitting = {shape for shape in self._waiting if engine.room.place(shape) is not None}
+        while fitting:
+            newest = max(fitting, key=lambda shape: self._waiting[shape][-1])
+            nodes = engine.room.place(newest)
+            if nodes is None:
+                fitting.discard(newest)
+                continue
+            engine.start(self._waiting[newest].pop(), nodes, delay_s=engine.cluster.latencies.create_s)
+            if not self._waiting[newest]:
+                del self._waiting[newest]
+                fitting.discard(newest)
+
+
+class StrictFifo:
+    """First come, first served: nobody is placed before the first in line."""
+
+    name = "strict FIFO"
+    says = "First come, first served: nobody overtakes, priorities are unknown, nobody is stopped."
+
+    def open(self, engine: Engine) -> None:
+        """Begin."""
+        self._engine = engine
+        self._waiting: list[int] = []
+        self._next = 0
+
+    def arrived(self, job: int) -> None:
+        """Take a new job in."""
+        self._waiting.append(job)
+
+    def freed(self, job: int) -> None:
+        """Nothing to note: room is looked for at every decision."""
+
+    def decide(self) -> None:
+        """Start from the head of the line until one does not fit."""
+        engine = self._engine
+        while self._next < len(self._waiting):
+            job = self._waiting[self._next]
+            nodes = engine.room.place(engine.shapes[job])
+            if nodes is None:
+                return
+            engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
+            self._next += 1
+
+
+class Easy:
+    """EASY backfill (Lifka 1995): the first in line has a reservation, others may overtake if they do not delay it.
+
+    Durations are those that the trace tells the scheduler; work of unknown duration overtakes only where it takes
+    nothing of what the reservation needs.
+    """
+
+    def __init__(self, *, by_priority: bool) -> None:
+        self._by_priority = by_priority
+        self.name = "priority + EASY" if by_priority else "FIFO + EASY"
+        order = "Highest priority first" if by_priority else "First come, first served"
+        self.says = f"{order}, with EASY backfill behind the first in line; nobody is stopped."
+
+    def open(self, engine: Engine) -> None:
+        """Begin."""
+        self._engine = engine
+        self._waiting: list[tuple[float, int]] = []
+        self._ends: dict[int, float] = {}
+
+    def arrived(self, job: int) -> None:
+        """Take a new job in, at its place in line."""
+        priority = self._engine.trace.jobs[job].priority if self._by_priority else 0.0
+        bisect.insort(self._waiting, (-priority, job))
+
+    def freed(self, job: int) -> None:
+        """Forget when it was expected to end."""
+        del self._ends[job]
+
+    def decide(self) -> None:
+        """Start from the head of the line, then whatever does not delay the head."""
+        while self._waiting and self._start(self._waiting[0][1], self._engine.room.free):
+            self._waiting.pop(0)
+        if len(self._waiting) > 1:
+            self._backfill(self._waiting[0][1])
+
+    def _backfill(self, head: int) -> None:
+        engine = self._engine
+        shadow_s, spare = self._shadow(engine.shapes[head])
+        full: set[Shape] = set()
+        for entry in self._waiting[1 : _BACKFILL_DEPTH + 1]:
+            job = entry[1]
+            shape = engine.shapes[job]
+            if shape in full:
+                continue
+            if engine.room.place(shape) is None:
+                full.add(shape)
+            elif engine.now + self._expected_s(job) <= shadow_s:
+                self._start(job, engine.room.free)
+                self._waiting.remove(entry)
+            elif self._start(job, _both(engine.room.free, spare)):
+                self._waiting.remove(entry)
+                _take(spare, shape, engine.works[job].nodes)
+
+    def _shadow(self, head: Shape) -> tuple[float, Free]:
+        """Return when the head is expected to fit, and what is left over beside it then."""
+        engine = self._engine
+        room = [list(units) for units in engine.room.free]
+        for ends, job in sorted((max(engine.now, ends), job) for job, ends in self._ends.items()):
+            _take(room, engine.shapes[job], engine.works[job].nodes, sign=-1)
+            nodes = place_in(room, head)
+            if nodes is not None:
+                _take(room, head, nodes)
+                return ends, room
+        return math.inf, room
+
+    def _expected_s(self, job: int) -> float:
+        return self._engine.trace.jobs[job].estimated_s or math.inf
+
+    def _start(self, job: int, free: Free) -> bool:
+        engine = self._engine
+        nodes = place_in(free, engine.shapes[job])
+        if nodes is None:
+            return False
+        engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
+        self._ends[job] = engine.now + self._expected_s(job)
+        return True
+
+
+def _both(one: Free, other: Free) -> Free:
+    return [[min(pair) for pair in zip(a, b, strict=True)] for a, b in zip(one, other, strict=True)]
+
+
+def _take(room: Free, shape: Shape, nodes: tuple[int, ...], *, sign: int = 1) -> None:
+    for node, bundle in zip(nodes, shape.bundles, strict=True):
+        have = room[node]
+        for place, units in enumerate(bundle):
+            have[place] -= sign * units
+
+
+NAME = "clairvoyant"
+
+
+def clairvoyant(trace: Trace, cluster: Cluster) -> Outcome:
+    """Return the schedule of a scheduler that knows all durations, with preemption that costs and loses nothing.
+
+    At every arrival and end it chooses anew who runs: highest band first, inside a band who has the least left, each
+    who fits. All nodes count as one, a gang needs room only in sum, and nothing takes time: no start, no stop.
+
+    It is a yardstick and no bound: some other schedule may serve one percentile better. `least_waiting_s` is a bound.
+    """
+    began = time.perf_counter()
+    outcome = _Schedule(trace, cluster).play()
+    return Outcome(NAME, outcome.says, outcome.attempts, outcome.finished_s, took_s=time.perf_counter() - began)
+
+
+class _Schedule:
+    """The schedule while it is made."""
+
+    def __init__(self, trace: Trace, cluster: Cluster) -> None:
+        self._jobs = trace.jobs
+        room = Room(cluster.nodes)
+        self._capacity = room.units_of(cluster.total)
+        self._sizes: list[Units] = [room.units_of(job.size) for job in trace.jobs]
+        self._left = [job.duration_s for job in trace.jobs]
+        self._running: dict[int, float] = {}
+        self._attempts: list[Attempt] = []
+        self._finished: list[float | None] = [None] * len(trace.jobs)
+
+    def play(self) -> Outcome:
+        active: list[tuple[int, float, int]] = []
+        upcoming, now, count = 0, 0.0, len(self._jobs)
+        while upcoming < count or active:
+            next_arrival = self._jobs[upcoming].arrived_s if upcoming < count else float("inf")
+            next_end = min((since + self._left[job] for job, since in self._running.items()), default=float("inf"))
+            now = min(next_arrival, next_end)
+            self._advance(now)
+            active = [entry for entry in active if self._finished[entry[2]] is None]
+            while upcoming < count and self._jobs[upcoming].arrived_s <= now:
+                active.append((-self._jobs[upcoming].band, 0.0, upcoming))
+                upcoming += 1
+            self._choose(active, now)
+        says = "Knows every duration; stops and resumes work at no cost; all nodes count as one."
+        return Outcome(NAME, says, tuple(self._attempts), tuple(self._finished))
+
+    def _advance(self, now: float) -> None:
+        """Account the time that passed; end those that are done."""
+        for job, since in list(self._running.items()):
+            if since + self._left[job] <= now:
+                self._finish(job, since, now)
+
+    def _finish(self, job: int, since: float, now: float) -> None:
+        del self._running[job]
+        self._left[job] = 0.0
+        self._finished[job] = now
+        self._attempts.append(Attempt(job, (), since, since, now, 0.0, is_last=True))
+
+    def _choose(self, active: list[tuple[int, float, int]], now: float) -> None:
+        order = [(band, self._left_at(job, now), job) for band, _, job in active]
+        heapq.heapify(order)
+        free = list(self._capacity)
+        chosen: set[int] = set()
+        while order and any(free):
+            job = heapq.heappop(order)[2]
+            size = self._sizes[job]
+            if all(units <= have for units, have in zip(size, free, strict=True)):
+                free = [have - units for units, have in zip(size, free, strict=True)]
+                chosen.add(job)
+        for job in [job for job in self._running if job not in chosen]:
+            since = self._running.pop(job)
+            self._left[job] -= now - since
+            self._attempts.append(Attempt(job, (), since, since, now, 0.0, is_last=False))
+        for job in chosen:
+            self._running.setdefault(job, now)
+
+    def _left_at(self, job: int, now: float) -> float:
+        since = self._running.get(job)
+        return self._left[job] if since is None else self._left[job] - (now - since)

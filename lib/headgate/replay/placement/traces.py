@@ -1,0 +1,203 @@
+"""Files of jobs: a user's own, and the GPU pods of a production cluster.
+
+A user's own has one JSON object a line:
+
+    {"id": "a", "arrived_s": 0, "duration_s": 60, "gpus": 1, "cpus": 4, "priority": 9, "labels": {"role": "train"}}
+
+`id`, `arrived_s` and `duration_s` are needed, and one of `gpus`, `cpus`, `memory_gib`; `count` makes a gang of so many
+such members, `strategy` says where they may lie.
+
+The pods are `openb_pod_list_default.csv` of Alibaba's cluster-trace-gpu-v2023, in its folder csv at
+https://github.com/alibaba/clusterdata. It has quality-of-service classes, GPU shares and times of creation and
+deletion, but was taken on 1 213 nodes that it fills to a hundredth: it is replayed on a few nodes, and every table
+says on how many.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from headgate.placement.amounts import GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, of_units
+from headgate.placement.request import Strategy
+from headgate.replay.errors import InvalidTraceError
+from headgate.replay.files import Form
+from headgate.replay.placement.jobs import Job, Trace, trace_of
+
+_JOBS: Final = Form("file of jobs", InvalidTraceError)
+_PODS: Final = Form(
+    "list of pods",
+    InvalidTraceError,
+    "Download openb_pod_list_default.csv from cluster-trace-gpu-v2023/csv of https://github.com/alibaba/clusterdata "
+    "and give its path.",
+)
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_MAX_MEMBERS: Final = 256
+
+
+class JobLine(BaseModel):
+    """One line of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    arrived_s: Seconds
+    duration_s: Positive
+    gpus: Seconds = 0
+    cpus: Seconds = 0
+    memory_gib: Seconds = 0
+    count: Annotated[int, Field(ge=1, le=_MAX_MEMBERS)] = 1
+    strategy: Strategy = "PACK"
+    priority: Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)] = 5.0
+    labels: dict[str, str] = Field(default_factory=dict)
+    preemptible: bool = True
+    checkpoint_every_s: Positive | None = None
+    restart_s: Seconds = 0
+    estimated_s: Seconds | None = None
+    kind: str | None = None
+
+    @model_validator(mode="after")
+    def _takes_something(self) -> JobLine:
+        if not (self.gpus or self.cpus or self.memory_gib):
+            raise ValueError("takes nothing: give gpus, cpus or memory_gib")
+        return self
+
+    def job(self) -> Job:
+        """Return the job that the line describes; the scheduler is told its duration unless `estimated_s` is given."""
+        kind = self.kind or next(iter(self.labels.values()), f"priority {self.priority:g}")
+        return Job(
+            self.id,
+            self.arrived_s,
+            self.duration_s,
+            (self._member(),) * self.count,
+            self.priority,
+            self.labels,
+            self.strategy,
+            checkpoint_every_s=self.checkpoint_every_s,
+            restart_s=self.restart_s,
+            preemptible=self.preemptible,
+            estimated_s=self.duration_s if self.estimated_s is None else self.estimated_s,
+            kind=kind,
+        )
+
+    def _member(self) -> Amounts:
+        return amounts(self.cpus, self.gpus, int(self.memory_gib * 1024) * MEBIBYTE)
+
+
+def read_json_lines(path: Path) -> Trace:
+    """Return the jobs of a file.
+
+    Raises:
+        InvalidTraceError: the file cannot be read, or a line is no job; it names the line and the field.
+    """
+    return trace_of(path.name, _JOBS.json_lines(path, JobLine, JobLine.job))
+
+
+PRIORITY_OF_QOS: Final = {"Guaranteed": 9.0, "LS": 8.0, "Burstable": 5.0, "BE": 2.0}
+"""Class -> priority: latency-sensitive pods are high-priority work, best-effort pods make room for them."""
+
+_COLUMNS: Final = {
+    "name": pl.String,
+    "cpu_milli": pl.Int64,
+    "memory_mib": pl.Int64,
+    "num_gpu": pl.Int64,
+    "gpu_milli": pl.Int64,
+    "qos": pl.String,
+    "creation_time": pl.Int64,
+    "deletion_time": pl.Int64,
+}
+_START_SHARE: Final = 0.005
+
+
+def read_openb(
+    path: Path,
+    *,
+    longest_s: float | None = None,
+    checkpoint_every_s: float | None = 600.0,
+    restart_s: float = 30.0,
+) -> Trace:
+    """Return the pods of the list as jobs.
+
+    Args:
+        path: the CSV file.
+        longest_s: pods that live longer are left out; None keeps all.
+        checkpoint_every_s: how often every job saves its progress; the list does not tell.
+        restart_s: what a new start costs; the list does not tell.
+
+    Raises:
+        InvalidTraceError: the file cannot be read, lacks a column, or a pod has impossible values.
+    """
+    pods = _pods(path)
+    start = int(pods["creation_time"].quantile(_START_SHARE, "lower") or 0)
+    there = pods.with_columns(
+        arrived=(pl.col("creation_time") - start).clip(0), life=pl.col("deletion_time") - pl.col("creation_time")
+    ).filter(pl.col("deletion_time") >= start)
+    jobs = there if longest_s is None else there.filter(pl.col("life") <= longest_s)
+    notes = _notes(pods.height, there.height, jobs.height, start, longest_s)
+    notes.append(
+        "The work of a pod is its life from creation to deletion. Assumed for all: "
+        + (f"a checkpoint every {checkpoint_every_s:g} s" if checkpoint_every_s else "no checkpoints")
+        + f", {restart_s:g} s per restart."
+    )
+    found = [
+        Job(
+            job_id=name,
+            arrived_s=float(arrived),
+            duration_s=float(max(1, end - start - arrived)),
+            bundles=(_amounts(cpu, memory, gpus, share),),
+            priority=PRIORITY_OF_QOS[qos],
+            labels={"qos": qos},
+            checkpoint_every_s=checkpoint_every_s,
+            restart_s=restart_s,
+            estimated_s=float(max(1, end - start - arrived)),
+            kind=qos,
+        )
+        for name, cpu, memory, gpus, share, qos, end, arrived in jobs.select(
+            "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "qos", "deletion_time", "arrived"
+        ).iter_rows()
+    ]
+    return trace_of(path.name, found, notes)
+
+
+def _notes(pods: int, there: int, jobs: int, start: int, longest_s: float | None) -> list[str]:
+    start_note = (
+        f"The list's first {start:,} s, in which {_START_SHARE:.1%} of its pods were created, are left out, and with "
+        f"them {pods - there} pods that had ended by then."
+    )
+    notes = [start_note, "Class -> priority: " + ", ".join(f"{q} {p:g}" for q, p in PRIORITY_OF_QOS.items()) + "."]
+    if longest_s is not None:
+        hours = longest_s / 3600
+        notes.append(f"{there - jobs} pods that lived longer than {hours:g} h are left out.")
+    return notes
+
+
+def _pods(path: Path) -> pl.DataFrame:
+    typed = _PODS.csv(path, tuple(_COLUMNS)).cast(pl.Schema(_COLUMNS), strict=False)
+    _refuse(path, typed, pl.any_horizontal(pl.all().is_null()), "has a field that is empty or no whole number")
+    _refuse(path, typed, pl.col("deletion_time") < pl.col("creation_time"), "is deleted before it is created")
+    negative = pl.any_horizontal(pl.col("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time") < 0)
+    _refuse(path, typed, negative, "has a negative number")
+    _refuse(path, typed, ~pl.col("qos").is_in(list(PRIORITY_OF_QOS)), f"has a class other than {_classes()}")
+    _refuse(path, typed, pl.max_horizontal("cpu_milli", "memory_mib", "num_gpu") == 0, "takes nothing")
+    return typed
+
+
+def _refuse(path: Path, pods: pl.DataFrame, wrong: pl.Expr, says: str) -> None:
+    found = pods.with_row_index("line", offset=2).filter(wrong)
+    if not found.is_empty():
+        raise InvalidTraceError(
+            f"{path}: line {found['line'][0]}: pod {found['name'][0] or '?'} {says} ({found.height} such pods)"
+        )
+
+
+def _classes() -> str:
+    return ", ".join(PRIORITY_OF_QOS)
+
+
+def _amounts(cpu_milli: int, memory_mib: int, gpus: int, share_milli: int) -> Amounts:
+    gpu = share_milli if gpus == 1 else gpus * MILLI
+    return of_units({"CPU": cpu_milli, MEMORY: memory_mib * MEBIBYTE, GPU: gpu})
