@@ -8,7 +8,7 @@ from .running import (
     scenario_summary as scenario_summary,
 )
 from .running import Finished as Finished, run_scenario as run_scenario
-from .scenario import (
+from .definition import (
     Bench as Bench,
     Chart as Chart,
     Outcome as Outcome,

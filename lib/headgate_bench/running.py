@@ -20,7 +20,7 @@ from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
 from headgate_bench import scenarios
 from headgate_bench.artifact import FORMAT, Bar, bar_document, load, machine, versions, write_artifact, write_files
-from headgate_bench.scenario import Bench, Progress, Scenario, Size, changed
+from headgate_bench.definition import Bench, Progress, Scenario, Size, changed
 
 
 def scenario_names() -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.replay.elastic import OURS, asked_course, awake_course
+from headgate_bench.definition import Chart
 from headgate_bench.elastic.replaying import Played
-from headgate_bench.scenario import Chart
 
 _SHORTEST_S: Final = 0.01
 _DRAWN: Final = (OURS, "verl", "clairvoyant")

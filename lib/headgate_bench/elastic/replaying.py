@@ -28,7 +28,7 @@ from headgate.replay.elastic import (
     terms_of,
     traced_load,
 )
-from headgate_bench.scenario import Bench
+from headgate_bench.definition import Bench
 
 STARTS: Final[Mapping[str, float]] = MappingProxyType({"1s": 1.0, "30s": 30.0})
 """Name -> seconds that a worker takes to start: an engine that sleeps, and one that is started anew."""

@@ -14,7 +14,7 @@ import aiohttp
 
 from headgate.core import ChatError
 from headgate.core.errors import HeadgateError
-from headgate_bench.scenario import Progress
+from headgate_bench.definition import Progress
 
 FAILURES: Final = (TimeoutError, OSError, HeadgateError, ChatError, aiohttp.ClientError)
 """What a request raises that is turned away, or that nobody answers."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from headgate_bench.definition import Chart
 from headgate_bench.idle.bars import published
 from headgate_bench.idle.facts import Run, Step
 from headgate_bench.idle.metrics import MODEL
 from headgate_bench.idle.providers import OPEN
-from headgate_bench.scenario import Chart
 
 _POINTS: Final = 300
 """Points of a line at most: figures are small."""

@@ -24,13 +24,13 @@ from headgate.scheduling import (
     Trace,
 )
 from headgate.simulation import LoopClock, run_virtual
+from headgate_bench.definition import Progress
 from headgate_bench.idle.baseline import committed_baseline, compared, read_baseline
 from headgate_bench.idle.cases import Case, Mode, cases_of
 from headgate_bench.idle.checks import Check, Severity, checks_of, committed_rules, summary_of, with_checks
 from headgate_bench.idle.facts import Recorder, Run, Step
 from headgate_bench.idle.metrics import LOCAL, MODEL, SUBMISSION, metrics_of
 from headgate_bench.idle.providers import ARRIVAL, HEAVY, SEED, Providers, row_groups_of
-from headgate_bench.scenario import Progress
 
 _ROWS: Final = 8_192
 """Rows open at most, whatever their groups are (DataDesigner's rule)."""

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from types import ModuleType
 
 from headgate_bench.artifact import at_least
+from headgate_bench.definition import Chart, Spread, spread_of
 from headgate_bench.jobqueue.burn_down import burn_down
 from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, USUAL_PER_S, Part, Site, call, is_installed
-from headgate_bench.scenario import Chart, Spread, spread_of
 
 _OURS = "headgate"
 

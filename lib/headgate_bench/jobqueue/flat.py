@@ -15,10 +15,10 @@ from headgate.jobqueue.outcomes import ClaimRequest, Instant
 from headgate.jobqueue.port import Store
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import Chart, spread_of
 from headgate_bench.jobqueue.burn_down import specs
 from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import cpu_s
-from headgate_bench.scenario import Chart, spread_of
 
 _CLAIMED = 100
 _SUBMITTED_AT_ONCE = 10_000

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from headgate_bench.artifact import at_least
+from headgate_bench.definition import Chart, spread_of
 from headgate_bench.jobqueue.connection import Connection
 from headgate_bench.jobqueue.part import Part, Site, percentile
 from headgate_bench.jobqueue.served import run, served
-from headgate_bench.scenario import Chart, spread_of
 
 _MOST_PER_S = 3_000
 """Jobs that are submitted for each second: more than one process answers."""

@@ -16,8 +16,8 @@ from uuid import uuid4
 from headgate.core.errors import InvalidInputError
 from headgate.simulation import PrivatePostgres
 from headgate_bench.artifact import Bar
+from headgate_bench.definition import Chart, Spread
 from headgate_bench.rivals import pgqueuer_jobs, procrastinate_jobs
-from headgate_bench.scenario import Chart, Spread
 
 PARTS: Final = ("postgres", "http", "pickup", "flat", "saturation", "heartbeats", "faults")
 STORES: Final = ("sqlite", "postgres")

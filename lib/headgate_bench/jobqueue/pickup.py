@@ -9,11 +9,11 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import Chart
 from headgate_bench.jobqueue.connection import Connection
 from headgate_bench.jobqueue.part import Part, Site, percentile
 from headgate_bench.jobqueue.served import run, served
 from headgate_bench.jobqueue.waiting_rules import Polling, simulated
-from headgate_bench.scenario import Chart
 
 _SUBMITTERS = 16
 _WAIT_S = 30.0

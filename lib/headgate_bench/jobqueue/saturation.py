@@ -10,11 +10,11 @@ from typing import Final
 
 from headgate.jobqueue.resource import ResourceSpec
 from headgate_bench.artifact import at_least
+from headgate_bench.definition import Chart
 from headgate_bench.jobqueue.connection import Connection
 from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import run, served
 from headgate_bench.jobqueue.waiting_rules import EPISODE_S, LOAD_S, SPREAD, InLine, Polling, Rule, Use, simulated
-from headgate_bench.scenario import Chart
 
 _SERVERS: Final = 8
 _WORKERS: Final = 24

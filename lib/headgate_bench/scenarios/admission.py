@@ -25,8 +25,8 @@ from headgate.admission import (
 from headgate.core import SystemClock
 from headgate.core.events import Event
 from headgate_bench.artifact import Bar, at_least, at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
 from headgate_bench.rivals.polling_waiters import PollingAdmission
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
 
 _ACCOUNT: Final = ProviderModel("https://bench", "model")
 _KEY: Final = RequestKey(_ACCOUNT)

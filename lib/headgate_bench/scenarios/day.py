@@ -24,8 +24,8 @@ from headgate.simulation import (
     run_virtual,
 )
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import Bench, Outcome, Scenario
 from headgate_bench.echo_environment import fleet
-from headgate_bench.scenario import Bench, Outcome, Scenario
 
 SEED_RATES: Final[Mapping[str, float]] = {
     "affine:sat": 100.0,

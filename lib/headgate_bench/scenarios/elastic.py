@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 from headgate.replay.elastic import CONTENDERS, OURS, Measures
 from headgate_bench.artifact import Bar, at_least, at_most
+from headgate_bench.definition import Bench, Outcome, Scenario, Spread, spread_of
 from headgate_bench.elastic.charts import charts_of
 from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
-from headgate_bench.scenario import Bench, Outcome, Scenario, Spread, spread_of
 
 
 def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:

@@ -24,8 +24,8 @@ from headgate.environments import (
     measure,
 )
 from headgate_bench.artifact import at_least, at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario
 from headgate_bench.echo_environment import ROUNDS, Echo
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 
 _REPLY: Final = "word " * 60
 """As long as a short answer of a model."""

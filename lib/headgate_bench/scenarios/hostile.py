@@ -10,13 +10,13 @@ from typing import Final
 
 from headgate.core.errors import InvalidInputError
 from headgate_bench.artifact import at_least, at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario
 from headgate_bench.hostile.attack import Ground, Tally
 from headgate_bench.hostile.models import answers, programs, rankings
 from headgate_bench.hostile.servers import endpoints, messages, metadata
 from headgate_bench.hostile.storage import clocks, corruption, journals
 from headgate_bench.hostile.teams import teams
 from headgate_bench.hostile.visitors import visitors
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 
 KINDS: Final[Mapping[str, Callable[[Ground], Awaitable[Tally]]]] = {
     kind.__name__: kind

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from headgate_bench.artifact import Bar, bar_document
+from headgate_bench.definition import Bench, Chart, Outcome, Progress, Scenario, Spread, spread_of
 from headgate_bench.idle.bars import (
     BOTH,
     FRONTIER,
@@ -26,7 +27,6 @@ from headgate_bench.idle.checks import Severity, summary_bytes
 from headgate_bench.idle.metrics import MODEL
 from headgate_bench.idle.suite import Suite, chosen_cases, granularity_s, run_in_real_time, run_suite, wall_ratios
 from headgate_bench.page import templates
-from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, Spread, spread_of
 
 
 def measure(parameters: IdleParameters, bench: Bench) -> Outcome:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from headgate.simulation import PrivatePostgres
+from headgate_bench.definition import Bench, Outcome, Scenario
 from headgate_bench.jobqueue.batches import batches
 from headgate_bench.jobqueue.faults import faults
 from headgate_bench.jobqueue.flat import flat
@@ -17,7 +18,6 @@ from headgate_bench.jobqueue.one_by_one import one_by_one
 from headgate_bench.jobqueue.part import JobQueueParameters, Part, Site
 from headgate_bench.jobqueue.pickup import pickup
 from headgate_bench.jobqueue.saturation import saturation
-from headgate_bench.scenario import Bench, Outcome, Scenario
 
 _MEASURES: Final[dict[str, Callable[[Site, Callable[[float], None]], Part]]] = {
     "postgres": batches,

@@ -11,8 +11,8 @@ from typing import Any, Final
 from headgate.admission import AdaptiveLaw, AimdLaw, LimitLaw
 from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
 from headgate_bench.artifact import Bar, at_least, at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, Spread, spread_of
 
 Z_95: Final = 1.645
 """Standard score of the 95th percentile."""

@@ -18,8 +18,8 @@ from headgate.core.errors import InvalidInputError
 from headgate.environments import GROUP, Registry, available, converse, environment, tools
 from headgate.scheduling import Dispatch, Dispatcher
 from headgate_bench.artifact import Bar, at_most
+from headgate_bench.definition import Bench, Outcome, Scenario
 from headgate_bench.echo_environment import BLOCK, ROUNDS
-from headgate_bench.scenario import Bench, Outcome, Scenario
 
 _HOW: Final = ("ordinary_s", "hostile_s", "in_order_s")
 

@@ -11,9 +11,9 @@ import numpy as np
 from headgate.placement.rules import checked_rules
 from headgate.replay.placement import Comparison, Measures, cluster_of, compared, generated
 from headgate_bench.artifact import Bar, at_least, at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario
 from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario
 
 
 @dataclass(frozen=True, slots=True)

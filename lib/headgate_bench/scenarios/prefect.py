@@ -11,8 +11,8 @@ from headgate.core import DAY_S
 from headgate.models import SimulationPlan
 from headgate.orchestration import CostMeter, RequestCost, WindowCost, cost_meter
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import Bench, Outcome, Scenario
 from headgate_bench.provider import provider
-from headgate_bench.scenario import Bench, Outcome, Scenario
 
 _WINDOW_S: Final = 60.0
 """The window that the bar speaks of."""

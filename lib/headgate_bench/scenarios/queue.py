@@ -14,9 +14,9 @@ from headgate.campaign import rare_collections
 from headgate.core import HolderId, Lease, LeaseBook, Task, TaskId
 from headgate.scheduling import BoundedBorrow, Dispatch, Dispatcher, StrictFair, TaskPolicy
 from headgate_bench.artifact import Bar, at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of
 from headgate_bench.peer_arrival import PeerArrival, PeerWaits, peer_waits
 from headgate_bench.rivals.sorted_scan import SortedScanQueue
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, spread_of
 
 _HOLDER = HolderId("bench")
 _TURN = 250

@@ -29,8 +29,8 @@ from headgate.simulation import ScriptedChats, ServiceTime, free_environments
 from headgate.storage import open_store
 from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import Bench, Chart, Outcome, Progress, Scenario, spread_of
 from headgate_bench.echo_environment import LOGGER, fleet, free_names, memory_bytes
-from headgate_bench.scenario import Bench, Chart, Outcome, Progress, Scenario, spread_of
 
 
 @dataclass(frozen=True, slots=True)

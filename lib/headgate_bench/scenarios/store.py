@@ -11,7 +11,7 @@ from operator import attrgetter
 from headgate.storage import StoreFigures, measure_store
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.crashes import Promises, Toll, Writer, killed, toll
-from headgate_bench.scenario import Bench, Outcome, Scenario, spread_of
+from headgate_bench.definition import Bench, Outcome, Scenario, spread_of
 
 
 @dataclass(frozen=True, slots=True)

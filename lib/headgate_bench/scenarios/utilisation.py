@@ -20,11 +20,11 @@ from headgate.simulation import free_environments
 from headgate.storage import open_store
 from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
 from headgate_bench.artifact import at_least
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of
 from headgate_bench.echo_environment import LOGGER, fleet, free_names
 from headgate_bench.provider import Provider, Window, provider
 from headgate_bench.rivals.batch_rounds import BatchRounds, expected_utilisation
 from headgate_bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
-from headgate_bench.scenario import Bench, Chart, Outcome, Scenario, spread_of
 
 
 @dataclass(frozen=True, slots=True)
