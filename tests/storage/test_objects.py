@@ -106,7 +106,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        patched.setattr("headgate.storage.folder._flush_folder", lambda _folder: None)
+        patched.setattr("headgate.storage.folder.flush_folder", lambda _folder: None)
         with pytest.raises(errors.StoreError, match="no space is left") as caught:
             objects.put_many([("samples/a", b"1")])
     assert not isinstance(caught.value, errors.StoreNotWritableError)
