@@ -23,11 +23,11 @@ from headgate_bench import (
     bench_page,
     newest_artifacts,
     run_scenario,
+    scenario,
     scenario_names,
     scenario_summary,
 )
 from headgate_bench import Progress as Tell
-from headgate_bench import definition as scenario
 
 _MISSED: Final = 4
 _OUTPUT: Final = Path(".headgate/bench")

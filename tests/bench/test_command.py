@@ -12,8 +12,7 @@ import pytest
 
 from headgate.cli.main import main
 from headgate.core.errors import InvalidInputError
-from headgate_bench import definition as scenario
-from headgate_bench import newest_artifacts, scenario_names
+from headgate_bench import newest_artifacts, scenario, scenario_names
 from tests.bench.tiny import EASY, TINY, bench
 
 

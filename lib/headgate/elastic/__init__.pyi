@@ -2,7 +2,6 @@ from . import (
     engines as engines,
     gateway as gateway,
     policies as policies,
-    replay as replay,
     service as service,
     verl as verl,
 )
