@@ -51,7 +51,7 @@ from headgate.core.events.health import (
     HealthReported,
     RequestKeyHealth,
 )
-from headgate.core.events.judging import AnswerJudged, JudgementMissing, JudgingStarted, JudgingStopped
+from headgate.core.events.judging import AnswerJudged, JudgementMissing
 from headgate.core.events.placement import (
     DriverLost,
     GroupBroken,
@@ -174,8 +174,6 @@ __all__ = [
     "JournalBlocked",
     "JournalRecovered",
     "JudgementMissing",
-    "JudgingStarted",
-    "JudgingStopped",
     "ModelGivenUp",
     "ModelPaused",
     "ModelResumed",

@@ -19,6 +19,8 @@ class CampaignStarted(Event):
     resumed_samples_24h: int
     reopened_tasks: int
     run_id: str = ""
+    judge: str = ""
+    judgements: int = 0
 
 
 @dataclass(frozen=True, slots=True)

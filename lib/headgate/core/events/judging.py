@@ -8,18 +8,6 @@ from headgate.core.events.event import Event
 
 
 @dataclass(frozen=True, slots=True)
-class JudgingStarted(Event):
-    """A run with a judge began: so many samples are to be taken, so many of them were begun by an earlier run."""
-
-    campaign: str
-    run_id: str
-    judge: str
-    judgements: int
-    samples: int
-    reopened: int
-
-
-@dataclass(frozen=True, slots=True)
 class AnswerJudged(Event):
     """A judge gave a verdict on the answer of a sample."""
 
@@ -45,16 +33,3 @@ class JudgementMissing(Event):
     number: int
     reason: str
     trace_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JudgingStopped(Event):
-    """A run with a judge has ended; samples that were begun and not recorded are taken again by the next one."""
-
-    campaign: str
-    run_id: str
-    samples: int
-    stored: int
-    spooled: int
-    open_tasks: int
-    stopped_by: str
