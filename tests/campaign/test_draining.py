@@ -240,7 +240,7 @@ def test_a_defect_of_our_own_stops_the_run_with_its_traceback(world: World, monk
     def broken(*_: object, **__: object) -> None:
         raise TypeError("a defect")
 
-    monkeypatch.setattr("headgate.campaign.workforce.sample_of", broken)
+    monkeypatch.setattr("headgate.campaign.stages.sample_of", broken)
     with pytest.raises(BaseExceptionGroup) as caught:
         world.run(models(1), RATES, settings=STEADY)
     assert caught.group_contains(TypeError, match="a defect")

@@ -108,7 +108,7 @@ def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> Non
 
         await clock.sleep(30.0)
         dispatcher = campaign._parts.dispatcher
-        lease = dispatcher.lease_of(next(iter(campaign._workforce.tasks)).task_id)
+        lease = dispatcher.lease_of(next(iter(campaign._stages.tasks)).task_id)
         assert lease is not None
         assert busy() == 2
         assert dispatcher.park(lease, 0.0)

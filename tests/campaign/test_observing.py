@@ -77,12 +77,14 @@ async def test_every_step_of_a_sample_s_way_is_an_event_of_its_task(tmp_path: Pa
         "task_opened",
         "ready_enqueued",
         "task_lease_acquired",
+        "worker_spawned",
         "task_started",
         "request_lease_acquired",
         "request_started",
         "request_finished",
         "request_lease_released",
         "task_lease_released",
+        "task_completed",
         "sample_accepted",
     ]
     (trace_id,) = {line["fields"]["trace_id"] for line in lines if line["fields"].get("trace_id")}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.campaign import Campaign, CampaignPlan, CampaignResult, EndpointChats, RequestSide
-from headgate.campaign.waiting import MAX_DEFERRALS
+from headgate.campaign.stages import MAX_DEFERRALS
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Model, Sample
 from headgate.core.events import Event, TaskDeferred

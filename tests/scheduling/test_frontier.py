@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.core import TaskId
 from headgate.scheduling import AdaptiveFrontier, BlockReason, FrontierRules, FrontierView, RowGroup
-from headgate.scheduling.row_groups import RowGroups
+from headgate.scheduling.row_groups import RowGroups, taken_from
 from tests.scheduling.queued import task
 from tests.scheduling.test_stages import _after
 
@@ -136,7 +136,7 @@ def test_a_row_group_warms_up_by_what_it_wants_first() -> None:
         return replace(_after(name, *after), resources={"llm_wait": 1})
 
     tasks = (_after("s"), wants("h1", "s"), wants("h2", "s"), wants("f", "h1"), replace(_after("end", "f")))
-    rows = RowGroups(iter([RowGroup("g", tasks)]), "llm_wait")  # type: ignore[arg-type]
+    rows = RowGroups(lambda: RowGroup("g", tasks), "llm_wait")
     rows.open_next(0.0)
     assert rows.warming == 2
     rows.became_ready(TaskId("h1"))
@@ -158,7 +158,7 @@ def test_row_groups_are_taken_when_they_are_needed_and_have_names_of_their_own()
             taken.append(None)
             yield RowGroup("same", (task("t"),))
 
-    rows = RowGroups(endless(), "llm_wait")  # type: ignore[arg-type]
+    rows = RowGroups(taken_from(endless()), "llm_wait")
     assert len(taken) == 1
     rows.open_next(0.0)
     assert len(taken) == 2

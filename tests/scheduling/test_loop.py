@@ -65,7 +65,7 @@ class World:
         limits = more.pop("limits", {"submission": 2 * capacity, "llm_wait": capacity})
         self.dispatcher = Dispatcher(limits, holder=HolderId("h"), is_roster_open=True, policy=more.pop("policy", None))
         trace = Trace(lambda event: self.told.append((self.clock.monotonic(), event)), run_id="run-1")
-        self.loop = DispatchLoop(self.dispatcher, groups, work, clock=self.clock, trace=trace, **more)
+        self.loop = DispatchLoop(self.dispatcher, groups, work, now=self.clock.monotonic, trace=trace, **more)
 
     async def run(self) -> LoopResult:
         try:
@@ -557,7 +557,7 @@ def test_nothing_is_made_for_a_sink_that_wants_nothing() -> None:
         told: list[events.Event] = []
         dispatcher = Dispatcher({"submission": 4, "llm_wait": 2}, holder=HolderId("h"), is_roster_open=True)
         trace = Trace(told.append, wants=lambda kind: kind is events.RowGroupCheckpointed)
-        loop = DispatchLoop(dispatcher, judged(3), _takes_a_second, clock=LoopClock(), trace=trace)
+        loop = DispatchLoop(dispatcher, judged(3), _takes_a_second, now=LoopClock().monotonic, trace=trace)
         await loop.run()
         return told
 

@@ -1,4 +1,4 @@
-"""A campaign: demand, queue, workers, journal and store, run by one event-driven loop."""
+"""A run: demand, queue, stages, journal and store, moved by one event-driven loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.campaign.acceptance import Acceptance
 from headgate.campaign.budgets import restored_budgets
 from headgate.campaign.collecting import rare_collections
 from headgate.campaign.demand import DemandSide
-from headgate.campaign.dispatching import dispatcher_of
+from headgate.campaign.dispatching import AGGREGATE, LOCAL, WORKERS, dispatcher_of, frontier_rules
 from headgate.campaign.early_stop import RosterEarlyStop
 from headgate.campaign.health import Health
 from headgate.campaign.inquiry import Inquiry
@@ -21,10 +21,11 @@ from headgate.campaign.plan import CampaignPlan
 from headgate.campaign.request_side import DAILY_BUDGET
 from headgate.campaign.samples import health_of
 from headgate.campaign.settling import settling_of
+from headgate.campaign.stages import RETRIES, Stages
 from headgate.campaign.starting import restored
-from headgate.campaign.status import campaign_status, why_no_samples
-from headgate.campaign.workforce import Workforce
-from headgate.core import Clock, Sample, TaskId, new_run_id
+from headgate.campaign.status import RunProgress, campaign_status, why_no_samples
+from headgate.core import Clock, ErrorKind, Sample, TaskId, new_run_id
+from headgate.core.errors import InvalidRosterError
 from headgate.core.events import (
     CampaignStarted,
     CampaignStopped,
@@ -37,31 +38,37 @@ from headgate.core.events import (
 )
 from headgate.core.status import CampaignStatus
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
-from headgate.scheduling import Backpressure, Explanation, Trace
+from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
+from headgate.statistics import Agreement
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
 
 STOP_WITHIN_S: Final = 60.0
-"""How long a stopping campaign tries to store its spool; what is left stays there, on disk."""
+"""How long a stopping run tries to store its spool; what is left stays there, on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignResult:
-    """What a campaign did.
+    """What a run did.
 
     Attributes:
         status: as it was at the end.
+        progress: likewise, for those who wait for its end.
         samples: accepted by this process.
+        scored: of them, those with a score.
         stored: of its spool, visible in the store.
         spooled: left in the journal, of all processes.
-        open_tasks: given out and without a sample, of all processes; the next campaign runs them.
+        open_tasks: given out and without a sample, of all processes; the next run takes them.
         stopped_by: why it ended.
         stopped_early: whether it gave up because its samples kept failing.
         given_up: models whose service kept failing, and why: their other tasks were not run.
         empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
+        agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
     """
 
     status: CampaignStatus
+    progress: RunProgress
     samples: int
+    scored: int
     stored: int
     spooled: int
     open_tasks: int
@@ -69,19 +76,25 @@ class CampaignResult:
     stopped_early: bool = False
     given_up: Mapping[str, str] = field(default_factory=dict)
     empty_because: str = ""
+    agreements: tuple[tuple[str, Agreement], ...] = ()
 
 
 class Campaign:
-    """Samples every model in every environment until it is stopped, its time is up, or its provider runs dry.
+    """Takes samples until it is stopped, its time is up, or its source runs dry. Lives for one `run`.
 
-    Lives for one `run`. Everything that decides is pure and told the time; the campaign moves what they decide:
-    demand gets its sequence number from the journal and waits in its sampler's buffer (`DemandSide`), enters the ready
-    queue, and starts as soon as the dispatcher grants a worker (`Workforce`). Finished samples become durable
-    (`Acceptance`) and go from the spool into the store (`Sink`). `Membership` follows the roster, `Health` the pauses.
+    A *source* says what is due: daily rates, a matrix, the tasks of a server, pairings. The *stages* of a sample are
+    its environment's: an episode, and where a judge reads the answer its judgements and their aggregate. Whatever the
+    two are, there is this one way from a due time to the store.
+
+    Everything that decides is pure and told the time; the run moves what they decide: demand gets its sequence number
+    from the journal (`DemandSide`), waits in its sampler's buffer, or for the frontier where it has several stages,
+    enters the ready queue, and starts as soon as the dispatcher grants what it needs (`DispatchLoop`, `Stages`).
+    Finished samples become durable (`Acceptance`) and go from the spool into the store (`Sink`). `Membership` follows
+    the roster, `Health` the pauses.
     """
 
     def __init__(self, plan: CampaignPlan, *, clock: Clock, emit: Emit, inline: bool = False) -> None:
-        """Prepare a campaign.
+        """Prepare a run.
 
         Args:
             plan: what to sample.
@@ -99,6 +112,7 @@ class Campaign:
         self._emit = emit
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
+        judge = plan.judging.judge if plan.judging is not None else None
         journal = Journal(settings.journal, settings.campaign, fsync=not inline)
         self.lease = journal.lease()
         self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
@@ -111,7 +125,7 @@ class Campaign:
             now=self.now,
             emit=emit,
             journal=self._journal,
-            dispatcher=dispatcher_of(settings, journal.holder),
+            dispatcher=dispatcher_of(settings, journal.holder, judge),
             backpressure=Backpressure(
                 settings.queue_warning_threshold,
                 settings.queue_pause_threshold,
@@ -125,6 +139,7 @@ class Campaign:
             provider=plan.provider if plan.provider is not None else local,
             requests=plan.requests,
             is_traced=plan.is_traced,
+            is_judged=judge is not None,
         )
         self._acceptance = Acceptance(
             self._journal,
@@ -135,27 +150,38 @@ class Campaign:
         )
         self._settling = settling_of(self._parts, plan)
         self._health = Health(self._parts, self._settling)
-        self._demand = DemandSide(self._parts, self._health, self._settling)
-        self._membership = Membership(
-            self._parts, plan.roster, plan.sampling_rules(), rates, self._health, self._settling
-        )
-        self._workforce = Workforce(
+        self._unblocked = asyncio.Event()
+        self._stages = Stages(
             self._parts,
             self._health,
             self._acceptance,
             plan.chats,
-            became_idle=self._stop_when_dry,
+            plan.judging,
+            writable=self._writable,
             ended=self._look_at,
+            drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
+            wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
         )
-        self._journal.unblocked = self._parts.wake.set
         self.run_id = plan.run_id or new_run_id()
-        if plan.is_traced:
-            self._parts.dispatcher.trace_to(Trace(emit, run_id=self.run_id))
+        self._loop = self._made_loop()
+        self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
+        self._membership = Membership(
+            self._parts,
+            plan.roster,
+            plan.sampling_rules(),
+            rates,
+            self._health,
+            self._settling,
+            self._stages.withdraw,
+        )
+        self._journal.unblocked = self._journal_unblocked
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
         self.inquiry = Inquiry(
             self._parts,
-            self._workforce,
+            self._stages,
+            self._loop,
+            judge,
             run_id=self.run_id,
             state=lambda: self._state,
             spooled=lambda: self._sink.spooled + self._acceptance.waiting,
@@ -166,30 +192,50 @@ class Campaign:
         self._started_at = self.now()
         self._state = "starting"
         self._stop_reason = ""
-        self._samples = 0
+        self._samples = self._scored = 0
         self._left_open = 0
 
+    def _made_loop(self) -> DispatchLoop:
+        plan, settings = self.plan, self.plan.settings
+        is_matrix = plan.provider is not None and all(one.spec.needs_judge for one in plan.environments.values())
+        return DispatchLoop(
+            self._parts.dispatcher,
+            self._stages.next_rows,
+            self._stages.work,
+            now=self.now,
+            frontier=frontier_rules(settings.max_unjudged, is_adaptive=is_matrix),
+            model_resource=WORKERS,
+            retries=RETRIES,
+            tolerant_stages=(AGGREGATE,),
+            trace=Trace(self._emit, lambda _: True, self.run_id, self._stages.trace_of) if plan.is_traced else None,
+            health_every_s=settings.status_interval_s if plan.is_traced else None,
+            is_done=self._is_drained,
+            turned=self._turned,
+        )
+
     def now(self) -> float:
-        """Return the campaign's time: seconds since the epoch at start, monotonic from there on."""
+        """Return the run's time: seconds since the epoch at start, monotonic from there on."""
         return self._clock.monotonic() + self._epoch_offset
 
     def close(self) -> None:
-        """Close the journal, as the end of `run` does; for a campaign that was refused."""
+        """Close the journal, as the end of `run` does; for a run that was refused."""
         self._journal.close()
 
     def stop(self, reason: str) -> None:
-        """Take on no more work, drain what is in flight, and let `run` return. Legal more than once."""
+        """Begin no further sample, drain what is in flight, and let `run` return. Legal more than once."""
         if self._parts.stopping.is_set():
             return
         self._stop_reason = reason
         self._state = "draining"
-        self._emit(CampaignStopping(self.plan.settings.campaign, reason, len(self._workforce.tasks)))
+        in_flight = self._stages.rollouts + self._stages.unjudged
+        self._emit(CampaignStopping(self.plan.settings.campaign, reason, in_flight))
         self._parts.stopping.set()
         self._parts.wake.set()
+        self._loop.drain()
 
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""
-        return self._parts.dispatcher.why(task_id, self.now())
+        return self._loop.why(task_id)
 
     async def run(self) -> CampaignResult:
         """Sample until stopped; return when everything is drained.
@@ -211,7 +257,7 @@ class Campaign:
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 loops = [group.create_task(loop) for loop in beside]
-                await self._workforce.run()
+                await self._followed()
                 for task in loops:
                     task.cancel()
                 await self._made_durable()
@@ -228,7 +274,9 @@ class Campaign:
         is_empty = not self._samples and self.plan.provider is None
         result = CampaignResult(
             status=status,
+            progress=self.progress(),
             samples=self._samples,
+            scored=self._scored,
             stored=self._sink.stored,
             spooled=spooled,
             open_tasks=self._left_open,
@@ -236,6 +284,7 @@ class Campaign:
             stopped_early=self._stopped_early,
             given_up=dict(self._settling.given_up),
             empty_because=why_no_samples(status, self._parts.local.next_at(self.now())) if is_empty else "",
+            agreements=self.plan.judging.figures.agreements() if self.plan.judging is not None else (),
         )
         name = self.plan.settings.campaign
         self._emit(CapacityReported(name, self.run_id, "end", self.inquiry.capacity()))
@@ -243,10 +292,12 @@ class Campaign:
         self._emit(CampaignStopped(name, *left, self.run_id, self._stop_reason))
         return result
 
+    # What it looks like.
+
     def status(self) -> CampaignStatus:
-        """Return what the campaign looks like now."""
+        """Return what the run looks like now."""
         parts, now = self._parts, self.now()
-        open_tasks = [*parts.dispatcher.queue.items(), *self._workforce.tasks]
+        open_tasks = [task for _, task in self.inquiry.open_tasks()]
         rates = {(m, e): s.rate_per_day(e) for m, s in self.samplers.items() for e in s.environments}
         return campaign_status(
             parts,
@@ -255,34 +306,46 @@ class Campaign:
             started_at=self._started_at,
             now=now,
             pairs=parts.pairs.status(rates, open_tasks, now),
-            workers=self._workforce.figures.status(now),
+            workers=self._stages.figures.status(now),
             spooled=self._sink.spooled + self._acceptance.waiting,
             stored=self._sink.stored,
             samples=self._samples,
-            open_tasks=self._left_open if self._state == "stopped" else len(open_tasks) + parts.batches.size,
+            open_tasks=self._left_open if self._state == "stopped" else len(open_tasks),
         )
 
-    def _pressed(self, model: str, reason: str | None, until: float | None) -> None:
-        """Close a model's lane, or open it again, as its endpoint can take requests."""
-        # Admission tells the monotonic time, the dispatcher is told the campaign's.
-        self._parts.dispatcher.set_pressure(model, reason, None if until is None else until + self._epoch_offset)
-        sampler, is_held = self.samplers.get(model), reason == DAILY_BUDGET
-        if sampler is not None and sampler.is_held != is_held:
-            sampler.is_held = is_held
-            self._parts.local.touch([model], self.now())
-            self._parts.wake.set()
-        if reason is None:
-            self._workforce.fill()
+    def progress(self) -> RunProgress:
+        """Return how far the run has come with what has fallen due."""
+        judging = self.plan.judging
+        return RunProgress(
+            campaign=self.plan.settings.campaign,
+            state=self._state,
+            samples=self._parts.pairs.due,
+            recorded=self._samples,
+            rollouts=self._stages.rollouts,
+            unjudged=self._stages.unjudged,
+            stored=self._sink.stored,
+            pairs=judging.figures.pairs() if judging is not None else (),
+        )
+
+    # The beginning and the end.
 
     async def _start(self) -> None:
-        if self._parts.requests is not None:
-            self._parts.requests.watch(self._pressed)
+        parts, judging, requests = self._parts, self.plan.judging, self._parts.requests
+        if requests is not None:
+            requests.idle, requests.busy = self._stages.idle, self._stages.busy
+            requests.ready, requests.free_workers = parts.dispatcher.queued, self._free_workers
+            if judging is not None:
+                requests.budgets.own_only(judging.judge.key)
+                requests.register(judging.judge)
+            requests.watch(self._pressed)
         rates = self.plan.rates() if self.plan.provider is None else {}
         await restored(self._journal, self.plan.store, self.now(), rates)
         await self._settling.restore(self.plan.store)
         await self._membership.load()
-        if self._parts.requests is not None:
-            await restored_budgets(self._parts.requests.budgets, self._journal, self.plan.store, self.now())
+        if judging is not None and judging.judge.key in self.samplers:
+            raise InvalidRosterError(f"the judge {judging.judge.key} is one of the models that it judges")
+        if requests is not None:
+            await restored_budgets(requests.budgets, self._journal, self.plan.store, self.now())
         adopted = await self._demand.adopt()
         self._state = "running"
         self._emit(
@@ -294,18 +357,50 @@ class Campaign:
                 resumed_samples_24h=sum(s.samples_24h(self.now()) for s in self.samplers.values()),
                 reopened_tasks=adopted,
                 run_id=self.run_id,
+                judge="" if judging is None else judging.judge.key,
+                judgements=0 if judging is None else self.plan.settings.judgements,
             )
         )
         self._emit(CapacityReported(self.plan.settings.campaign, self.run_id, "start", self.inquiry.capacity()))
+
+    async def _followed(self) -> None:
+        """Let the loop run to its end; a run that is stopped has the drain time to end what it has begun."""
+        running = asyncio.ensure_future(self._loop.run())
+        stopping = asyncio.ensure_future(self._parts.stopping.wait())
+        try:
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await asyncio.wait([running], timeout=self.plan.settings.drain_timeout_s)
+            if not running.done():
+                self._loop.stop(self._stop_reason)
+        finally:
+            # Also when this run itself is cancelled: what is in progress is given back, and is open in the journal.
+            stopping.cancel()
+            running.cancel()
+            await asyncio.wait([running, stopping])
+        if not running.cancelled():
+            running.result()
+
+    def _is_drained(self) -> bool:
+        """Return whether a stopped run has ended all that it has begun; called when nothing runs."""
+        return self._parts.stopping.is_set() and not self._stages.unjudged
+
+    def _turned(self) -> None:
+        """Follow a turn of the loop: backpressure, buffers that wait for a free worker, and the end of a matrix."""
+        parts = self._parts
+        changed = parts.backpressure.update(parts.backlog(), self.now())
+        if changed is not None:
+            self._emit(changed)
+            parts.wake.set()
+        if parts.wants_buffered() or self._stages.may_fall_due_again():
+            parts.wake.set()
+        if self.plan.stop_when_idle and self._state == "running" and self._loop.is_idle and self._demand.is_dry():
+            self.stop("everything is done")
 
     async def _stop_in_time(self) -> None:
         if self.plan.duration_s is not None:
             await self._clock.sleep(self.plan.duration_s)
             self.stop("the window is over")
-
-    def _stop_when_dry(self) -> None:
-        if self.plan.stop_when_idle and self._demand.is_dry():
-            self.stop("everything is done")
 
     async def _made_durable(self) -> None:
         """Wait for the last samples to be durable, but not for ever: their tasks are open and run again."""
@@ -323,29 +418,64 @@ class Campaign:
         self._journal.close()
         return left
 
+    # What comes from outside of it.
+
+    def _pressed(self, model: str, reason: str | None, until: float | None) -> None:
+        """Close a model's lane, or open it again, as its endpoint can take requests."""
+        # Admission tells the monotonic time, the dispatcher is told the run's.
+        self._parts.dispatcher.set_pressure(model, reason, None if until is None else until + self._epoch_offset)
+        sampler, is_held = self.samplers.get(model), reason == DAILY_BUDGET
+        if sampler is not None and sampler.is_held != is_held:
+            sampler.is_held = is_held
+            self._parts.local.touch([model], self.now())
+            self._parts.wake.set()
+
+    def _free_workers(self) -> int:
+        """Return how many episodes and judgements could begin at once."""
+        book = self._parts.dispatcher.book
+        return sum(max(0, book.available(name)) for name in book.limits if name != LOCAL)
+
+    async def _writable(self) -> None:
+        """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
+        while self._journal.is_blocked:
+            self._unblocked.clear()
+            await self._unblocked.wait()
+
+    def _journal_unblocked(self) -> None:
+        self._unblocked.set()
+        self._parts.wake.set()
+
+    # What becomes of samples.
+
     def _samples_accepted(self, samples: Sequence[Sample], accepted: set[str]) -> None:
-        now = self.now()
+        now, judging = self.now(), self.plan.judging
         for sample in samples:
             if sample.task_id not in accepted:
                 reason = "this process no longer holds its task"
                 self._emit(SampleRefused(sample.task_id, sample.model, sample.environment, reason))
                 continue
             self._samples += 1
+            self._scored += sample.is_scored
             self._parts.pairs.done(sample)
             self._settling.accepted(sample)
             sampler = self.samplers.get(sample.model)
             if sampler is not None and sample.is_scored:
                 sampler.scored(sample.environment, now)
+            if judging is not None and self.plan.environments[sample.environment].spec.needs_judge:
+                judging.figures.add(sample)
             self._emit(SampleAccepted(sample))
         self._sink.note_accepted(len(accepted))
-        self._workforce.fill()
 
     def _look_at(self, sample: Sample) -> None:
         """Stop when samples keep failing for good."""
         if self._early_stop is None:
             return
-        if self.plan.provider is None and health_of(sample.error_kind) == "service_error":
-            return  # sampling by rates goes on for ever, and a service that is down pauses its model
+        if self.plan.provider is None and (
+            sample.error_kind == ErrorKind.JUDGE or health_of(sample.error_kind) == "service_error"
+        ):
+            # Sampling by rates goes on for ever: a service that is down pauses its model, and a judge that gives no
+            # verdict must not end the sampling of what needs none.
+            return
         reason = self._early_stop.ended(sample.model, has_failed=not sample.is_scored, models=self.samplers)
         if reason is not None and not self._parts.stopping.is_set():
             self._stopped_early = True
@@ -357,13 +487,13 @@ class Campaign:
         while True:
             await self._clock.sleep(parts.settings.status_interval_s)
             if await self._demand.adopt():
-                self._workforce.fill()
+                self._loop.wake()
             await self._sink.look()
             self._emit(
                 StatusReported(
                     samplers=len(self.samplers),
                     paused=sum(s.pause.is_paused(self.now()) for s in self.samplers.values()),
-                    task_queue=len(parts.dispatcher.queue) + parts.batches.size,
+                    task_queue=parts.backlog() + parts.batches.size,
                     result_queue=self._sink.spooled + self._acceptance.waiting,
                     enqueued=parts.dispatcher.enqueued,
                     dequeued=parts.dispatcher.dequeued,

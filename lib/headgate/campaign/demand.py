@@ -10,6 +10,7 @@ from typing import Final
 from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
 from headgate.campaign.settling import Settling
+from headgate.campaign.stages import Stages
 from headgate.core import Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
@@ -27,10 +28,13 @@ class DemandSide:
     pause, and holds nothing while it waits: backpressure means that it does not ask.
     """
 
-    def __init__(self, parts: Parts, health: Health, settling: Settling) -> None:
+    def __init__(self, parts: Parts, health: Health, settling: Settling, stages: Stages) -> None:
         self._parts = parts
         self._health = health
         self._settling = settling
+        self._stages = stages
+        self._judged = frozenset(name for name, one in parts.environments.items() if one.spec.needs_judge)
+        self._is_opening = False
         self._ask_at = -math.inf
 
     async def run(self) -> None:
@@ -40,11 +44,11 @@ class DemandSide:
             parts.wake.clear()
             now = parts.now()
             await self._health.end_pauses(now)
-            await self._settling.withdraw()
+            await self._settling.withdraw(self._stages.withdraw)
+            self._hold_judged(now)
             if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
             self._flush(parts.now())
-            parts.fill_workers()
             wait_s = self._wait_s()
             if wait_s == 0:
                 await asyncio.sleep(0)
@@ -65,19 +69,22 @@ class DemandSide:
             parts.pairs.fell_due(task)
             self._settling.opened(task)
             self._tell_opened(task)
-            self._enqueue(task.model, [task], now)
+            if task.environment in self._judged:
+                self._stages.pend(task)
+            else:
+                self._enqueue(task.model, [task], now)
         return len(tasks)
 
     def is_dry(self) -> bool:
         """Return whether nothing is due, buffered or queued, and nothing will be by itself."""
         parts = self._parts
-        is_empty = not len(parts.dispatcher.queue) and not parts.batches.size
-        return is_empty and parts.provider.next_at(parts.now()) is None
+        is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
+        return is_empty and not self._is_opening and parts.provider.next_at(parts.now()) is None
 
     def _may_ask(self) -> bool:
         """Return whether more demand has a place to go; what is buffered is on its way into the queue and counts."""
         parts = self._parts
-        backlog = len(parts.dispatcher.queue) + parts.batches.size
+        backlog = parts.backlog() + parts.batches.size
         is_open = not parts.backpressure.is_paused and backlog < parts.backpressure.pause_at
         return is_open and not parts.journal.is_blocked
 
@@ -95,7 +102,11 @@ class DemandSide:
             return
         for event in happened:
             parts.emit(event)
-        await self._open(self._settling.wanted(demand))
+        self._is_opening = True
+        try:
+            await self._open(self._settling.wanted(demand))
+        finally:
+            self._is_opening = False
 
     async def _open(self, demand: Sequence[Demand]) -> None:
         """Have the journal give each demand its sequence number, and buffer what it gave."""
@@ -127,7 +138,10 @@ class DemandSide:
                 parts.pairs.fell_due(result)
                 self._settling.opened(result)
                 self._tell_opened(result)
-                parts.batches.add(result.model, result, now)
+                if result.environment in self._judged:
+                    self._stages.pend(result)
+                else:
+                    parts.batches.add(result.model, result, now)
             else:  # its model has left the roster while the journal was writing
                 orphans.append(result.task_id)
         if orphans:
@@ -144,6 +158,13 @@ class DemandSide:
         if sampler is not None and taken.last_due is not None and taken.environment in sampler.environments:
             sampler.was_taken(taken.environment, taken.last_due)
             self._parts.local.touch([taken.model], now)
+
+    def _hold_judged(self, now: float) -> None:
+        """Let nothing fall due that only waited for the judge: a judge that stands still piles nothing up."""
+        held = self._stages.holds_back()
+        for model, sampler in self._parts.samplers.items() if self._judged else ():
+            if sampler.hold(self._judged if held else frozenset()):
+                self._parts.local.touch([model], now)
 
     def _flush(self, now: float) -> None:
         """Let ready buffers into the queue as far as it has room; the rest stays in its buffer, in order."""
@@ -162,7 +183,7 @@ class DemandSide:
         parts.enqueued_recently.add(now, added)
         for task in tasks:
             parts.ready_since[task.task_id] = now
-        size = len(parts.dispatcher.queue)
+        size = parts.backlog()
         parts.emit(TasksEnqueued(model, added, size))
         changed = parts.backpressure.update(size, now)
         if changed is not None:

@@ -27,10 +27,12 @@ class PairFigures:
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str], _Pair] = {}
+        self.due = 0
 
     def fell_due(self, task: Task) -> None:
         """Count a task that was opened or taken over."""
         self._pair(task.model, task.environment).due += 1
+        self.due += 1
 
     def done(self, sample: Sample) -> None:
         """Count an accepted sample."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.campaign.parts import Parts
 from headgate.campaign.samples import health_of
 from headgate.campaign.settling import Settling
-from headgate.core import Sample
+from headgate.core import ErrorKind
 from headgate.core.events import ModelGivenUp
 from headgate.sampling import TimerHeap
 
@@ -25,20 +25,19 @@ class Health:
         """Return when the next pause ends."""
         return self._ends.next_at()
 
-    def observe(self, sample: Sample, started_at: float, now: float) -> bool:
+    def observe(self, model: str, kind: ErrorKind | None, error: str | None, started_at: float, now: float) -> bool:
         """Take the outcome of an episode, and hold or free its model at once; return whether `remember` is due."""
-        sampler = self._parts.samplers.get(sample.model)
+        sampler = self._parts.samplers.get(model)
         if sampler is None:
             return False
-        health = health_of(sample.error_kind)
-        happened = sampler.observe(health, error=sample.error, started_at=started_at, now=now)
+        happened = sampler.observe(health_of(kind), error=error, started_at=started_at, now=now)
         for event in happened:
             self._parts.emit(event)
             if isinstance(event, ModelGivenUp):
                 why = f"service errors through {event.pauses} pauses; the last: {event.last_error}"
-                self._settling.give_up(sample.model, why)
+                self._settling.give_up(model, why)
             else:
-                self._changed(sample.model, now)
+                self._changed(model, now)
         return bool(happened)
 
     async def end_pauses(self, now: float) -> None:
@@ -74,4 +73,3 @@ class Health:
         self.sync(model)
         self._parts.local.touch([model], now)
         self._parts.wake.set()
-        self._parts.fill_workers()

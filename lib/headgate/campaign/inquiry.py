@@ -1,37 +1,41 @@
-"""What a running campaign answers about itself: where a task is, its open tasks, its health, its capacity plan."""
+"""What a run answers about itself: where a task is, its open tasks, its health, its capacity plan."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Final
 
 from headgate.campaign.capacity import CapacityPeaks, capacity_plan
-from headgate.campaign.explaining import accepting, journaled, task_row, with_requests
+from headgate.campaign.dispatching import JUDGE, WORKERS
 from headgate.campaign.parts import Parts
 from headgate.campaign.request_side import DAILY_BUDGET
+from headgate.campaign.stages import Row, Stages
 from headgate.campaign.vitals import health_report
-from headgate.campaign.workforce import Workforce
-from headgate.core import CapacityPlan, TaskId, events
+from headgate.core import CapacityPlan, Model, Task, TaskId, events
+from headgate.core.errors import NotFoundError
 from headgate.core.status import RequestStatus
-from headgate.scheduling import Explanation
+from headgate.scheduling import DispatchLoop, Explanation
+from headgate.storage import TaskState
 from headgate.telemetry import Handler, Recorded
 
 _UNKNOWN: Final = "unknown"
+_IN_HAND: Final = frozenset({"running", "parked"})
 
 
 class Inquiry:
-    """Answers questions about one campaign. Owned by it; asking changes nothing but reads the journal for rare ones.
+    """Answers questions about one run. Owned by it; asking changes nothing but reads the journal for rare ones.
 
-    It also listens to the campaign's events (a `Sink`) for the most that was in use at once.
+    It also listens to the run's events (a `Sink`) for the most that was in use at once.
     """
 
     def __init__(
         self,
         parts: Parts,
-        workforce: Workforce,
+        stages: Stages,
+        loop: DispatchLoop,
+        judge: Model | None,
         *,
         run_id: str,
         state: Callable[[], str],
@@ -41,15 +45,19 @@ class Inquiry:
         """Prepare to answer.
 
         Args:
-            parts: of the campaign.
-            workforce: its workers.
+            parts: of the run.
+            stages: of its samples.
+            loop: that runs them.
+            judge: who reads answers; None where nobody does.
             run_id: of this run.
-            state: the campaign's.
+            state: the run's.
             spooled: samples that are not in the store yet.
             is_accepting: whether a task's sample is being made durable.
         """
         self._parts = parts
-        self._workforce = workforce
+        self._stages = stages
+        self._loop = loop
+        self._judge = judge
         self._run_id = run_id
         self._state = state
         self._spooled = spooled
@@ -59,73 +67,82 @@ class Inquiry:
     # Questions.
 
     async def explain(self, task_id: str) -> Explanation:
-        """Return where a task is, which gate holds it, why, and until when.
+        """Return where a task, or one stage of it, is, which gate holds it, why, and until when.
 
         Raises:
-            NotFoundError: if neither the campaign nor its journal has it open: its sample is stored, or it never was.
+            NotFoundError: if neither the run nor its journal has it open: its sample is stored, or it never was.
         """
-        parts = self._parts
-        found = parts.dispatcher.why(TaskId(task_id), parts.now())
-        if found.state in ("running", "parked"):
-            return self._with_requests(found)
+        key = TaskId(task_id)
+        row = self._stages.row_of(key)
+        found = self._with_budget(self._loop.why(key)) if row is None else self._staged(key, row)
         if found.state != _UNKNOWN:
-            return self._with_budget(found)
-        return (
-            self._buffered(task_id)
-            or self._accepting(task_id)
-            or await journaled(task_id, parts.journal, parts.settings)
-        )
+            return self._with_requests(found, row, key)
+        return self._outside(key) or await self._journaled(key)
+
+    def open_tasks(self) -> Iterator[tuple[str, Task]]:
+        """Return every open task of the journal with its state: `running`, `queued` or `buffered`."""
+        stages, dispatcher = self._stages, self._parts.dispatcher
+        rows = stages.rows()
+        staged = {stage_id for row in rows for stage_id in row.stage_ids}
+        yield from (("running", row.task) for row in rows if self._is_in_hand(row))
+        yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
+        yield from (("queued", row.task) for row in rows if not self._is_in_hand(row))
+        yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
+        yield from (("buffered", task) for task in self._parts.batches.items())
+        yield from (("buffered", task) for task in stages.waiting_tasks())
 
     def tasks(self, model: str | None, environment: str | None, limit: int) -> list[Mapping[str, Any]]:
         """Return open tasks, those that run first and then by due time, at most `limit`."""
-        parts = self._parts
-        open_tasks = chain(
-            (("running", task) for task in self._workforce.tasks),
-            (("queued", task) for task in parts.dispatcher.queue.items()),
-            (("buffered", task) for task in parts.batches.items()),
-        )
         chosen = (
             (state, task)
-            for state, task in open_tasks
+            for state, task in self.open_tasks()
             if model in (None, task.model) and environment in (None, task.environment)
         )
         first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
-        return [task_row(state, task) for state, task in first]
+        return [_listed(state, task) for state, task in first]
 
     def health(self) -> events.HealthReported:
         """Return the counts at a glance; bounded in size."""
-        parts, dispatcher = self._parts, self._parts.dispatcher
-        workers = self._workforce.figures.status(parts.now())
+        parts, dispatcher, stages = self._parts, self._parts.dispatcher, self._stages
+        workers = stages.figures.status(parts.now())
+        is_judged = self._judge is not None
+        in_queue = len(dispatcher.queue) + dispatcher.in_flight()
         return health_report(
             dispatcher,
-            parts.samplers,
+            [*parts.samplers, *([self._judge.key] if self._judge is not None else ())],
             campaign=parts.settings.campaign,
             run_id=self._run_id,
             state=self._state(),
             workers=(workers.total, workers.active),
-            buffered=parts.batches.size,
-            open_tasks=len(dispatcher.queue) + parts.batches.size + dispatcher.in_flight(),
+            buffered=parts.batches.size + stages.pending,
+            # With a judge one task of the journal is several of the dispatcher.
+            open_tasks=sum(1 for _ in self.open_tasks()) if is_judged else in_queue + parts.batches.size,
             spooled=self._spooled(),
-            requests=self._requests(),
+            requests=self.requests(),
             now=parts.now(),
+            frontier_target=self._loop.frontier.target if is_judged else None,
         )
 
     def capacity(self) -> CapacityPlan:
-        """Return the capacity plan."""
+        """Return the capacity plan; a judge is one of its models."""
         parts = self._parts
         return capacity_plan(
             parts.settings,
-            [sampler.model for sampler in parts.samplers.values()],
-            self._requests(),
+            [*(sampler.model for sampler in parts.samplers.values()), *([self._judge] if self._judge else ())],
+            self.requests(),
             workers_busy=self._busy(),
             queued=len(parts.dispatcher.queue),
             peaks=self.peaks,
         )
 
+    def requests(self) -> tuple[RequestStatus, ...]:
+        """Return the request keys."""
+        requests = self._parts.requests
+        return () if requests is None else requests.status()
+
     def _busy(self) -> int:
-        """Return the tasks in progress that hold a worker; parked ones have lent theirs."""
-        dispatcher = self._parts.dispatcher
-        return dispatcher.in_flight() - len(dispatcher.book.parked)
+        """Return the workers that are in use; parked episodes have lent theirs."""
+        return self._parts.dispatcher.book.in_use.get(WORKERS, 0)
 
     # The most that was in use.
 
@@ -154,33 +171,109 @@ class Inquiry:
 
     # Where a task may be.
 
-    def _with_requests(self, found: Explanation) -> Explanation:
-        """Add what the requests of a running task's model wait for."""
-        task = next((task for task in self._workforce.tasks if task.task_id == found.task_id), None)
-        return found if task is None else with_requests(found, task.model, self._requests(), self._parts.now())
+    def _staged(self, task_id: TaskId, row: Row) -> Explanation:
+        """Return what the loop knows of a stage: of one that waits for another, what holds that one."""
+        found = self._loop.why(task_id)
+        if found.gate != "dependency":
+            return found
+        for stage_id in row.stage_ids:
+            before = self._loop.why(stage_id)
+            if before.state not in (_UNKNOWN, "waiting"):
+                before = self._with_requests(before, row, stage_id)
+                reason = f"its {self._stages.stage_of(stage_id)} is {before.state}: {before.reason}"
+                gate = found.gate if before.gate == "none" else before.gate
+                return replace(before, task_id=task_id, state=found.state, gate=gate, reason=reason)
+        return found
+
+    def _with_requests(self, found: Explanation, row: Row | None, task_id: TaskId) -> Explanation:
+        """Add what the requests of a task in progress wait for."""
+        if found.state not in _IN_HAND:
+            return found
+        if self._judge is not None and self._stages.stage_of(task_id) == JUDGE:
+            model = self._judge.key
+        else:
+            row = row or self._stages.in_progress(task_id)
+            if row is None:
+                return found
+            model = row.model.key
+        return with_requests(found, model, self.requests(), self._parts.now())
 
     def _with_budget(self, found: Explanation) -> Explanation:
         """Say what of its day's budget a model has used, where that holds a queued task."""
-        task = self._parts.dispatcher.queue.item(found.task_id)
+        task = self._parts.dispatcher.queue.item(found.task_id) if found.state != _UNKNOWN else None
         if self._parts.requests is None or task is None or found.gate != DAILY_BUDGET:
             return found
         stop = self._parts.requests.budgets.stop_of(task.model)
         return found if stop is None else replace(found, reason=stop.reason, until=stop.until)
 
-    def _buffered(self, task_id: str) -> Explanation | None:
+    def _outside(self, task_id: TaskId) -> Explanation | None:
+        """Return where a task is that waits before the ready queue, or behind it for the journal."""
         parts = self._parts
+        if self._is_accepting(task_id):
+            gate = "journal" if parts.journal.is_blocked else "none"
+            reason = (
+                "the journal cannot be written" if gate == "journal" else "its sample is being written to the journal"
+            )
+            return Explanation(task_id, "accepting", gate, reason)
+        if self._stages.row_of(task_id) or any(task.task_id == task_id for task in self._stages.waiting_tasks()):
+            reason = "it is not open yet: samples are opened as workers and judge have room"
+            return Explanation(task_id, "open", "frontier", reason)
         if not any(task.task_id == task_id for task in parts.batches.items()):
             return None
         if parts.backpressure.is_paused:
-            size, resume_at = len(parts.dispatcher.queue), parts.backpressure.resume_at
+            size, resume_at = parts.backlog(), parts.backpressure.resume_at
             reason = f"the ready queue is paused: {size} tasks, it goes on at {resume_at}"
-            return Explanation(TaskId(task_id), "buffered", "backpressure", reason)
+            return Explanation(task_id, "buffered", "backpressure", reason)
         reason = f"its sampler's buffer enters the queue at {parts.settings.batch_size} tasks or when its time is over"
-        return Explanation(TaskId(task_id), "buffered", "batch", reason, parts.batches.next_at())
+        return Explanation(task_id, "buffered", "batch", reason, parts.batches.next_at())
 
-    def _accepting(self, task_id: str) -> Explanation | None:
-        return accepting(task_id, self._parts.journal) if self._is_accepting(task_id) else None
+    async def _journaled(self, task_id: TaskId) -> Explanation:
+        """Return where a task is that only the journal knows."""
+        journal, settings = self._parts.journal, self._parts.settings
+        state = await journal.call(journal.journal.state_of, task_id)
+        if state is TaskState.SPOOLED:
+            reason = (
+                f"its sample is durable and waits for its batch: stored at {settings.sink_batch_size} samples, "
+                f"or {settings.sink_max_wait:g} s after the oldest of them"
+            )
+            return Explanation(task_id, "spooled", "batch", reason)
+        if state is TaskState.UNKNOWN:
+            raise NotFoundError(
+                f"task {task_id} is not open in campaign {settings.campaign}",
+                next_step="Its sample may be stored: `headgate why` looks there, too.",
+            )
+        reason = "another process of this journal holds it, or will take it over when this one looks again"
+        return Explanation(task_id, str(state), "holder", reason)
 
-    def _requests(self) -> tuple[RequestStatus, ...]:
-        requests = self._parts.requests
-        return () if requests is None else requests.status()
+    def _is_in_hand(self, row: Row) -> bool:
+        return any(self._parts.dispatcher.lease_of(stage_id) is not None for stage_id in row.stage_ids)
+
+
+def with_requests(found: Explanation, model: str, requests: Sequence[RequestStatus], now: float) -> Explanation:
+    """Return what is known of a running task with what the requests of its model wait for, if they do.
+
+    A provider that is merely full holds nothing that runs: its requests are those that are in flight.
+    """
+    keys = (key for key in requests if model in key.models)
+    pressed = next((key for key in keys if key.waiters or key.cooldown_s), None)
+    if pressed is None:
+        return found
+    told = f"{pressed.in_flight} of {pressed.limit} requests of its model in flight, {pressed.waiters} wait"
+    closed = f" ({pressed.pressure})" if pressed.pressure else ""
+    until = now + pressed.cooldown_s if pressed.cooldown_s else None
+    gate = "request_admission" if found.gate == "none" else found.gate
+    return replace(found, gate=gate, reason=f"{found.reason}; {told}{closed}", until=found.until or until)
+
+
+def _listed(state: str, task: Task) -> Mapping[str, Any]:
+    """Return an open task as the monitoring API lists it."""
+    return {
+        "task_id": task.task_id,
+        "state": state,
+        "model": task.model,
+        "environment": task.environment,
+        "sequence": task.sequence,
+        "stage": task.stage,
+        "due_at": task.due_at,
+        "attempt": task.attempt,
+    }

@@ -11,22 +11,28 @@ from headgate.environments import SANDBOX, Environment, JudgedEnvironment, Regis
 _log = logging.getLogger("headgate.environments")
 
 
-def scoring_environments(names: Sequence[str], registry: Registry | None = None) -> dict[str, Environment]:
-    """Return environments that score answers themselves: those that names and patterns mean, else all in `registry`.
+def scoring_environments(
+    names: Sequence[str], registry: Registry | None = None, *, has_judge: bool = False
+) -> dict[str, Environment]:
+    """Return environments that can be scored: those that names and patterns mean, else all in `registry`.
 
-    What nobody named one by one and what cannot be used on this machine is left out, with a warning.
+    Without a judge these are the ones that score answers themselves. What nobody named one by one and what cannot be
+    used on this machine is left out, with a warning.
 
     Args:
         names: environments to return, or patterns such as `reasoning-gym:*`; all but the collections' when empty.
         registry: where they are looked up; what is installed when None.
+        has_judge: whether answers that need a judge can be judged.
 
     Raises:
         UnknownEnvironmentError: if one is not installed, or a pattern matches none.
         MissingExtraError: if one that is named needs a package that is not installed.
         EnvironmentFailedError: if one that is named cannot be used, or none that a pattern matches.
-        JudgeNeededError: if one that is named needs a judge.
+        JudgeNeededError: if one that is named needs a judge, and there is none.
     """
     found = usable_environments(names, registry or registry_with(()))
+    if has_judge:
+        return found
     refuse_judged({name: one for name, one in found.items() if name in names})
     return {name: one for name, one in found.items() if not one.spec.needs_judge}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.campaign.health import Health
 from headgate.campaign.parts import Parts
 from headgate.campaign.settling import Settling
 from headgate.campaign.starting import sampler_of
-from headgate.core import Model
+from headgate.core import Model, Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import RosterRefreshed, RosterRefreshFailed, TaskReturned
 from headgate.sampling import RosterSource, SamplingRules
@@ -33,13 +33,16 @@ class Membership:
         rates: Mapping[str, float],
         health: Health,
         settling: Settling,
+        withdraw: Callable[[Callable[[Task], bool]], list[Task]],
     ) -> None:
+        """Prepare it; `withdraw` takes samples out that wait to be opened."""
         self._parts = parts
         self._roster = roster
         self._rules = rules
         self._rates = rates
         self._health = health
         self._settling = settling
+        self._withdraw = withdraw
         self._ordinals = 0
 
     async def load(self) -> None:
@@ -86,14 +89,14 @@ class Membership:
         self._settling.joined(added)
         parts.provider.roster_changed(models)
         parts.local.touch([*added, *removed], parts.now())
-        parts.fill_workers()
         return _Changes(added, removed, withdrawn)
 
     async def _dismiss(self, key: str) -> int:
         """Stop a model: its queued and buffered tasks are withdrawn, what is in flight runs on."""
         parts = self._parts
         del parts.samplers[key]
-        tasks = parts.batches.take(key) + parts.dispatcher.remove_model(key)
+        tasks = self._withdraw(lambda task: task.model == key)
+        tasks += parts.batches.take(key) + parts.dispatcher.remove_model(key)
         if parts.requests is not None:
             parts.requests.dismiss(key)
             if not parts.dispatcher.in_flight(key):

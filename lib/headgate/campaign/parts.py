@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from headgate.campaign.dispatching import WORKERS
 from headgate.campaign.figures import PairFigures
 from headgate.campaign.request_side import RequestSide
 from headgate.config import Settings
@@ -28,8 +29,8 @@ class Parts:
         provider: where demand comes from: `local`, or one in its place.
         requests: who may send requests; None where the models are scripted.
         is_traced: whether events of single tasks are told.
+        is_judged: whether a judge reads answers of the run.
         ready_since: task id -> when it became ready.
-        fill_workers: start episodes while workers are free; called whenever that may have changed.
         wake: set when the demand loop has something to look at.
         stopping: set when the campaign takes on no more work.
     """
@@ -48,19 +49,24 @@ class Parts:
     provider: TaskProvider
     requests: RequestSide | None = None
     is_traced: bool = False
+    is_judged: bool = False
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)
     enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
     dequeued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
-    fill_workers: Callable[[], None] = lambda: None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def room(self) -> int:
         """Return how many more tasks the ready queue takes now."""
-        return self.backpressure.room(len(self.dispatcher.queue))
+        return self.backpressure.room(self.backlog())
+
+    def backlog(self) -> int:
+        """Return the ready tasks that wait for a worker; what waits for a judge keeps nobody's sample out."""
+        queue = self.dispatcher.queue
+        return queue.demand(WORKERS) if self.is_judged else len(queue)
 
     def wants_buffered(self) -> bool:
         """Return whether what is buffered shall enter the queue at once: a free worker waits for no batch to fill."""
-        has_free_worker = self.dispatcher.in_flight() < self.settings.num_evaluation_workers
+        has_free_worker = self.dispatcher.book.available(WORKERS) > 0
         return has_free_worker and self.batches.size > 0 and self.room() > 0

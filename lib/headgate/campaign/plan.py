@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headgate.campaign.judge_needed import refuse_judged
+from headgate.campaign.judging import Judging
 from headgate.campaign.request_side import RequestSide
 from headgate.config import EVERYWHERE, Settings, meaningless, value_for
 from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
 from headgate.core.events import Emit
 from headgate.environments import Environment
-from headgate.sampling import RosterSource, SamplingRules, TaskProvider
+from headgate.sampling import Roster, RosterSource, SamplingRules, TaskProvider
 from headgate.storage import BatchStore, History
 
 ONE_SHOT_PAUSE_S: Final = 2.0
@@ -47,6 +48,17 @@ class ChatSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenModels:
+    """Models that stay the same for the whole run. Implements `RosterSource`."""
+
+    models: tuple[Model, ...]
+
+    async def load(self) -> Roster:
+        """Return them."""
+        return Roster(self.models)
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignPlan:
     """Everything that a campaign needs before it starts.
 
@@ -61,6 +73,7 @@ class CampaignPlan:
         provider: a source of tasks in place of the daily rates.
         run_id: what the events of this run have in common; made up when empty.
         is_traced: whether events of single tasks are told, too.
+        judging: who judges answers; None where every environment scores them itself.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
     """
 
@@ -72,6 +85,7 @@ class CampaignPlan:
     requests: RequestSide | None = None
     duration_s: float | None = None
     provider: TaskProvider | None = None
+    judging: Judging | None = None
     stop_when_idle: bool = False
     run_id: str = ""
     is_traced: bool = False
@@ -114,7 +128,8 @@ class CampaignPlan:
             raise InvalidSettingError(
                 "no environment is to be sampled", next_step="`headgate environments` lists what is installed."
             )
-        refuse_judged(self.environments)
+        if self.judging is None:
+            refuse_judged(self.environments)
         self.rates()
         refuse_unknown_budgets(self.settings, self.environments)
         return self

@@ -109,13 +109,18 @@ class Settling:
         self._parts.dispatcher.hold(model, math.inf)
         self._parts.wake.set()
 
-    async def withdraw(self) -> None:
-        """Take what pairs that leave have buffered and queued out of the campaign and its journal."""
+    async def withdraw(self, pending: Callable[[Callable[[Task], bool]], list[Task]]) -> None:
+        """Take what pairs that leave have buffered and queued out of the run and its journal.
+
+        Args:
+            pending: takes samples out that wait to be opened.
+        """
         if not self._leaving:
             return
         parts, leaving = self._parts, self._leaving
         self._leaving = {}
-        tasks = parts.dispatcher.discard_where(lambda task: (task.model, task.environment) in leaving)
+        tasks = pending(lambda task: (task.model, task.environment) in leaving)
+        tasks += parts.dispatcher.discard_where(lambda task: (task.model, task.environment) in leaving)
         for model in {model for model, _ in leaving}:
             buffered = parts.batches.take(model)
             kept = [task for task in buffered if (task.model, task.environment) not in leaving]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from headgate.campaign.judging import JudgedPair
 from headgate.campaign.parts import Parts
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
 from headgate.sampling import ModelSampler
@@ -11,6 +13,36 @@ from headgate.telemetry import duration
 
 _HOUR_S = 3_600.0
 _DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run has come with what has fallen due.
+
+    Attributes:
+        campaign: its name.
+        state: `starting`, `running`, `draining` or `stopped`.
+        samples: that have fallen due in this run.
+        recorded: of them, durable.
+        rollouts: in progress.
+        unjudged: answers that wait for the judge, or are with it.
+        stored: visible in the store.
+        pairs: counts of judged samples by model and environment, those of earlier runs included.
+    """
+
+    campaign: str
+    state: str
+    samples: int
+    recorded: int
+    rollouts: int
+    unjudged: int
+    stored: int
+    pairs: tuple[JudgedPair, ...]
+
+    @property
+    def share(self) -> float:
+        """How much is done, from 0 to 1."""
+        return self.recorded / self.samples if self.samples else 1.0
 
 
 def campaign_status(
@@ -103,7 +135,7 @@ def _model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatu
 def _queue_status(parts: Parts, now: float) -> QueueStatus:
     queue, backpressure = parts.dispatcher.queue, parts.backpressure
     return QueueStatus(
-        size=len(queue),
+        size=parts.backlog(),
         buffered=parts.batches.size,
         max_size=backpressure.max_size,
         warning_threshold=backpressure.warn_above,

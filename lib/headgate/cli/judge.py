@@ -13,8 +13,7 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from headgate import orchestration
-from headgate.campaign import models_at_hand
-from headgate.campaign.judged import JudgedProgress, JudgedResult, run_judged
+from headgate.campaign import CampaignResult, RunProgress, models_at_hand, run_judged
 from headgate.cli.options import NOT_SCORED, Choices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
 from headgate.cli.run import (
@@ -102,7 +101,7 @@ def judge(
     return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
 
 
-async def _judged_matrix(settings: Settings, result: JudgedResult) -> pl.DataFrame:
+async def _judged_matrix(settings: Settings, result: CampaignResult) -> pl.DataFrame:
     """Return the last sample of each task of the run's models and environments, what an earlier run took included.
 
     A task that was judged in vain is taken again as another sample, which is the one that counts.
@@ -118,7 +117,7 @@ async def _judged_matrix(settings: Settings, result: JudgedResult) -> pl.DataFra
     return by_worth.unique(["model", "environment", "sequence"], keep="last", maintain_order=True)
 
 
-def _show_agreement(result: JudgedResult) -> None:
+def _show_agreement(result: CampaignResult) -> None:
     """Print how far repeated judgements agree, where there are any."""
     if result.agreements:
         columns = ["environment", *AGREEMENT_COLUMNS]
@@ -126,7 +125,7 @@ def _show_agreement(result: JudgedResult) -> None:
         print_table("agreement of judgements (Krippendorff's alpha)", columns, rows, right=range(1, len(columns)))
 
 
-async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> JudgedResult:
+async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> CampaignResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
@@ -149,18 +148,18 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=console(), transient=True)
 
 
-def showing(bar: Progress) -> Callable[[JudgedProgress], Awaitable[None]]:
+def showing(bar: Progress) -> Callable[[RunProgress], Awaitable[None]]:
     """Return what moves a bar."""
     task: TaskID = bar.add_task("starting", total=None)
 
-    async def show(progress: JudgedProgress) -> None:
+    async def show(progress: RunProgress) -> None:
         said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
         bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
 
     return show
 
 
-def judged_document(result: JudgedResult) -> dict[str, Any]:
+def judged_document(result: CampaignResult) -> dict[str, Any]:
     """Return a result as `--json` prints it."""
     return {
         "samples": result.samples,

@@ -16,8 +16,8 @@ from prefect.cache_policies import NO_CACHE
 from blocks import PublishedReport
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
+from headgate.campaign import RunProgress
 from headgate.campaign.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
-from headgate.campaign.judged import JudgedProgress
 from headgate.core import errors
 from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import (
@@ -94,7 +94,7 @@ async def run_arena_order(order: ArenaOrder) -> Any:
     subject = f"arena-{settings.campaign}"
     progress = ProgressArtifact(artifact_key("progress", subject), Outage())
 
-    async def note(newest: JudgedProgress) -> None:
+    async def note(newest: RunProgress) -> None:
         await progress.show(newest.share, progress_sentence(newest))
         await heed_state(stop)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.campaign.judged import JudgedPair, JudgedProgress, JudgedResult
+from headgate.campaign import CampaignResult, JudgedPair, RunProgress
 from headgate.orchestration.artifacts import RunArtifacts, publish_markdown, publish_table
 from headgate.orchestration.run_state import artifact_key
 from headgate.orchestration.score_rows import MAX_ROWS
@@ -23,7 +23,7 @@ _ALPHA: Final = (
 )
 
 
-class JudgedArtifacts(RunArtifacts[JudgedProgress]):
+class JudgedArtifacts(RunArtifacts[RunProgress]):
     """The progress and the scores of one flow run with a judge."""
 
     def __init__(self, subject: str, judge: str, stop: StopRequest) -> None:
@@ -32,7 +32,7 @@ class JudgedArtifacts(RunArtifacts[JudgedProgress]):
         self._subject = subject
         self._judge = judge
 
-    async def finish(self, result: JudgedResult, sentence: str) -> None:
+    async def finish(self, result: CampaignResult, sentence: str) -> None:
         """Publish the scores, and how much is done."""
         rows = judged_rows(result.progress.pairs)
         await publish_table(artifact_key("scores", self._subject), rows, sentence)
@@ -40,11 +40,11 @@ class JudgedArtifacts(RunArtifacts[JudgedProgress]):
         await publish_markdown(artifact_key("judged", result.progress.campaign), page, sentence)
         await self._progress.show(result.progress.share, sentence)
 
-    async def _publish(self, newest: JudgedProgress, *, with_table: bool) -> None:  # noqa: ARG002
+    async def _publish(self, newest: RunProgress, *, with_table: bool) -> None:  # noqa: ARG002
         await self._progress.show(newest.share, progress_sentence(newest))
 
 
-def progress_sentence(progress: JudgedProgress) -> str:
+def progress_sentence(progress: RunProgress) -> str:
     """Return where a run stands, in one line."""
     return (
         f"{progress.state}: {progress.recorded:,} of {progress.samples:,} samples recorded; "
@@ -52,7 +52,7 @@ def progress_sentence(progress: JudgedProgress) -> str:
     )
 
 
-def judged_sentence(result: JudgedResult) -> str:
+def judged_sentence(result: CampaignResult) -> str:
     """Return what a run did, in one line."""
     parts = [f"{result.scored:,} of {result.samples:,} samples scored", f"{result.stored:,} stored"]
     if result.spooled or result.open_tasks:
@@ -69,7 +69,7 @@ def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, Any]]:
     return rows
 
 
-def judged_markdown(judge: str, result: JudgedResult, sentence: str) -> str:
+def judged_markdown(judge: str, result: CampaignResult, sentence: str) -> str:
     """Return the scores as a page."""
     rows = judged_rows(result.progress.pairs)
     lines = [f"# Judged by {_cell(judge)}", "", f"{sentence}. {result.stopped_by.capitalize()}.", ""]

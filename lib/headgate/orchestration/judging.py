@@ -10,7 +10,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from blocks import JudgeRubric, ModelEndpoint
-from headgate.campaign.judged import JUDGE_PREFIX, JudgedResult, judge_of, run_judged
+from headgate.campaign import JUDGE_PREFIX, CampaignResult, judge_of, run_judged
 from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.environments.rubric import Rubric
@@ -63,7 +63,7 @@ async def run_judging(order: JudgingOrder) -> Any:
     artifacts = JudgedArtifacts(subject, judge.request_name, stop)
 
     @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
-    async def judged() -> JudgedResult:
+    async def judged() -> CampaignResult:
         """Take and judge the samples: the one task of the run, so that its graph shows when it worked."""
         return await run_judged(
             told,
@@ -131,7 +131,7 @@ async def rubric_block(name: str) -> Rubric | None:
     return block.rubric()
 
 
-def judged_data(result: JudgedResult) -> dict[str, Any]:
+def judged_data(result: CampaignResult) -> dict[str, Any]:
     """Return a result as a flow returns it."""
     pairs = result.progress.pairs
     return {

@@ -263,6 +263,7 @@ class ModelSampler:
         self.last_error: tuple[float, str] | None = None
         self.is_held = False
         """Whether its model has used up a budget of 24 h: nothing falls due until there is room again."""
+        self._held: frozenset[str] = frozenset()
         past = history or {}
         for pair in past.values():
             self._total.restore(pair.counts, now)
@@ -343,6 +344,14 @@ class ModelSampler:
                 cadence.daily_rate *= factor
         self._rebuild()
 
+    def hold(self, environments: frozenset[str]) -> bool:
+        """Let nothing fall due in these environments, and only these; return whether that is another choice."""
+        if environments == self._held:
+            return False
+        self._held = environments
+        self._rebuild()
+        return True
+
     def end_pause(self, now: float) -> list[Event]:
         """End a pause whose time is over; return that it ended, or nothing."""
         if self.pause.paused_until is None or self.pause.is_paused(now):
@@ -412,13 +421,15 @@ class ModelSampler:
 
     def _rebuild(self) -> None:
         self._heap = [
-            (line.cadence.next_at, environment) for environment, line in self._lines.items() if not line.is_settled
+            (line.cadence.next_at, environment)
+            for environment, line in self._lines.items()
+            if not line.is_settled and environment not in self._held
         ]
         heapq.heapify(self._heap)
 
     def validate(self) -> None:
         """Assert that the heap holds each environment that is not settled once, at the time of its cadence."""
-        sampled = {environment for environment, line in self._lines.items() if not line.is_settled}
+        sampled = {name for name, line in self._lines.items() if not line.is_settled and name not in self._held}
         assert {e for _, e in self._heap} == sampled
         assert len(self._heap) == len(sampled)
         for at, environment in self._heap:

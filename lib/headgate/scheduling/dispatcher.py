@@ -102,6 +102,7 @@ class Dispatcher:
         self.enqueued = 0
         self.dequeued = 0
         self.shut_down_by = ""
+        self._withheld = ""
         self.lanes: dict[str, Lane] = {}
         self._holder = holder
         self.is_roster_open = is_roster_open
@@ -161,6 +162,10 @@ class Dispatcher:
         self.book.set_limit(resource, limit)
         self.admission.limits_changed()
         self.on_change()
+
+    def withhold(self, resource: str) -> None:
+        """Start nothing more that takes a resource; what takes others goes on."""
+        self._withheld = resource
 
     def shut_down(self, reason: str) -> None:
         """Start nothing more; what runs runs on."""
@@ -368,6 +373,8 @@ class Dispatcher:
             for model in self.pressure.end_due(now):
                 self._update_lane(model)
         shelves = self.queue.stocked(self.book)
+        if self._withheld:
+            shelves = [shelf for shelf in shelves if self._withheld not in shelf.needs]
         if not shelves:
             return None
         best = self.admission.first(shelves, OPEN, now)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import Clock, Lease, Task, TaskId
+from headgate.core import Lease, Task, TaskId
 from headgate.core.errors import InvalidInputError
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher
 from headgate.scheduling.early_stop import EarlyStop
@@ -15,7 +15,7 @@ from headgate.scheduling.explaining import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, FrontierRules, FrontierView
 from headgate.scheduling.loop_events import LoopEvents
 from headgate.scheduling.retries import Retries, RetryRules
-from headgate.scheduling.row_groups import RowGroup, RowGroups
+from headgate.scheduling.row_groups import RowGroup, RowGroups, RowGroupSource, taken_from
 from headgate.scheduling.stages import Progress, StageGraph
 from headgate.scheduling.tracing import Trace
 from headgate.scheduling.verdicts import Defect, Failure, Retry, Verdict, verdict_of
@@ -59,16 +59,18 @@ class DispatchLoop:
     come (a retry, a cooldown, a reserve). Nothing is polled. Every task's work runs in the loop's task group under a
     lease that ends with it, whatever happens: failure, cancellation, a defect, or a worker that cannot be started.
 
+    A task of one stage needs no row group: whoever owns the dispatcher may enqueue it there, and the loop runs it.
+
     Lives for one `run`. The dispatcher must be its own, since it takes `on_change`.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        row_groups: Iterable[RowGroup],
+        row_groups: Iterable[RowGroup] | RowGroupSource,
         work: Work,
         *,
-        clock: Clock,
+        now: Callable[[], float],
         frontier: FrontierRules | None = None,
         model_resource: str = "llm_wait",
         retries: RetryRules | None = None,
@@ -77,14 +79,17 @@ class DispatchLoop:
         verdict: Callable[[Exception], Verdict] = verdict_of,
         trace: Trace | None = None,
         health_every_s: float | None = None,
+        is_done: Callable[[], bool] | None = None,
+        turned: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare a run.
 
         Args:
             dispatcher: with the run's resources and policy.
-            row_groups: what to run; taken one at a time, so it may be long.
+            row_groups: what to run, taken one at a time: an iterable, or what returns the next one, None while there
+                is none.
             work: does a task's work.
-            clock: real, or virtual in a simulation.
+            now: the time that the dispatcher goes by, in seconds.
             frontier: how many row groups are open.
             model_resource: the resource whose idleness widens the frontier.
             retries: of tasks that may do better later.
@@ -93,15 +98,19 @@ class DispatchLoop:
             verdict: what an exception means.
             trace: where events go.
             health_every_s: interval of health snapshots; at the start and the end in any case.
+            is_done: whether the run has ended once nothing runs; when all row groups have, unless given.
+            turned: called at the end of each turn, when what could start has been started.
         """
         self.dispatcher = dispatcher
         self.graph = StageGraph(tolerant_stages)
         self.frontier = AdaptiveFrontier(frontier or FrontierRules())
-        self.rows = RowGroups(iter(row_groups), model_resource)
+        self.rows = RowGroups(taken_from(row_groups), model_resource)
         self.stopped_by = ""
         self.completed = self.failed = self.dropped = self.retried = 0
         self._work = work
-        self._clock = clock
+        self._now = now
+        self._is_done = is_done if is_done is not None else self._has_no_row_group
+        self._turned = turned
         self._model_resource = model_resource
         self._retries = Retries(retries or RetryRules())
         self._early_stop = early_stop or EarlyStop(enabled=False)
@@ -109,6 +118,7 @@ class DispatchLoop:
         self._events = LoopEvents(trace, self)
         self._health_every_s = health_every_s
         self._health_at: float | None = None
+        self.is_draining = False
         self._wake = asyncio.Event()
         self._running: dict[TaskId, asyncio.Task[None]] = {}
         self._defect: Exception | None = None
@@ -122,6 +132,11 @@ class DispatchLoop:
         return len(self._retries)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in progress, put off or open; there may be ready tasks that cannot start."""
+        return not self._running and not len(self._retries) and not self.rows.open
+
+    @property
     def running(self) -> int:
         """Tasks in progress, parked ones included."""
         return len(self._running)
@@ -133,7 +148,7 @@ class DispatchLoop:
             Exception: the defect that stopped the run, as it was raised, after everything else was cancelled.
             InvalidInputError: if a task can never run: an unknown dependency, more units than there are.
         """
-        began = self._clock.monotonic()
+        began = self._now()
         self._events.job_started()
         try:
             async with asyncio.TaskGroup() as workers:
@@ -145,7 +160,7 @@ class DispatchLoop:
         finally:
             self.stopped_by = self.stopped_by or "interrupted"
             self._drop_the_rest()
-            self._events.job_completed(self._clock.monotonic() - began)
+            self._events.job_completed(self._now() - began)
         return LoopResult(
             self.completed, self.failed, self.dropped, self.retried, self.rows.checkpointed, self.stopped_by
         )
@@ -157,15 +172,35 @@ class DispatchLoop:
             self.dispatcher.shut_down(reason)
             self._wake.set()
 
+    def drain(self) -> None:
+        """Open no further row group and start nothing that takes the model resource; later stages go on."""
+        self.is_draining = True
+        self.dispatcher.withhold(self._model_resource)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look again at what may start: row groups have come, or what the run waited for."""
+        self._wake.set()
+
+    def drop(self, tasks: Iterable[Task], reason: str) -> None:
+        """Have ready tasks that were withdrawn from the dispatcher end without a result."""
+        now = self._now()
+        for task in tasks:
+            self.dropped += 1
+            self._events.given_up(task, "withdrawn", task.task_id, reason)
+            progress = self.graph.failed(task.task_id)
+            self._close(task, "dropped", now)
+            self._follow(progress, now)
+
     def park(self, task_id: TaskId) -> bool:
         """Let a running task's worker serve others while the task's request waits; False when it cannot."""
         lease = self.dispatcher.lease_of(task_id)
-        return lease is not None and self.dispatcher.park(lease, self._clock.monotonic())
+        return lease is not None and self.dispatcher.park(lease, self._now())
 
     def unpark(self, task_id: TaskId) -> bool:
         """Let a parked task go on."""
         lease = self.dispatcher.lease_of(task_id)
-        return lease is not None and self.dispatcher.unpark(lease, self._clock.monotonic())
+        return lease is not None and self.dispatcher.unpark(lease, self._now())
 
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""
@@ -175,7 +210,7 @@ class DispatchLoop:
         at = self._retries.at(task_id)
         if at is not None:
             return Explanation(task_id, "deferred", "retry", "its last run failed; it is tried again", at)
-        return self.dispatcher.why(task_id, self._clock.monotonic())
+        return self.dispatcher.why(task_id, self._now())
 
     # Turns of the loop.
 
@@ -189,11 +224,12 @@ class DispatchLoop:
     async def _turn_after_turn(self, workers: asyncio.TaskGroup) -> None:
         while True:
             self._wake.clear()
-            now = self._clock.monotonic()
+            now = self._now()
             self._requeue_due(now)
             self._dispatch(workers, now)
-            while not self.stopped_by and self._widen(now):
+            while not self.stopped_by and not self.is_draining and self._widen(now):
                 self._dispatch(workers, now)
+            self._turned()
             self._report_health(now)
             if not self._running and (self.stopped_by or self._is_done()):
                 self.stopped_by = self.stopped_by or EVERYTHING_DONE
@@ -201,7 +237,7 @@ class DispatchLoop:
                 return
             await self._sleep(now)
 
-    def _is_done(self) -> bool:
+    def _has_no_row_group(self) -> bool:
         return not self.rows.open and self.rows.next is None
 
     async def _sleep(self, now: float) -> None:
@@ -315,7 +351,7 @@ class DispatchLoop:
             verdict = self._verdict(error)
             outcome = _OUTCOMES[type(verdict)]
         finally:
-            now = self._clock.monotonic()
+            now = self._now()
             self._give_back(task, lease, outcome, now - began)
         self._ended(task, verdict, now)
 

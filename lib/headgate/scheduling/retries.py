@@ -58,7 +58,8 @@ class Retries:
         elif self._is_last(task, now):
             return None
         wait_s = self.rules.wait_for(retry, task.attempt)
-        again = replace(task, attempt=task.attempt + 1)
+        # What merely waits has not failed, and may be put off for as long as it takes.
+        again = replace(task, attempt=task.attempt + 1) if retry.is_failure else task
         heapq.heappush(self._waiting, (now + wait_s, next(self._order), again))
         return wait_s
 

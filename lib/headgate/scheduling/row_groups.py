@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from headgate.core import Task, TaskId
 
@@ -27,6 +28,15 @@ class RowGroup:
             raise ValueError(f"row group {self.name!r} must have a task")
         if self.rows < 1:
             raise ValueError(f"row group {self.name!r} must have a row (got {self.rows})")
+
+
+RowGroupSource = Callable[[], RowGroup | None]
+"""Returns the next row group, None while there is none: more may come."""
+
+
+def taken_from(row_groups: Iterable[RowGroup] | RowGroupSource) -> RowGroupSource:
+    """Return what gives row groups one by one."""
+    return row_groups if callable(row_groups) else partial(next, iter(row_groups), None)
 
 
 @dataclass(slots=True)
@@ -57,7 +67,7 @@ class RowGroups:
     have not become ready, those that wait for no other such task.
     """
 
-    pending: Iterator[RowGroup]
+    pending: RowGroupSource
     model_resource: str
     open: dict[str, OpenRowGroup] = field(default_factory=dict)
     active_rows: int = 0
@@ -67,22 +77,21 @@ class RowGroups:
     _where: dict[TaskId, str] = field(default_factory=dict)
     _first_wave: dict[TaskId, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._next = next(self.pending, None)
-
     @property
     def next(self) -> RowGroup | None:
         """The row group that is opened next."""
+        if self._next is None:
+            self._next = self.pending()
         return self._next
 
     def open_next(self, now: float) -> OpenRowGroup:
         """Open the next row group."""
-        group = self._next
+        group = self.next
         if group is None:
             raise ValueError("no row group is left to be opened")
         if group.name in self.open:
             raise ValueError(f"two row groups are called {group.name!r}: a name must be unique in its run")
-        self._next = next(self.pending, None)
+        self._next = None
         opened = self.open[group.name] = OpenRowGroup(group, now, len(group.tasks))
         self.active_rows += group.rows
         for task in group.tasks:
@@ -99,16 +108,18 @@ class RowGroups:
 
     def put_off(self, task_id: TaskId) -> None:
         """Note that a task runs later: what its row group will want is not about to come."""
-        opened = self.open[self._where[task_id]]
-        if opened.is_warming:
+        opened = self.open.get(self._where.get(task_id, ""))
+        if opened is not None and opened.is_warming:
             opened.is_warming = False
             for task in opened.group.tasks:
                 self.became_ready(task.task_id)
 
     def ended(self, task_id: TaskId, outcome: str) -> OpenRowGroup | None:
         """Note the end of a task (`completed`, `failed` or `dropped`); return its row group if it was the last one."""
+        name = self._where.pop(task_id, None)
+        if name is None:
+            return None  # a task of one stage, which no row group opened
         self.became_ready(task_id)
-        name = self._where.pop(task_id)
         opened = self.open[name]
         opened.remaining -= 1
         setattr(opened, outcome, getattr(opened, outcome) + 1)

@@ -56,7 +56,7 @@ async def run_case(case: Case, seed: int) -> Run:
         dispatcher,
         row_groups_of(case),
         work,
-        clock=clock,
+        now=clock.monotonic,
         frontier=frontier,
         model_resource=MODEL,
         trace=Trace(recorder.emit, recorder.wants),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headgate import reports
+from headgate.campaign import run_judged
 from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.campaign.arena.answers import answer_of
 from headgate.campaign.arena.choosing import Pairing, chosen
 from headgate.campaign.arena.comparing import score_of
-from headgate.campaign.judged import run_judged
 from headgate.config import Settings
 from headgate.core import errors
 from headgate.environments.rubric import Criterion, Rubric

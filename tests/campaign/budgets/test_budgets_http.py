@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate.campaign import CampaignResult, run_campaign
+from headgate.campaign import CampaignResult, RunProgress, run_campaign, run_judged
 from headgate.campaign.arena import ArenaRequest, run_arena
-from headgate.campaign.judged import JudgedProgress, run_judged
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.status import CampaignStatus
@@ -136,7 +135,7 @@ async def test_a_judge_keeps_within_its_day_and_what_it_could_not_judge_is_judge
         )
         stop, told = asyncio.Event(), 0
 
-        async def look(progress: JudgedProgress) -> None:
+        async def look(progress: RunProgress) -> None:
             nonlocal told
             is_still = progress.rollouts == 0 and progress.unjudged > 0 and meter.tokens("baseline-judge") == told
             told = meter.tokens("baseline-judge")

@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headgate.campaign import EndpointChats, MatrixTaskProvider, RequestSide
-from headgate.campaign.judged import JudgedPlan, JudgedResult, JudgedRun
+from headgate.campaign import (
+    Campaign,
+    CampaignPlan,
+    CampaignResult,
+    ChosenModels,
+    EndpointChats,
+    Judging,
+    MatrixTaskProvider,
+    RequestSide,
+)
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, Sample
 from headgate.core.events import Event
-from headgate.environments import BaselineKind, coverage_judge, environment
+from headgate.environments import BaselineKind, Environment, coverage_judge, environment
 from headgate.models import TaskReference
 from headgate.simulation import LoopClock, MemoryStore, run_virtual
 
@@ -91,7 +100,7 @@ class JudgedWorld:
         self.folder = folder
         self.store = MemoryStore()
         self.events: list[Event] = []
-        self.run: JudgedRun | None = None
+        self.run: Campaign | None = None
         self.ended_at = 0.0
 
     def go(
@@ -100,27 +109,33 @@ class JudgedWorld:
         providers: Providers,
         *,
         instances: int = 20,
-        during: Callable[[JudgedRun], Any] | None = None,
+        during: Callable[[Campaign], Any] | None = None,
+        environments: Mapping[str, Environment] | None = None,
+        for_s: float | None = None,
         **settings: Any,
-    ) -> JudgedResult:
-        """Run to the end, and return what came of it."""
+    ) -> CampaignResult:
+        """Run to the end, and return what came of it; for `for_s` seconds by rates, else a matrix of `instances`."""
+        sampled = {EXPLAIN: environment(EXPLAIN), **(environments or {})}
 
-        async def main() -> JudgedResult:
+        async def main() -> CampaignResult:
             clock = LoopClock()
             chosen = Settings(journal=self.folder, num_evaluation_workers=8, **settings)
             requests = RequestSide(chosen, clock=clock, emit=self.events.append)
             done = {(s.model, s.environment, s.sequence) for s in self.store.samples if s.is_scored}
-            plan = JudgedPlan(
+            plan = CampaignPlan(
                 settings=chosen,
-                models=tuple(models),
-                judge=JUDGE,
-                environments={EXPLAIN: environment(EXPLAIN)},  # type: ignore[dict-item]
+                roster=ChosenModels(tuple(replace(one, uid=uid) for uid, one in enumerate(models))),
+                environments=sampled,
                 store=self.store,
                 chats=EndpointChats(providers, requests, clock=clock),
-                cells=MatrixTaskProvider([EXPLAIN], instances, done=done),
                 requests=requests,
+                provider=None if for_s else MatrixTaskProvider(list(sampled), instances, done=done),
+                duration_s=for_s,
+                judging=Judging(JUDGE),
+                stop_when_idle=for_s is None,
+                is_traced=True,
             )
-            self.run = JudgedRun(plan, clock=clock, emit=self.events.append, inline=True)
+            self.run = Campaign(plan, clock=clock, emit=self.events.append, inline=True)
             async with asyncio.TaskGroup() as group:
                 beside = group.create_task(during(self.run)) if during is not None else None
                 result = await self.run.run()

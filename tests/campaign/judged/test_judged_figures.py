@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.campaign.judged.figures import JudgedFigures, agreement, note, noted_values, read_note
+from headgate.campaign.judging import JudgedFigures, agreement, note, noted_values, read_note
 from headgate.environments import Judgement
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.campaign.judged import JudgedResult, judge_of, run_judged
+from headgate.campaign import CampaignResult, judge_of, run_judged
 from headgate.config import Settings
 from headgate.core import errors
 from headgate.models import FaultPlan, serve
@@ -31,7 +31,7 @@ def options(places: dict[str, Any]) -> list[str]:
     return [word for name in ("roster", "store", "journal") for word in (f"--{name}", str(places[name]))]
 
 
-async def judged(places: dict[str, Any], judge_url: str, instances: int, **more: Any) -> JudgedResult:
+async def judged(places: dict[str, Any], judge_url: str, instances: int, **more: Any) -> CampaignResult:
     settings = Settings(**places, judge_model="baseline-judge", judge_url=judge_url, **more)
     return await run_judged(settings, instances=instances)
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.campaign.judged import JudgedProgress, JudgedRun, run_judged
+from headgate.campaign import Campaign, RunProgress, run_judged
 from headgate.config import Settings
 from headgate.core import SystemClock, errors, task_id_of
 from headgate.core.events import MonitorStarted
@@ -32,7 +32,7 @@ def asked_at(
     """Run, and return by sample number what explained each at a time, and what else was answered then."""
     told: dict[str, Any] = {}
 
-    async def ask(run: JudgedRun) -> None:
+    async def ask(run: Campaign) -> None:
         await asyncio.sleep(at)
         told["now"] = run.now()
         told["tasks"] = run.inquiry.tasks(None, None, 1_000)
@@ -101,7 +101,7 @@ async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places
     told: dict[str, Any] = {}
     async with serve(FaultPlan.parse("slow:mean_s=0.5"), clock=held) as judge, httpx.AsyncClient() as client:
 
-        async def look(progress: JudgedProgress) -> None:
+        async def look(progress: RunProgress) -> None:
             started = [one.event for one in memory.recorded if isinstance(one.event, MonitorStarted)]
             if told or not started or not progress.unjudged or not progress.recorded:
                 return

@@ -12,21 +12,21 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headgate.campaign.judged import JudgedRun
-from headgate.core import ChatReply, ErrorKind, Message, Model, errors
+from headgate.campaign import Campaign
+from headgate.core import ChatReply, ErrorKind, Message, Model
 from headgate.core.events import (
     AnswerJudged,
+    CampaignStarted,
     JournalBlocked,
     JournalRecovered,
     JudgementMissing,
-    JudgingStarted,
     RequestFinished,
     SampleAccepted,
     SchedulerJobStarted,
 )
-from headgate.environments import REMINDER, coverage_judge, environment
+from headgate.environments import REMINDER, coverage_judge
 from headgate.environments.shares import MODEL
-from tests.campaign.judged.judged_world import EXPLAIN, JUDGE, JudgedWorld, Providers, always, model, storm
+from tests.campaign.judged.judged_world import JUDGE, JudgedWorld, Providers, always, model, storm
 
 STORM = (10.0, 310.0)
 """Five minutes."""
@@ -116,7 +116,7 @@ def test_a_judge_in_a_storm_holds_no_rollout_up_and_loses_no_sample(world: Judge
 def test_no_more_answers_wait_for_the_judge_than_are_allowed(world: JudgedWorld) -> None:
     open_rows: list[int] = []
 
-    async def watch(run: JudgedRun) -> None:
+    async def watch(run: Campaign) -> None:
         while True:
             await asyncio.sleep(5.0)
             progress = run.progress()
@@ -182,7 +182,7 @@ def test_an_answer_that_needs_no_judge_is_recorded_at_once_while_the_judge_is_aw
     providers = Providers(judge=storm(0.0, 300.0))
     at: dict[str, float] = {}
 
-    async def watch(run: JudgedRun) -> None:
+    async def watch(run: Campaign) -> None:
         while True:
             await asyncio.sleep(1.0)
             for event in world.of(SampleAccepted):
@@ -211,7 +211,7 @@ def test_a_model_that_fails_is_recorded_as_what_it_is_and_asks_no_judge(world: J
 
 
 def test_a_stopped_run_judges_what_it_has_and_the_next_one_takes_the_rest(world: JudgedWorld) -> None:
-    async def stop(run: JudgedRun) -> None:
+    async def stop(run: Campaign) -> None:
         await asyncio.sleep(21.0)
         run.stop("enough")
 
@@ -222,12 +222,12 @@ def test_a_stopped_run_judges_what_it_has_and_the_next_one_takes_the_rest(world:
     assert first.samples + first.open_tasks == 200
     second = world.go([model("solver")], Providers(), instances=200)
     assert second.samples == 200 - first.samples
-    assert world.of(JudgingStarted)[-1].reopened == first.open_tasks
+    assert world.of(CampaignStarted)[-1].reopened_tasks == first.open_tasks
     assert [s.sequence for s in world.samples("solver")] == list(range(200))
 
 
 def test_a_stopped_run_does_not_wait_for_ever_for_a_judge_that_is_away(world: JudgedWorld) -> None:
-    async def stop(run: JudgedRun) -> None:
+    async def stop(run: Campaign) -> None:
         await asyncio.sleep(20.0)
         run.stop("enough")
 
@@ -254,16 +254,17 @@ def test_a_defect_of_ours_stops_the_run_with_its_traceback_and_leaves_the_tasks_
 
 
 def test_while_the_disk_is_full_nothing_begins_and_afterwards_nothing_is_missing(world: JudgedWorld) -> None:
-    async def fill(run: JudgedRun) -> None:
-        journal = run._journal.journal
-        accept, is_full = journal.accept, False
+    async def fill(run: Campaign) -> None:
+        journal, is_full = run._journal.journal, False
+        for name in ("accept", "adopt", "open", "next_batch"):
+            real = getattr(journal, name)
 
-        def guarded(*args, **kwargs):
-            if is_full:
-                raise sqlite3.OperationalError("database or disk is full")
-            return accept(*args, **kwargs)
+            def write(*args, real=real, **kwargs):
+                if is_full:
+                    raise sqlite3.OperationalError("database or disk is full")
+                return real(*args, **kwargs)
 
-        journal.accept = guarded  # type: ignore[method-assign]
+            setattr(journal, name, write)
         await asyncio.sleep(20.0)
         is_full = True
         await asyncio.sleep(100.0)
@@ -274,18 +275,6 @@ def test_while_the_disk_is_full_nothing_begins_and_afterwards_nothing_is_missing
     assert (result.samples, result.scored) == (200, 200)
     assert providers.count("solver", 30.0, 120.0) == 0
     assert len(world.of(JournalBlocked)) == len(world.of(JournalRecovered)) == 1
-
-
-def test_an_environment_that_scores_itself_has_no_place_here(world: JudgedWorld) -> None:
-    plan = world.go([model("solver")], Providers(), instances=1)
-    assert plan.scored == 1
-    assert world.run is not None
-    sat = {"affine:sat": environment("affine:sat"), EXPLAIN: environment(EXPLAIN)}
-    with pytest.raises(errors.InvalidSettingError, match="'affine:sat' scores answers itself"):
-        type(world.run.plan)(
-            **{name: getattr(world.run.plan, name) for name in ("settings", "models", "judge")}
-            | {"environments": sat, "store": world.store, "chats": world.run.plan.chats, "cells": world.run.plan.cells}
-        ).checked()
 
 
 def test_what_a_judge_says_is_stored_without_secrets_and_can_be_stored_whatever_it_says(world: JudgedWorld) -> None:

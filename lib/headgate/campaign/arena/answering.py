@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headgate.admission import SlotSource
-from headgate.campaign.assembly import run_campaign
+from headgate.campaign.assembly import run_campaign, run_judged
 from headgate.campaign.judge_needed import judged_environments, usable_environments
-from headgate.campaign.judged.assembly import run_judged
+from headgate.campaign.plan import ChosenModels
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidRosterError
 from headgate.environments import registry_of
-from headgate.sampling import Roster, RosterSource
+from headgate.sampling import RosterSource
 from headgate.storage import SampleStore
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Some models of a roster. Implements `RosterSource`."""
-
-    models: tuple[Model, ...]
-
-    async def load(self) -> Roster:
-        return Roster(self.models)
 
 
 async def answered(
@@ -46,7 +35,7 @@ async def answered(
     Raises:
         HeadgateError: if something that was given cannot be used.
     """
-    chosen = _Chosen(_named((await roster.load()).models, models))
+    chosen = ChosenModels(_named((await roster.load()).models, models))
     registry = registry_of(settings)
     known = usable_environments(settings.environments or tuple(judged_environments((), registry)), registry)
     judged = tuple(name for name, one in known.items() if one.spec.needs_judge)

@@ -25,10 +25,10 @@ from headgate.campaign.arena.records import (
     of_stage,
     stage_of,
 )
-from headgate.campaign.assembly import roster_of
-from headgate.campaign.judged.assembly import OnProgress, judge_of, run_cells
-from headgate.campaign.judged.by_rubric import rubric_for
-from headgate.campaign.judged.progress import JudgedResult
+from headgate.campaign.assembly import OnProgress, Watch, roster_of, run_source
+from headgate.campaign.campaign import CampaignResult
+from headgate.campaign.judging import Judging, judge_of, rubric_for
+from headgate.campaign.plan import ChosenModels
 from headgate.config import BudgetSettings, Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError
@@ -83,7 +83,7 @@ class ArenaResult:
     possible: int
     unjudged: int
     why_unjudged: str
-    run: JudgedResult | None
+    run: CampaignResult | None
     warnings: tuple[str, ...]
 
     def shortfall(self) -> str:
@@ -146,20 +146,18 @@ async def run_arena(
         run = None
         if asked and not is_stopped:
             await kept.probe()
-            run = await run_cells(
+            run = await run_source(
                 _settings_of(settings, stage),
-                models=tuple(_model(key) for key in sorted({model for _, model in answers})),
-                judge=judge,
+                roster=ChosenModels(_models_of(answers)),
                 environments=(places := _environments(answers, rubric)),
                 store=kept,
-                cells=PairingProvider(asked, stage, _failed(before)),
-                chats=lambda endpoints: StoredAnswers(
+                source=PairingProvider(asked, stage, _failed(before)),
+                judging=Judging(judge, BothOrders()),
+                watch=Watch(stop, None, on_progress, slots=slots),
+                stop_when_idle=True,
+                asked=lambda endpoints: StoredAnswers(
                     endpoints, answers, {name: place.base_name for name, place in places.items()}
                 ),
-                verdicts=BothOrders(),
-                stop=stop,
-                on_progress=on_progress,
-                slots=slots,
             )
         after = await _rows(kept, settings.campaign, stage) if run is not None else before
     finally:
@@ -235,9 +233,10 @@ def _environments(answers: Answers, rubric: Rubric | None) -> dict[str, AgainstM
     return made
 
 
-def _model(key: str) -> Model:
-    name, _, revision = key.rpartition("@")
-    return Model(name, revision)
+def _models_of(answers: Answers) -> tuple[Model, ...]:
+    """Return the models that have answered, none of which is asked again."""
+    keys = sorted({model for _, model in answers})
+    return tuple(Model(*key.rpartition("@")[::2], uid=uid) for uid, key in enumerate(keys))
 
 
 async def _check_named(names: Sequence[str], answers: Answers, store: SampleStore, settings: Settings) -> None:

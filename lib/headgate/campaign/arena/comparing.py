@@ -9,7 +9,7 @@ from typing import Final
 
 from headgate.campaign.arena.answers import Answer, Answers
 from headgate.campaign.arena.records import comparison_environment, judged_note
-from headgate.campaign.judged.rows import ROLLOUT
+from headgate.campaign.dispatching import ROLLOUT
 from headgate.campaign.plan import ChatSource
 from headgate.core import Chat, ChatReply, Message, Model, Task, seed_of
 from headgate.core.events import Emit

@@ -8,16 +8,6 @@ from headgate.core.events.event import Event
 from headgate.core.sample import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingStarted(Event):
-    """A run with a judge began: so many samples are to be taken, so many of them were begun by an earlier run."""
-
-    campaign: str
-    run_id: str
-    judge: str
-    judgements: int
-    samples: int
-    reopened: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +38,6 @@ class JudgementMissing(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingStopped(Event):
-    """A run with a judge has ended; samples that were begun and not recorded are taken again by the next one."""
-
-    campaign: str
-    run_id: str
-    samples: int
-    stored: int
-    spooled: int
-    open_tasks: int
-    stopped_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +51,8 @@ class CampaignStarted(Event):
     resumed_samples_24h: int
     reopened_tasks: int
     run_id: str = ""
+    judge: str = ""
+    judgements: int = 0
 
 
 @dataclass(frozen=True, slots=True)
