@@ -8,8 +8,6 @@ from headgate.core.events.event import Event
 from headgate.core.sample import Sample
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerJudged(Event):
     """A judge gave a verdict on the answer of a sample."""
@@ -36,8 +34,6 @@ class JudgementMissing(Event):
     number: int
     reason: str
     trace_id: str = ""
-
-
 
 
 @dataclass(frozen=True, slots=True)
