@@ -159,9 +159,9 @@ def test_row_groups_are_taken_when_they_are_needed_and_have_names_of_their_own()
             yield RowGroup("same", (task("t"),))
 
     rows = RowGroups(taken_from(endless()), "llm_wait")
-    assert len(taken) == 1
+    assert not taken
     rows.open_next(0.0)
-    assert len(taken) == 2
+    assert len(taken) == 1
     with pytest.raises(ValueError, match="two row groups are called 'same'"):
         rows.open_next(0.0)
 

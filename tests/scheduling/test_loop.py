@@ -186,6 +186,21 @@ def test_a_task_that_fails_for_now_waits_for_the_time_it_was_given() -> None:
     assert [e.attempt for e in world.of(events.RetryRedispatched)] == [2, 3]
 
 
+def test_a_task_that_is_put_back_at_once_runs_again_and_ends_once() -> None:
+    runs: list[int] = []
+
+    async def work(one: Task) -> None:
+        runs.append(one.attempt)
+        await asyncio.sleep(1.0)
+        if len(runs) < 4:
+            raise RetryLaterError("its provider admits nothing", 0.0, is_failure=False)
+
+    world, result = run_virtual(_ran(single(1), work))
+    assert runs == [1, 1, 1, 1]
+    assert (result.completed, result.retried) == (1, 3)
+    world.dispatcher.validate()
+
+
 def test_a_retry_has_given_its_lease_back_before_it_waits() -> None:
     async def work(one: Task) -> None:
         if one.task_id == "m-0" and one.attempt == 1:

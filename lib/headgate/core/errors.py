@@ -80,7 +80,7 @@ class JudgeNeededError(InvalidInputError):
     """A campaign without a judge is to sample an environment whose answers a judge reads."""
 
     code = "judge_needed"
-    next_step = "Run it with `headgate judge`, which takes a judge, or leave the environment out."
+    next_step = "Name a judge (judge_model, judge_url), run it with `headgate judge`, or leave the environment out."
 
 
 class MissingExtraError(HeadgateError):

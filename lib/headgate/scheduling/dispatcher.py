@@ -63,7 +63,7 @@ class Dispatcher:
     A task gets its lease before anything is spawned for it, so no worker waits hidden. `on_change` is called after
     everything that can let a task run: whoever sleeps until then misses nothing.
 
-    Owned by the campaign's loop or by a `DispatchLoop`. Invariants: those of its queue, its book and its holdings;
+    Owned by a run, and moved by its `DispatchLoop`. Invariants: those of its queue, its book and its holdings;
     requests in flight of a model never exceed its `max_parallel` unless that was lowered under them.
     """
 

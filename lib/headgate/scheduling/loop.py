@@ -319,12 +319,12 @@ class DispatchLoop:
             self._events.spawn_failed(task, lease, error)
             raise
         self._running[task.task_id] = worker
-        worker.add_done_callback(lambda _: self._never_began(task, lease))
+        worker.add_done_callback(lambda ended: self._never_began(ended, task, lease))
         self._events.spawned(task, lease)
 
-    def _never_began(self, task: Task, lease: Lease) -> None:
+    def _never_began(self, worker: asyncio.Task[None], task: Task, lease: Lease) -> None:
         """Clean up after a worker that was cancelled before its first step: nothing of its body ran, no `finally`."""
-        if task.task_id in self._running:
+        if self._running.get(task.task_id) is worker:
             self._events.cancelled(task, self.stopped_by or "the run was interrupted")
             self._give_back(task, lease, "cancelled", 0.0)
 
