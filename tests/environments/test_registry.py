@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
@@ -170,5 +170,4 @@ def raises_not_found(_):
 
 
 def _installed(name):
-    function = name.partition(":")[2]
-    return [EntryPoint(name, f"headgate.environments.{function}:{function}", GROUP)]
+    return [point for point in entry_points(group=GROUP) if point.name == name]

@@ -9,7 +9,7 @@ from .fields import (
 )
 from .jsonl import JsonlSink as JsonlSink
 from .log import LogSink as LogSink, key_values as key_values
-from .log import setup_logging as setup_logging
+from .log_setup import setup_logging as setup_logging
 from .losses import register_losses as register_losses
 from .metrics import METRICS as METRICS, SPECS as SPECS, Metric as Metric
 from .monitor import (

@@ -90,7 +90,7 @@ def test_a_killed_run_goes_on_with_its_judged_samples_and_doubles_none(
 ) -> None:
     def die(journal: Journal) -> None:
         journal._db.close()
-        os.close(journal._holders._handle)
+        os.close(journal._holders._lock._handle)
 
     with monkeypatch.context() as killed:
         killed.setattr(Journal, "close", die)
