@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from prefect.blocks.core import Block
 from pydantic import Field, SecretStr, field_validator
 
-from headgate.campaign import JobSampleRules
 from headgate.jobqueue.wire import DEFAULT_LEASE_S, LEAST_LEASE_S, LONGEST_LEASE_S
 from headgate.jobqueue.worker import JobQueueClient, QueueAddress, RetryPolicy
+from headgate.run import JobSampleRules
 
 
 class JobQueueServer(Block):

@@ -22,6 +22,7 @@ async def sample_environment(
     rate_per_day: p.DailyRate | None = None,
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006 - the form shows it; never changed
+    judge: p.Block = "",
 ) -> dict[str, Any]:
     """Sample every model of the roster in one environment for one window.
 
@@ -39,6 +40,8 @@ async def sample_environment(
         rate_per_day: Samples per model and day, in place of the environment's own rate.
         workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
+        judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
+            settings judge_model and judge_url name; without them such environments are left out.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -50,6 +53,7 @@ async def sample_environment(
         store=store,
         limits=limits,
         reports=reports,
+        judge=judge,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,
@@ -68,6 +72,7 @@ async def keep_sampling(
     rate_per_day: p.DailyRate | None = None,
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
+    judge: p.Block = "",
 ) -> dict[str, Any]:
     """Sample every model of the roster in some or all environments until the run is cancelled.
 
@@ -81,6 +86,8 @@ async def keep_sampling(
         rate_per_day: Samples per model and day in each environment, in place of the environments' own rates.
         workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
+        judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
+            settings judge_model and judge_url name; without them such environments are left out.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -92,6 +99,7 @@ async def keep_sampling(
         store=store,
         limits=limits,
         reports=reports,
+        judge=judge,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,

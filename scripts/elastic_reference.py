@@ -14,7 +14,7 @@ from headgate.elastic.engines import EngineSpec
 from headgate.elastic.fleet import _EDGES as EDGES
 from headgate.elastic.gateway import AdmissionView, EngineEntry, GatewaySettings, GatewayStatus, PoolSection
 from headgate.elastic.service import BOUNDS_S, ELASTIC_METRICS, Counts, PoolStatus, Times, WorkerView
-from headgate.orchestration.elastic.forms import ActorEngines, WorkerPlacement
+from headgate.orchestration.elastic.forms import ActorEngines, ServedEngines, WorkerPlacement
 
 STATES: Final = {
     WorkerState.ACTIVE: "Takes requests.",
@@ -96,6 +96,9 @@ def _file() -> list[str]:
         "",
         "### `pool.engines` in places on Ray",
         *table_of_model(ActorEngines, meanings_of(ActorEngines)),
+        "",
+        "### `pool.engines` from weights",
+        *table_of_model(ServedEngines, meanings_of(ServedEngines)),
         "",
         "### `placement`",
         *table_of_model(WorkerPlacement, meanings_of(WorkerPlacement)),

@@ -8,11 +8,9 @@ from reference_errors import errors_section
 
 import headgate.jobqueue
 from headgate.core import SystemClock
-from headgate.jobqueue.desk import Desk
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import Instant
+from headgate.jobqueue import Instant, Ledger, LedgerWriter
 from headgate.jobqueue.server import ServerSettings
-from headgate.jobqueue.server.metrics import Metrics, tally
+from headgate.jobqueue.server.metrics import Metrics, queue_gauges
 from headgate.jobqueue.server.settings import PREFIX
 from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.stores import MemoryStore
@@ -70,9 +68,9 @@ def _settings() -> list[str]:
 
 def _metrics() -> list[str]:
     store = MemoryStore()
-    desk = Desk(store, SystemClock(), "reference")
+    writer = LedgerWriter(store, SystemClock(), "reference")
     ledger = Ledger(store.own("reference"), Instant(0.0, 0.0))
-    text = Metrics(desk).text(tally(ledger), 0).decode()
+    text = Metrics(writer).text(queue_gauges(ledger), 0).decode()
     lines = ["", "## Metrics", "", "`GET /metrics`, in the text form of Prometheus."]
     for name, sentence in re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE):
         if not name.endswith("_created"):

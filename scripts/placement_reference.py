@@ -10,7 +10,7 @@ from reference_tables import HEAD, cell, default, fields_of_model, meanings_of
 import headgate.placement
 from headgate.placement.checks import PoolSpec, RequestSpec
 from headgate.placement.cluster.tuning import TUNED
-from headgate.placement.metric_names import PLACEMENT_METRICS
+from headgate.placement.metrics import PLACEMENT_METRICS, exported_name
 from headgate.placement.pool import Pool
 from headgate.placement.request import PlacementRequest
 from headgate.placement.rules import PreemptionRules
@@ -76,6 +76,6 @@ def _metrics() -> list[str]:
         "[ScheduleMesh's dashboards](../how-to/placement-schedulemesh.md) working; latencies are histograms.",
     ]
     for metric in PLACEMENT_METRICS.values():
-        tags = f" Tags: {', '.join(f'`{tag}`' for tag in metric.tags)}." if metric.tags else ""
-        lines += ["", f"### `{metric.exported}`", "", f"{metric.kind.capitalize()}. {metric.help}{tags}"]
+        tags = f" Tags: {', '.join(f'`{tag}`' for tag in metric.labels)}." if metric.labels else ""
+        lines += ["", f"### `{exported_name(metric)}`", "", f"{metric.kind.capitalize()}. {metric.help}{tags}"]
     return lines

@@ -19,14 +19,13 @@ import polars as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate import campaign
-from headgate.campaign import CampaignResult, run_campaign, sampled_environments
 from headgate.config import Settings, load_settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environments_at_hand
 from headgate.reports import LEADERBOARD_COLUMNS, Leaderboard, MissingRule, ScoreTable, build_leaderboard
+from headgate.run import RunResult, models_at_hand, run_campaign, sampled_environments
 from headgate.sampling import RosterSource, StaticRoster, mapped_roster
 from headgate.storage import SampleStore, open_store, sample_store
 
@@ -107,7 +106,7 @@ class Evaluation(Scores):
         result: what the run did: how many samples it took, why it ended, which models it gave up.
     """
 
-    result: CampaignResult | None = None
+    result: RunResult | None = None
 
 
 async def evaluate(
@@ -209,7 +208,7 @@ async def _sampled(
 @asynccontextmanager
 async def _roster_of(models: Models, settings: Settings) -> AsyncIterator[RosterSource]:
     if isinstance(models, str | Path):
-        async with campaign.models_at_hand(settings) as source:
+        async with models_at_hand(settings) as source:
             yield source
         return
     if isinstance(models, Mapping):

@@ -182,7 +182,7 @@ async def test_visitors_get_in_where_everybody_is_answered_and_nobody_is_sent_aw
         writer.close()
 
     monkeypatch.setattr(visitors_module, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(visitors_module, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(visitors_module, "_ANSWER_S", 0.5)
     async with await asyncio.start_server(welcome, "127.0.0.1", 0) as server:
         attacks = list(visits(server.sockets[0].getsockname()[1], 1, random.Random(0)))
         chosen = [one for one in attacks if one.name.startswith(("page", "a head", "a body", "bytes: b'PRI"))]

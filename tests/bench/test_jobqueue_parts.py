@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.job import Job, JobSpec
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Store
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue import (
+    Changes,
+    ClaimRequest,
+    Completion,
+    Happening,
+    HistoryEntry,
+    Instant,
+    Job,
+    JobSpec,
+    LeaseRef,
+    Ledger,
+    ResourceSpec,
+    Store,
+)
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import Bar
 from headgate_bench.jobqueue import batches as batches_part

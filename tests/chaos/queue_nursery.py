@@ -22,10 +22,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from headgate.jobqueue import desk
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.names import object_text
-from headgate.jobqueue.port import Happening
+import httpx
+
+from headgate.jobqueue import Happening, Ledger, object_text, writer
 from headgate.jobqueue.server import ServerSettings, serve, serving
 from headgate.jobqueue.stores import postgres, sqlite
 from headgate.jobqueue.wire import ClaimIn, CompleteIn, JobLeaseIn, ReleaseIn, ReserveIn
@@ -65,7 +64,7 @@ class Log:
 
 
 class _Inbox:
-    """The desk's inbox, which waits for deadlines as its clock runs."""
+    """The writer's inbox, which waits for deadlines as its clock runs."""
 
     def __init__(self, speed: float) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -79,10 +78,10 @@ class _Inbox:
 def serve_queue(order: dict[str, Any]) -> None:
     """Serve the queue; with a failpoint, until this process has come to it for the n-th time."""
     serving.SystemClock = lambda: ChaosClock(order["speed"], order["steps"])
-    desk._OVERSLEPT_S *= order["speed"]
-    desk._STOOD_STILL_S /= order["speed"]
+    writer._OVERSLEPT_S *= order["speed"]
+    writer._STOOD_STILL_S /= order["speed"]
     serving._SIGN_S /= order["speed"]
-    desk.queue = SimpleNamespace(SimpleQueue=lambda: _Inbox(order["speed"]), Empty=queue.Empty)
+    writer.queue = SimpleNamespace(SimpleQueue=lambda: _Inbox(order["speed"]), Empty=queue.Empty)
     if order["failpoint"]:
         _kill_at(*order["failpoint"])
     settings = ServerSettings(
@@ -168,7 +167,10 @@ async def _evaluate(job: HeldJob, order: dict[str, Any], rng: random.Random, log
 async def hold(order: dict[str, Any]) -> None:
     """Hold a job and a server without ever looking at a clock; at `go`, do everything that only their holder may."""
     log = Log(order["log"])
-    async with JobQueueClient(order["url"]) as client:
+    async with (
+        JobQueueClient(order["url"]) as client,
+        httpx.AsyncClient(base_url=order["url"], timeout=60, trust_env=False) as raw,
+    ):
         (claimed,) = (await client.claim(ClaimIn(worker=order["name"], lease_s=order["lease_s"], wait_s=30))).jobs
         lease = JobLeaseIn(job_id=claimed.job.id, lease_id=claimed.lease.lease_id, epoch=claimed.lease.epoch)
         server = (await client.reserve(ReserveIn(**dict(lease), wait_s=30))).reservation
@@ -183,11 +185,11 @@ async def hold(order: dict[str, Any]) -> None:
         given = {"lease_id": server.lease_id, "epoch": server.epoch}
         release = {"resource_id": server.resource_id, **given}
         if order["releases"]:
-            answer = await client._http.post("/v1/reservations/release", json=ReleaseIn(**release).model_dump())
+            answer = await raw.post("/v1/reservations/release", json=ReleaseIn(**release).model_dump())
             log.write(what="release", status=answer.status_code)
         plain = {"lease_id": lease.lease_id, "epoch": lease.epoch}
         body = CompleteIn(**plain, result=result).model_dump(exclude_unset=True)
-        answer = await client._http.post(f"/v1/jobs/{lease.job_id}/complete", json=body)
+        answer = await raw.post(f"/v1/jobs/{lease.job_id}/complete", json=body)
         log.write(what="completion", status=answer.status_code, body=answer.json())
         spec = claimed.job
         path = result_path(Path(order["results"]), spec.team, spec.task, spec.instance or spec.id)

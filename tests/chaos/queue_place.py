@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.port import Happening, HistoryEntry
-from headgate.jobqueue.resource import Resource, ResourceSpec
+from headgate.jobqueue import Happening, HistoryEntry, Job, JobSpec, JobState, ResourceSpec
+from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.wire import JobOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient, artifact_of

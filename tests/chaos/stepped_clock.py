@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from headgate.cli import main
-from headgate.storage import folder
+from headgate.storage import objects
 from headgate.storage.objects import ObjectInfo
 
 AHEAD_S = float(os.environ["CLOCK_AHEAD_S"])
@@ -20,7 +20,7 @@ def _listed(key: str, size_bytes: int, modified_at: float) -> Any:
 
 
 time.time = lambda: _read() + AHEAD_S
-folder.ObjectInfo = _listed  # type: ignore[misc, assignment]
+objects.ObjectInfo = _listed  # type: ignore[misc, assignment]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,7 +13,8 @@ from tests.chaos.test_runner_kills import endpoint
 
 __all__ = ["endpoint"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
+# In short: `tests/run/test_clock_steps.py` sets the clock between starts, `test_runner_kills.py` kills.
+pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(1_800)]
 
 STEPS_S = (2 * 86_400.0, -2 * 86_400.0, 600.0, -3_600.0, 400 * 86_400.0, -400 * 86_400.0)
 

@@ -14,9 +14,8 @@ import httpx
 import psycopg
 import pytest
 
+from headgate.jobqueue import Happening, JobSpec
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import JobSpec
-from headgate.jobqueue.port import Happening
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.simulation import PrivatePostgres
 from tests.chaos.queue_fixtures import chaos_postgres, nursery, place, postgres_place, sqlite_place

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue import Happening, JobState
 from tests.chaos.queue_fixtures import chaos_postgres, nursery, place, postgres_place, sqlite_place
 from tests.chaos.queue_place import Process, QueuePlace, Verdict
 

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.jobqueue.job import JobSpec
-from headgate.jobqueue.names import object_text
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue import Happening, JobSpec, object_text
 from headgate.jobqueue.stores import SqliteStore
 from headgate.jobqueue.wire import ClaimIn, CompleteIn
 from headgate.jobqueue.worker import SyncJobQueueClient

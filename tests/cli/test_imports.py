@@ -14,10 +14,10 @@ HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "
 """Each takes from a third of a second to several."""
 
 SMALL = {
-    ("headgate.cli.why", "headgate.cli.data", "headgate.cli.models"): ("headgate.campaign", "headgate.admission"),
+    ("headgate.cli.why", "headgate.cli.data", "headgate.cli.models"): ("headgate.run", "headgate.admission"),
     ("headgate.cli.main", "headgate.cli.config"): ("polars", "duckdb", "aiohttp", "numpy"),
-    ("headgate.cli.leaderboard",): ("headgate.campaign", "aiohttp", "httpx"),
-    ("headgate.cli.environments", "headgate.cli.elastic.status_table"): ("headgate.campaign", "polars", "aiohttp"),
+    ("headgate.cli.leaderboard",): ("headgate.run", "aiohttp", "httpx"),
+    ("headgate.cli.environments", "headgate.cli.elastic.status_table"): ("headgate.run", "polars", "aiohttp"),
     ("headgate.cli.jobqueue.work", "headgate.cli.jobqueue.jobs"): (
         "polars",
         "duckdb",

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from headgate.cli.main import main
-from headgate.jobqueue.job import JobSpec
+from headgate.jobqueue import JobSpec
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, Worker
 from headgate.storage import open_store
 from tests.jobqueue.worker.queue_site import queue_site

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headgate.campaign import run_campaign
 from headgate.config import Settings
 from headgate.core import events, task_id_of
 from headgate.models import FaultPlan, serve
+from headgate.run import run_campaign
 from tests.cli.conftest import Command
 
 ENVIRONMENT = "affine:sat-hard"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.campaign import rates_of
 from headgate.config import Settings, meaningless, value_for
 from headgate.core.errors import UnknownEnvironmentError
+from headgate.run import rates_of
 from headgate.simulation import free_environments
 
 VALUES = {"affine:sat": 1, "affine:*": 2, "reasoning-gym:c*": 3, "*": 4}

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,11 @@ def test_make_targets_that_the_documentation_names_exist() -> None:
     assert [(where, target) for where, target in named if target not in targets] == []
 
 
+@cache
+def _app() -> App:
+    return build_app()
+
+
 def _commands_of(app: App) -> dict[str, App]:
     return {name: app[name] for name in app if not name.startswith("-")}
 
@@ -72,7 +78,7 @@ def _commands_of(app: App) -> dict[str, App]:
 def test_commands_of_the_documentation_are_understood(where: str, words: list[str]) -> None:
     words = [re.sub(r"^[A-Z][A-Z_]+$", "1", word) for word in words]  # what a usage line leaves to the reader
     try:
-        build_app().parse_args(words, exit_on_error=False, print_error=False)
+        _app().parse_args(words, exit_on_error=False, print_error=False)
     except MissingArgumentError:
         pass  # the text names a command without what it is to be given
     except CycloptsError as error:
@@ -80,7 +86,7 @@ def test_commands_of_the_documentation_are_understood(where: str, words: list[st
 
 
 def test_every_command_has_its_heading() -> None:
-    app = build_app()
+    app = _app()
     names = {f"headgate {name}" for name in _commands_of(app)}
     names |= {f"headgate config {name}" for name in _commands_of(app["config"])}
     names |= {f"headgate limits {name}" for name in _commands_of(app["limits"])}
@@ -90,6 +96,4 @@ def test_every_command_has_its_heading() -> None:
 
 def test_every_command_is_named_in_the_changelog() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
-    assert [
-        name for name in _commands_of(build_app()) if f"`{name}" not in text and f"`headgate {name}" not in text
-    ] == []
+    assert [name for name in _commands_of(_app()) if f"`{name}" not in text and f"`headgate {name}" not in text] == []

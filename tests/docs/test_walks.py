@@ -27,7 +27,6 @@ from tests.docs.walks import (
 QUICK: Final = frozenset(
     {
         "README.md: Score something",
-        "docs/getting-started.md: Sample baselines yourself",
         "docs/how-to/jobqueue-tokens.md",
         "docs/how-to/own-environment.md",
         "docs/how-to/policy-servers.md",

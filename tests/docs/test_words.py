@@ -17,7 +17,7 @@ LEGACY = (
     "docs/adr",
     "docs/reference/affine.md",
     "lib/headgate/cli/renamed.py",
-    "lib/headgate/storage/__init__.py",
+    "lib/headgate/storage/__init__.pyi",
     "lib/headgate/storage/exchange",
     "lib/headgate/telemetry/monitor.py",
     "lib/headgate/telemetry/views.py",

@@ -7,10 +7,10 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 
-from headgate.elastic.commands import Abort, Command, Cut, Fail, LetGo, Read, Send, Sleep, Wake
 from headgate.elastic.demand import Demand, Desired, Policy
+from headgate.elastic.outbox import Abort, Command, Cut, Fail, LetGo, Read, Send, Sleep, Wake
 from headgate.elastic.pool import ElasticPool
-from headgate.elastic.request import Accepted, ElasticRequest, Refused
+from headgate.elastic.queue import Accepted, ElasticRequest, Refused
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headgate.elastic.service.metering import ELASTIC_METRICS
+from headgate.elastic.service.metrics import ELASTIC_METRICS
 from tests.dashboards import Dashboard, Known, check_query
 
 DASHBOARD = Dashboard("headgate-elastic")

@@ -38,7 +38,7 @@ def test_a_section_of_a_training_configuration_is_read() -> None:
         ({"scale_up_threshold": 0.52}, r"got 0\.5 and 0\.52"),
         ({"scale_up_threshold": 80}, r"scale_up_threshold must be less than or equal to 2 \(got 80\)"),
         ({"min_workers": 9}, r"min_workers must be <= max_workers \(got 9 > 8\)"),
-        ({"min_workers": 0}, r"min_workers must be greater than or equal to 1 \(got 0\)"),
+        ({"min_workers": -1}, r"min_workers must be greater than or equal to 0 \(got -1\)"),
         ({"monitoring_interval": 0}, r"monitoring_interval must be greater than 0 \(got 0\)"),
         ({"drain_timeout": float("inf")}, "drain_timeout must be a finite number"),
         ({"scale_up_treshold": 0.7}, "no elastic setting 'scale_up_treshold'; did you mean 'scale_up_threshold'"),

@@ -76,7 +76,7 @@ async def forever():
 
 
 async def test_a_score_says_which_locks_programs_ran_without(monkeypatch):
-    monkeypatch.setattr("headgate.environments.episode.SHARED._locks", ("calls", "files"))
+    monkeypatch.setattr("headgate.environments.episode.SANDBOX._locks", ("calls", "files"))
     for runs_programs, why in ((True, "right (sandbox without namespaces)"), (False, "right")):
         environment = Scripted([Score(1.0, True, "right")], runs_programs=runs_programs)
         result = await converse(environment, 0, 0, says(ChatReply("a")))

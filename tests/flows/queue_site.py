@@ -14,10 +14,11 @@ from typing import Any
 from uuid import uuid4
 
 from blocks import JobQueueServer
-from headgate.jobqueue.job import JobSpec, JobState
+from headgate.jobqueue import JobSpec, JobState
 from headgate.jobqueue.server import ServerSettings, running_server
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, QueueAddress, Worker
-from headgate.net.tokens import Scope, new_token, open_tokens
+from headgate.net.token_stores import open_tokens
+from headgate.net.tokens import Scope, new_token
 
 SCORE = """
 import json, os

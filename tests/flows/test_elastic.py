@@ -107,7 +107,7 @@ async def test_what_cannot_be_used_is_said_before_anything_is_replayed(
 async def test_a_cancelled_run_ends_after_the_replay_at_work(
     prefect: object, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.orchestration.elastic.report._HEED_EVERY_S", 0.05)
+    monkeypatch.setattr("headgate.orchestration.run_state._HEED_EVERY_S", 0.05)
     endless = ["predictive", "target", "fixed"]
     run = asyncio.create_task(
         elastic_report(policies=endless, frontiers=endless, starts_s=[1.0] * 50, scale=0.1, return_state=True)

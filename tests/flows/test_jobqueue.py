@@ -20,8 +20,8 @@ from prefect.states import Cancelling
 from blocks import JobQueueServer, SampleStore
 from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
 from headgate.core import errors
+from headgate.jobqueue import ResourceSpec
 from headgate.jobqueue.policy import PolicyServer, ScriptedPolicy
-from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.worker import ForbiddenError, QueueUnreachableError
 from headgate.net.tokens import Scope
 from headgate.storage import open_store

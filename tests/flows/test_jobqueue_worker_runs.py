@@ -15,14 +15,15 @@ from uuid import UUID
 import pytest
 
 from flows.jobqueue import drain_jobqueue
-from headgate.jobqueue.job import JobState
+from headgate.jobqueue import JobState
 from headgate.orchestration import finished_runs, start_run
 from headgate.storage import open_store
 from tests.flows.api import until_running
 from tests.flows.queue_site import COMMAND, QueueSite, queue_site, spec
 from tests.flows.test_worker_runs import _processes_of, _until_gone
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+# In short: `test_jobqueue.py` cancels a drain in this process, `test_worker_runs.py` a run of a worker.
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(240)]
 
 JOBS = 8
 
@@ -91,7 +92,6 @@ async def test_a_cancelled_run_gives_its_jobs_back_and_ends_as_cancelled(
     await _rest(queue, tmp_path / "s")
 
 
-@pytest.mark.long
 async def test_a_terminated_run_gives_its_jobs_back_and_ends_as_crashed(
     prefect: object, prefect_worker: Path, queue: QueueSite, tmp_path: Path
 ) -> None:
@@ -106,7 +106,6 @@ async def test_a_terminated_run_gives_its_jobs_back_and_ends_as_crashed(
     await _rest(queue, tmp_path / "s")
 
 
-@pytest.mark.long
 async def test_a_killed_run_loses_nothing_and_the_next_one_stores_nothing_twice(
     prefect: object, prefect_worker: Path, queue: QueueSite, tmp_path: Path
 ) -> None:

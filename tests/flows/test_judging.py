@@ -12,6 +12,7 @@ from prefect.states import Cancelling
 
 from blocks import ModelEndpoint, ReportStore
 from flows.judging import evaluate_with_judge
+from flows.sampling import sample_environment
 from headgate.core import errors
 from headgate.models import FaultPlan, serve
 from tests.flows.api import artifacts_of, newest_run
@@ -107,3 +108,14 @@ async def test_a_judge_that_always_fails_ends_the_run_as_failed_and_leaves_a_tra
     assert all(int(row["judge errors"]) >= 5 for row in published["scores-judge-judged"])
     assert "trace-judge-judged" in published
     assert list((places.folder / "reports").glob("**/trace.json.gz"))
+
+
+async def test_a_judged_environment_is_sampled_by_its_rate_when_a_block_names_the_judge(
+    prefect: object, places: Places, baselines: str
+) -> None:
+    settings = places.settings(daily_rate_per_env=86_400.0)
+    counts = await sample_environment(EXPLAIN, 3.0, settings=settings, judge=await _judge(baselines))
+    assert counts["samples"] >= 2
+    assert counts["scored"] == counts["samples"]
+    with pytest.raises(errors.JudgeNeededError, match="needs a judge"):
+        await sample_environment(EXPLAIN, 3.0, settings=settings)

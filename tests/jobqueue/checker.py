@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.jobqueue.job import Job, JobState
-from headgate.jobqueue.port import Happening, HistoryEntry, JobQuery, Reader
+from headgate.jobqueue import Happening, HistoryEntry, Job, JobQuery, JobState, Reader
 from headgate.jobqueue.resource import Resource
 
 _PAGE = 5_000

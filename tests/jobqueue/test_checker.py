@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.jobqueue.job import Job, JobState
-from headgate.jobqueue.outcomes import Completion
-from headgate.jobqueue.port import Happening, HistoryEntry
+from headgate.jobqueue import Completion, Happening, HistoryEntry, Job, JobState
 from headgate.jobqueue.resource import Resource
 from tests.jobqueue.checker import Told, violations, violations_in
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, reservation, server, spec

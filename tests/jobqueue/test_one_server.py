@@ -23,16 +23,27 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headgate.jobqueue import (
+    Changes,
+    ClaimRequest,
+    Completion,
+    Instant,
+    JobQuery,
+    JobState,
+    LeaseRef,
+    Ledger,
+    Reserved,
+    ResourceSpec,
+    Store,
+)
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator import imported_jobs, legacy_documents, resources_of
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef, ReservationRef, Reserved
-from headgate.jobqueue.port import Changes, JobQuery, Store
-from headgate.jobqueue.resource import Resource, ResourceSpec
-from headgate.jobqueue.server import legacy_ledger
+from headgate.jobqueue.outcomes import ReservationRef
+from headgate.jobqueue.resource import Resource
+from headgate.jobqueue.server import legacy
 from headgate.jobqueue.stores import MemoryStore, open_store
-from headgate.jobqueue.wire import JobIn, ResourceIn
+from headgate.jobqueue.wire import JobIn
+from headgate.jobqueue.wire_servers import ResourceIn
 from headgate.simulation import PrivatePostgres
 from tests.jobqueue.ledger.machine import FRESH
 
@@ -40,7 +51,7 @@ HOSTS = ("gpu-1", "GPU-1", "gpu-1.", "gpu-2", "127.0.0.1", "localhost", "[::1]",
 MACHINES = {"GPU-1": "gpu-1", "gpu-1.": "gpu-1", "127.0.0.1": "localhost", "[::1]": "localhost"} | {
     "::ffff:10.0.0.1": "10.0.0.1"
 }
-OLD = legacy_ledger.Holder("old")
+OLD = legacy.Holder("old")
 TASKS = st.sampled_from(["radio", "mugs"])
 TYPES = st.sampled_from(["a", "a_1", "a_2", "b_1", "b", "x"])
 PAYLOADS = st.fixed_dictionaries(
@@ -153,10 +164,10 @@ class OneServer(RuleBasedStateMachine):
 
     @rule()
     def claim_by_the_legacy_protocol(self) -> None:
-        job = legacy_ledger.take(self.ledger, OLD, None, 60.0, self.at)
+        job = legacy.take(self.ledger, OLD, None, 60.0, self.at)
         if job is not None:
-            kind = legacy_ledger.type_of(job)
-            outcome = legacy_ledger.acquire(self.ledger, kind, OLD, job.job_id, 60.0, self.at, wait=False)
+            kind = legacy.type_of(job)
+            outcome = legacy.reserve_held(self.ledger, kind, OLD, job.job_id, 60.0, self.at, wait=False)
             self.told(outcome)
 
     @precondition(lambda self: self.claims)

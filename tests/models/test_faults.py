@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.core import errors
 from headgate.models import Failure, FaultPlan, Garbage, RateLimit, Slow
-from headgate.models.fault_schedule import Answer, Break, FaultSchedule, Refuse, log_normal
+from headgate.models.faults import Answer, Break, FaultSchedule, Refuse, log_normal
 
 
 def schedule(text: str) -> FaultSchedule:

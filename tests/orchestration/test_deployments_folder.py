@@ -91,7 +91,7 @@ async def test_every_example_campaign_can_be_loaded(path: Path, monkeypatch: pyt
 
 def test_windows_drain_before_a_container_is_killed() -> None:
     keeper_s = float(COMPOSE["services"]["worker"]["command"][3])
-    assert COMPOSE["services"]["worker"]["command"][:3] == ["python", "-m", "headgate.orchestration.keeper"]
+    assert COMPOSE["services"]["worker"]["command"][:3] == ["python", "-m", "headgate.processes.keeper"]
     assert keeper_s < float(COMPOSE["services"]["worker"]["stop_grace_period"].removesuffix("s"))
     pod = _named("Deployment")["worker"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"] == COMPOSE["services"]["worker"]["command"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -298,3 +299,25 @@ def _assert_all_is_free() -> None:
         for view in placement.requests("gpus"):
             placement.work(view.request_id).wait(30)
         assert placement.audit() == ()
+
+
+async def test_an_engine_is_started_from_what_serves_it_when_the_first_request_comes(gpus: None) -> None:
+    command = f"{sys.executable} -m headgate.cli serve-baselines --port {{port}}"
+    engine = {"serve": "command", "name": "baseline-greedy", "resources": GPU, "slots": 4, "command": command}
+    async with _pool(engine, CONFIG.model_copy(update={"min_workers": 0})) as service:
+        assert service.status().count(WorkerState.INACTIVE) == 1
+        body = b'{"model": "baseline-greedy", "messages": [{"role": "user", "content": "Hi"}]}'
+        async with service.request(Outgoing("first", "/v1/chat/completions", body)) as answer:
+            told = json.loads(b"".join([chunk async for chunk in answer.chunks]))
+        assert told["choices"][0]["message"]["role"] == "assistant"
+        (worker,) = service.status().workers
+        assert worker.worker_id == "baseline-greedy-1"
+
+
+async def test_an_engine_that_does_not_start_is_told_in_its_own_words(gpus: None) -> None:
+    command = f"{sys.executable} -c \"print('CUDA out of memory'); exit(3)\" {{port}}"
+    engine = {"serve": "command", "name": "broken", "resources": GPU, "command": command}
+    async with _pool(engine, CONFIG.model_copy(update={"min_workers": 0})) as service:
+        service.wake("broken-1")
+        status = await _until(service, lambda status: bool(status.workers[0].last_error))
+        assert "command has ended; its last lines: CUDA out of memory" in (status.workers[0].last_error or "")

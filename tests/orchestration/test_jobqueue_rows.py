@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.campaign import DrainResult, QueueProgress, ScoreTally, TaskProgress
+from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ChosenTeam, Generation, Reason, Skipped
-from headgate.jobqueue.job import JobState
 from headgate.orchestration.jobqueue.rows import (
     dead_rows,
     drain_sentence,
@@ -15,7 +14,8 @@ from headgate.orchestration.jobqueue.rows import (
     progress_sentence,
 )
 from headgate.orchestration.score_rows import MAX_ROWS
-from tests.campaign.jobs.values import job
+from headgate.run import DrainResult, QueueProgress, ScoreTally, TaskProgress
+from tests.run.jobs.values import job
 
 
 def _task(**more: Any) -> TaskProgress:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.placement.metric_names import PLACEMENT_METRICS
+from headgate.placement.metrics import PLACEMENT_METRICS, exported_name
 from tests.dashboards import Dashboard, Known, check_query
 
 DASHBOARD = Dashboard("headgate-placement")
-EXPORTED = {metric.exported: metric for metric in PLACEMENT_METRICS.values()}
+EXPORTED = {exported_name(metric): metric for metric in PLACEMENT_METRICS.values()}
 
 
 def _find(name: str) -> Known | None:
     metric = EXPORTED.get(name)
-    return None if metric is None else (metric.kind, metric.tags)
+    return None if metric is None else (metric.kind, metric.labels)
 
 
 @pytest.mark.parametrize("query", DASHBOARD.queries)

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from headgate.core import events
 from headgate.placement.amounts import amounts
-from headgate.placement.group import Group, GroupState
-from headgate.placement.metering import Meter, Reading
-from headgate.placement.metric_names import PLACEMENT_METRICS
-from headgate.placement.occupancy import Occupancy, Stage
-from headgate.placement.pool import GroupShape
-from headgate.placement.request import PlacementRequest
+from headgate.placement.metrics import PLACEMENT_METRICS, Meter, Reading, exported_name
+from headgate.placement.pool import Group, GroupShape, GroupState
+from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from tests.telemetry.event_strategies import event_classes, instances
 
 SEEDS = {
@@ -62,13 +59,15 @@ PREEMPTED = events.WorkPreempted("rollout", "rlhf", "train", "label_based_preemp
 
 
 def test_the_names_and_tags_that_dashboards_know_are_kept() -> None:
-    assert {name: PLACEMENT_METRICS[name].tags for name in SEEDS} == SEEDS
+    assert {name: PLACEMENT_METRICS[name].labels for name in SEEDS} == SEEDS
 
 
 def test_latencies_are_histograms_and_ray_adds_to_the_names() -> None:
     assert {m.kind for n, m in PLACEMENT_METRICS.items() if n.endswith(("_ms", "_creation_seconds"))} == {"histogram"}
-    assert PLACEMENT_METRICS["schedulemesh_preemption_count"].exported == "ray_schedulemesh_preemption_count_total"
-    assert PLACEMENT_METRICS["headgate_placement_groups"].exported == "ray_headgate_placement_groups"
+    assert (
+        exported_name(PLACEMENT_METRICS["schedulemesh_preemption_count"]) == "ray_schedulemesh_preemption_count_total"
+    )
+    assert exported_name(PLACEMENT_METRICS["headgate_placement_groups"]) == "ray_headgate_placement_groups"
 
 
 def test_a_preemption_is_counted_with_its_pool_its_reason_and_its_cost(watched: Watched) -> None:
@@ -161,7 +160,7 @@ def test_any_events_in_any_order_give_readings_that_a_metric_takes(told: list[ev
     watched = Watched()
     for event in told:
         for reading in watched.tell(event):
-            assert len(reading.tags) == len(PLACEMENT_METRICS[reading.name].tags)
+            assert len(reading.tags) == len(PLACEMENT_METRICS[reading.name].labels)
             assert reading.value >= 0
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.placement.metric_names import PLACEMENT_METRICS
+from headgate.placement.metrics import PLACEMENT_METRICS, exported_name
 
 PROGRAM = """
 import json, socket, sys, time, urllib.request
 import ray
 from headgate.core import events
-from headgate.placement.cluster.metrics import PlacementMetrics
+from headgate.placement.cluster.actor import PlacementMetrics
 
 with socket.socket() as taken:
     taken.bind(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ pytestmark = pytest.mark.slow
 def page() -> Iterator[str]:
     """What the exporter of a Ray of its own shows after one of every event that is counted."""
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
-    names = json.dumps([metric.exported for metric in PLACEMENT_METRICS.values()])
+    names = json.dumps([exported_name(metric) for metric in PLACEMENT_METRICS.values()])
     try:
         yield subprocess.run(
             [sys.executable, "-c", PROGRAM, str(folder), names],
@@ -83,7 +83,7 @@ def page() -> Iterator[str]:
 def test_every_metric_is_on_the_page_under_the_name_that_is_documented(page: str) -> None:
     shown = {line.split("{")[0] for line in page.splitlines() if not line.startswith("#")}
     suffix = {"counter": "", "gauge": "", "histogram": "_bucket"}
-    wanted = {metric.exported + suffix[metric.kind] for metric in PLACEMENT_METRICS.values()}
+    wanted = {exported_name(metric) + suffix[metric.kind] for metric in PLACEMENT_METRICS.values()}
     assert wanted - shown == set()
 
 

@@ -10,7 +10,7 @@ from headgate.placement.rules import PreemptionRules
 from headgate.placement.schedulemesh import PreemptionAggressiveness, SimpleTaskSpec
 from headgate.placement.schedulemesh.agent import actor_options, agent_class
 from headgate.placement.schedulemesh.config.policy import as_policy, changed_rules, protected_pools
-from headgate.placement.schedulemesh.forms import amounts_of, as_written, pool_fields
+from headgate.placement.schedulemesh.pools import amounts_of, as_written, pool_fields
 
 QUOTA = amounts(cpu=6, memory_bytes=2**33)
 

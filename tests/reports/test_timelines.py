@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.reports.figures import latency_figure
-from headgate.reports.style import short_name
+from headgate.reports.figures import activity_figure, latency_figure, samples_figure
+from headgate.reports.svg import short_name
 from headgate.reports.tables import checked_samples
-from headgate.reports.timelines import activity_figure, samples_figure
 from tests.reports.factories import START, frame, lost, row
 
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.jobqueue.job import JobSpec
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue import JobSpec, ResourceSpec
 from headgate.jobqueue.worker import SyncJobQueueClient
 from tests.house.tree import ROOT
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue import Happening, JobState
 from headgate.jobqueue.wire import EntryOut, JobOut
 from headgate.jobqueue.worker import SyncJobQueueClient
 from tests.slurm.cluster import HEADGATE, Array, program, served_queue, task_of, until

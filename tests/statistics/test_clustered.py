@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.core import student_limits, wilson_limits
 from headgate.statistics import clustered_mean, t_point
-from headgate.statistics.clustered import _variance_by_task
+from headgate.statistics.means import _variance_by_task
 from headgate.storage.summary import interval_of
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=1, max_size=40)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from headgate.core import Sample
-from headgate.storage.folder import FolderObjects
-from headgate.storage.writing import put_batch
+from headgate.storage.batches import put_batch
+from headgate.storage.objects import FolderObjects
 from tests.storage.samples import DAY, START, sample
 
 ROWS = 40

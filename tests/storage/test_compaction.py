@@ -10,13 +10,13 @@ from pathlib import Path
 from headgate.core import DAY_S
 from headgate.core.audit import audit_entries
 from headgate.storage import CompactionPolicy, SampleStore, StoreLocation
+from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import Compacted, compact, plan
-from headgate.storage.forgetting import sweep
+from headgate.storage.deletion import sweep
+from headgate.storage.manifest import ManifestLog
 from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import frame_of
 from headgate.storage.store import open_objects
-from headgate.storage.visibility import ManifestLog
-from headgate.storage.writing import encoded_parts
 from tests.storage.crashes import DyingObjects, Killed
 from tests.storage.samples import DAY, START, many, sample
 

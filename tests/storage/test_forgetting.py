@@ -10,8 +10,7 @@ import pytest
 from headgate.core import DAY_S, audit_entries, errors
 from headgate.reports import build_leaderboard, leaderboard_document
 from headgate.storage import CompactionPolicy, Forgetting, SampleStore, Selection
-from headgate.storage.folder import FolderObjects
-from headgate.storage.objects import MANIFESTS, QUARANTINE, SAMPLES, ObjectStore
+from headgate.storage.objects import MANIFESTS, QUARANTINE, SAMPLES, FolderObjects, ObjectStore
 from tests.storage.samples import START, many, sample
 
 OLD = Selection(until=START + 50)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.storage.folder import FolderObjects
+from headgate.storage.batches import put_batch
+from headgate.storage.manifest import ManifestLog
+from headgate.storage.objects import FolderObjects
 from headgate.storage.query import Selection, scan, verify
-from headgate.storage.visibility import ManifestLog
-from headgate.storage.writing import put_batch
 from tests.storage.killed_writer import ROWS, batch
 
 KILLS = int(os.environ.get("KILLS", "20"))

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.core import errors
 from headgate.storage import LEASE_S, Journal, SampleStore
-from headgate.storage.leases import renew
 from headgate.storage.objects import ObjectInfo, ObjectStore
+from headgate.storage.store import renew_lease
 
 
 class Aged:
@@ -62,27 +62,27 @@ def test_a_lease_that_is_not_renewed_ends_by_the_store_s_own_clock(
     objects: ObjectStore, journals: list[Journal]
 ) -> None:
     first, _, other = (journal.lease() for journal in journals)
-    renew(objects, *first, ["x"], is_new=True)
+    renew_lease(objects, *first, ["x"], is_new=True)
     with pytest.raises(errors.CampaignInUseError):
-        renew(Aged(objects, LEASE_S - 60.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
-    renew(Aged(objects, LEASE_S + 60.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
+        renew_lease(Aged(objects, LEASE_S - 60.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
+    renew_lease(Aged(objects, LEASE_S + 60.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
 
 
 def test_a_lease_from_a_clock_that_was_ahead_keeps_nobody_out(objects: ObjectStore, journals: list[Journal]) -> None:
     first, _, other = (journal.lease() for journal in journals)
-    renew(objects, *first, ["x"], is_new=True)
+    renew_lease(objects, *first, ["x"], is_new=True)
     with pytest.raises(errors.CampaignInUseError):
-        renew(Aged(objects, -60.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
-    renew(Aged(objects, -400 * 86_400.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
+        renew_lease(Aged(objects, -60.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
+    renew_lease(Aged(objects, -400 * 86_400.0), *other, ["x"], is_new=True)  # type: ignore[arg-type]
 
 
 def test_of_two_that_meet_after_an_outage_exactly_one_gives_way(objects: ObjectStore, journals: list[Journal]) -> None:
     first, _, other = (journal.lease() for journal in journals)
     earlier, later = sorted((first, other))
     objects.put_many([(key, f"{place}\nx".encode()) for key, place in (first, other)])
-    renew(objects, *earlier, ["x"], is_new=False)
+    renew_lease(objects, *earlier, ["x"], is_new=False)
     with pytest.raises(errors.CampaignInUseError):
-        renew(objects, *later, ["x"], is_new=False)
+        renew_lease(objects, *later, ["x"], is_new=False)
 
 
 def test_the_identity_of_a_journal_outlives_its_processes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.core import Secret, errors
 from headgate.storage import StoreLocation, open_store
-from headgate.storage.folder import FolderObjects
+from headgate.storage.objects import FolderObjects
 from headgate.storage.s3 import S3Objects
 from headgate.storage.store import open_objects
 

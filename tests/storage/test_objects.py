@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from headgate.core import errors
-from headgate.storage.folder import FolderObjects
-from headgate.storage.objects import MissingObjectError, ObjectStore
+from headgate.storage.objects import FolderObjects, MissingObjectError, ObjectStore
 
 NAMES = [f"samples/environment=affine%3Asat/date=2026-01-01/part-{number}.parquet" for number in range(40)]
 
@@ -106,7 +105,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_nothing(tmp_path: Path, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        patched.setattr("headgate.storage.folder.flush_folder", lambda _folder: None)
+        patched.setattr("headgate.storage.objects.flush_folder", lambda _folder: None)
         with pytest.raises(errors.StoreError, match="no space is left") as caught:
             objects.put_many([("samples/a", b"1")])
     assert not isinstance(caught.value, errors.StoreNotWritableError)
@@ -120,7 +119,7 @@ def test_a_write_that_the_kernel_refuses_for_its_size_is_a_store_error(tmp_path:
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
         "from headgate.core import errors\n"
-        "from headgate.storage.folder import FolderObjects\n"
+        "from headgate.storage.objects import FolderObjects\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"

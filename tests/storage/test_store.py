@@ -13,9 +13,9 @@ import pytest
 
 from headgate.core import Sample, Secret, errors
 from headgate.storage import Probe, SampleStore, StoredBatch, StoreLocation, open_store
+from headgate.storage.batches import put_batch
 from headgate.storage.objects import ObjectStore
 from headgate.storage.store import open_objects
-from headgate.storage.writing import put_batch
 from tests.storage.crashes import DyingObjects, Killed
 from tests.storage.samples import DAY, START, failed, many, sample
 

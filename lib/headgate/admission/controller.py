@@ -8,12 +8,12 @@ from typing import Final
 from headgate.admission.accounts import Account, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
+from headgate.admission.effects import Effects, PressureWatch
 from headgate.admission.items import Denied, DenyReason, PressureReason, ProviderModel, RequestItem
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
 from headgate.admission.snapshots import AdmissionViews
-from headgate.admission.telling import Effects, PressureWatch
 from headgate.core import ReleaseOutcome
 from headgate.core.errors import InvalidSettingError
 

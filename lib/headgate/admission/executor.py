@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar, cast
 from headgate.admission.blocking import refuse_inside_a_loop
 from headgate.admission.budget import RetryBudget
 from headgate.admission.classify import OutcomeKind, RequestOutcome, classify, error_kind
+from headgate.admission.effects import started
 from headgate.admission.gate import RequestAdmission, denied_error
 from headgate.admission.items import Denied, DenyReason, RequestItem
 from headgate.admission.leases import RequestLease
-from headgate.admission.telling import started
 from headgate.core import ChatReply, Clock, ErrorKind
 from headgate.core.events import Emit, RequestDelayed, RetryDenied
 from headgate.models import GiveUp, RetryPolicy

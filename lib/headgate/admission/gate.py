@@ -14,6 +14,7 @@ from typing import Final
 from headgate.admission.blocking import Sleepers, refuse_inside_a_loop
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
+from headgate.admission.effects import Effect
 from headgate.admission.items import (
     AccountSnapshot,
     Denied,
@@ -26,7 +27,6 @@ from headgate.admission.items import (
 )
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
-from headgate.admission.telling import Effect
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit

@@ -11,11 +11,11 @@ from typing import Final
 from headgate.admission.accounts import Account, Accounts, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
+from headgate.admission.effects import Effects
 from headgate.admission.items import ProviderModel
 from headgate.admission.laws import Admitted, LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.snapshots import slots_of
-from headgate.admission.telling import Effects
 from headgate.core.errors import InvalidSettingError
 
 _LEAST_TICK_S: Final = 0.001

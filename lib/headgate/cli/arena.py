@@ -11,14 +11,14 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate import orchestration, reports
-from headgate.campaign import models_at_hand
-from headgate.campaign.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.cli.judge import progress_bar, showing
 from headgate.cli.options import Choices, names_in
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
 from headgate.cli.run import STOPPED_EARLY, Limits, stop_on_signals
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
+from headgate.run import models_at_hand
+from headgate.run.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.telemetry import setup_logging
 
 _TEXT: Final = frozenset({"model", "group", "judge"})

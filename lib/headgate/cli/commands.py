@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "audit": ("audit:audit", "Show who changed what, and when."),
     "doctor": ("doctor:doctor", "Check what a campaign needs on this machine."),
     "serve-baselines": ("servers:serve_baselines", "Serve the baseline agents as an OpenAI-compatible endpoint."),
-    "serve-model": ("servers:serve_model", "Serve a small real language model."),
+    "serve-model": ("servers:serve_model", "Serve a language model by llama.cpp."),
     "serve-prefect": ("servers:serve_prefect", "Serve Prefect's API and UI on this machine."),
     "demo": ("demo:demo", "Run the main job from end to end on this machine."),
     "config show": ("config:show", "Show every setting with its value and where it came from."),

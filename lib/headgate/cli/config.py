@@ -30,7 +30,7 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Check settings, roster, environments and rates without running anything."""
-    from headgate.campaign import rates_of, roster_of, sampled_environments  # noqa: PLC0415 - `show` needs none of it
+    from headgate.run import rates_of, roster_of, sampled_environments  # noqa: PLC0415 - `show` needs none of it
 
     settings = (choices or Choices()).load().settings
     environments = sampled_environments(settings)

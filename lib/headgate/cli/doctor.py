@@ -13,13 +13,13 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from headgate.campaign import models_at_hand, roster_of
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core import require_agreement
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
 from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
+from headgate.run import models_at_hand, roster_of
 from headgate.storage import Journal, sample_store
 
 

@@ -22,7 +22,7 @@ from headgate.environments import Available, AvailableCollection, registry_of
 from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:
-    from headgate.campaign import Trial
+    from headgate.run import Trial
 
 UNSCORED: Final = 3
 """Exit status of an episode that ended without a score: something that it needs is not there, or failed."""
@@ -170,7 +170,7 @@ def try_(
 
     Example: headgate environments try agentgym:textcraft --model baseline-greedy --index 7
     """
-    from headgate.campaign import trial  # noqa: PLC0415 - who lists environments waits for no campaign
+    from headgate.run import trial  # noqa: PLC0415 - who lists environments waits for no campaign
 
     settings = (choices or RosterChoices()).load().settings
     show = None if as_json else _teller(console())

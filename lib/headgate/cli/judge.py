@@ -13,7 +13,6 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from headgate import orchestration
-from headgate.campaign import CampaignResult, RunProgress, models_at_hand, run_judged
 from headgate.cli.options import NOT_SCORED, Choices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
 from headgate.cli.run import (
@@ -25,6 +24,7 @@ from headgate.cli.run import (
     stop_on_signals,
 )
 from headgate.config import Settings
+from headgate.run import RunProgress, RunResult, models_at_hand, run_judged
 from headgate.telemetry import setup_logging
 
 JUDGED_COLUMNS = (
@@ -101,7 +101,7 @@ def judge(
     return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
 
 
-async def _judged_matrix(settings: Settings, result: CampaignResult) -> pl.DataFrame:
+async def _judged_matrix(settings: Settings, result: RunResult) -> pl.DataFrame:
     """Return the last sample of each task of the run's models and environments, what an earlier run took included.
 
     A task that was judged in vain is taken again as another sample, which is the one that counts.
@@ -117,7 +117,7 @@ async def _judged_matrix(settings: Settings, result: CampaignResult) -> pl.DataF
     return by_worth.unique(["model", "environment", "sequence"], keep="last", maintain_order=True)
 
 
-def _show_agreement(result: CampaignResult) -> None:
+def _show_agreement(result: RunResult) -> None:
     """Print how far repeated judgements agree, where there are any."""
     if result.agreements:
         columns = ["environment", *AGREEMENT_COLUMNS]
@@ -125,7 +125,7 @@ def _show_agreement(result: CampaignResult) -> None:
         print_table("agreement of judgements (Krippendorff's alpha)", columns, rows, right=range(1, len(columns)))
 
 
-async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> CampaignResult:
+async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> RunResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
@@ -159,7 +159,7 @@ def showing(bar: Progress) -> Callable[[RunProgress], Awaitable[None]]:
     return show
 
 
-def judged_document(result: CampaignResult) -> dict[str, Any]:
+def judged_document(result: RunResult) -> dict[str, Any]:
     """Return a result as `--json` prints it."""
     return {
         "samples": result.samples,

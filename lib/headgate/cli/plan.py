@@ -9,13 +9,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.campaign import capacity_plan, rates_of, roster_of, sampled_environments
-from headgate.campaign.budgets import budget_plan
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError, StoreError
+from headgate.run import capacity_plan, rates_of, roster_of, sampled_environments
+from headgate.run.budgets import budget_plan
 from headgate.sampling import CapacityCheck, capacity_check
 from headgate.storage import PairSummary, sample_store
 from headgate.telemetry import json_safe

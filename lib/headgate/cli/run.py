@@ -15,12 +15,12 @@ from cyclopts import Parameter
 from rich.live import Live
 
 from headgate import orchestration
-from headgate.campaign import CampaignResult, models_at_hand, run_campaign
 from headgate.cli.options import NOT_SCORED, Choices
 from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.reports import LEADERBOARD_COLUMNS, ScoreTable, build_leaderboard, live_view, status_lines
+from headgate.run import RunResult, models_at_hand, run_campaign
 from headgate.storage import sample_store
 from headgate.telemetry import safe_text, setup_logging, status_document
 
@@ -96,7 +96,7 @@ def run(
     return status
 
 
-def _remarks(result: CampaignResult) -> list[str]:
+def _remarks(result: RunResult) -> list[str]:
     """Return what somebody who expected more samples wants to know."""
     remarks = [
         safe_text(f"{model} given up after {why}; run the same command again to take its other tasks")
@@ -146,7 +146,7 @@ def show_unscored(samples: pl.DataFrame) -> None:
         console().print(told, markup=False, highlight=False)
 
 
-async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> CampaignResult:
+async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> RunResult:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
@@ -195,7 +195,7 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
         loop.add_signal_handler(number, stopped)
 
 
-def result_document(result: CampaignResult) -> dict[str, Any]:
+def result_document(result: RunResult) -> dict[str, Any]:
     """Return a campaign's result as `--json` prints it."""
     return {
         "samples": result.samples,

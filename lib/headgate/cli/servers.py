@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +13,7 @@ from headgate import orchestration
 from headgate.cli.options import SettingChoices
 from headgate.cli.output import console
 from headgate.environments import registry_of
-from headgate.models import FaultPlan, run_baselines, run_local_model
+from headgate.models import LOCAL_MODEL, FaultPlan, run_baselines, run_local_model
 from headgate.net.tls import server_context
 
 
@@ -39,13 +40,17 @@ def serve_baselines(
 
 def serve_model(
     *,
+    weights: Annotated[
+        Path | None, Parameter(help="A GGUF file. Without one, SmolLM2-135M-Instruct of the extra `model`.")
+    ] = None,
+    name: Annotated[str, Parameter(help="What requests call the model.")] = LOCAL_MODEL,
     host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 8002,
     parallel: Annotated[int, Parameter(help="Requests answered at once.")] = 4,
     threads: Annotated[int, Parameter(help="Threads for inference; at most the number of free cores.")] = 1,
 ) -> int:
-    """Serve a small real language model from the optional extra `model`."""
-    run_local_model(port, host=host, parallel=parallel, threads=threads, announce=_say)
+    """Serve a language model by llama.cpp, of the optional extra `model`: weights of yours, or a small model."""
+    run_local_model(port, weights=weights, name=name, host=host, parallel=parallel, threads=threads, announce=_say)
     return 0
 
 

@@ -1,8 +1,8 @@
 """Settings: names, defaults, bounds, and where a value came from."""
 
-from headgate.config.admission_settings import AdmissionSettings
 from headgate.config.budget_settings import EVERYWHERE, BudgetSettings, meaningless, value_for
 from headgate.config.loading import OTHER_VARIABLES, LoadedSettings, load_settings
+from headgate.config.sections import AdmissionSettings
 from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields, variables_of
 
 __all__ = [

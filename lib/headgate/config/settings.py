@@ -19,15 +19,15 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from headgate.config.admission_settings import (
+from headgate.config.budget_settings import BudgetSettings
+from headgate.config.renamed import FORMER_NAMES, affine_names, own_and_affine_names, own_name
+from headgate.config.sections import (
     AdmissionSettings,
     EnvironmentSettings,
     JudgeSettings,
     SchedulingSettings,
     TelemetrySettings,
 )
-from headgate.config.budget_settings import BudgetSettings
-from headgate.config.renamed import FORMER_NAMES, affine_names, own_and_affine_names, own_name
 from headgate.core import checked_name
 from headgate.core.errors import InvalidNameError
 

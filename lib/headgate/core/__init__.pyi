@@ -12,6 +12,7 @@ from .audit import (
     audit_file as audit_file,
     record_change as record_change,
 )
+from .metrics import Metric as Metric
 from .model import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending, Model as Model
 from .events.health import (
     CapacityPlan as CapacityPlan,

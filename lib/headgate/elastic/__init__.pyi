@@ -5,7 +5,7 @@ from . import (
     service as service,
     verl as verl,
 )
-from .commands import (
+from .outbox import (
     Abort as Abort,
     Command as Command,
     Cut as Cut,
@@ -18,6 +18,10 @@ from .commands import (
 )
 from .demand import Demand as Demand, Desired as Desired, Policy as Policy
 from .errors import (
+    BodyTooLargeError as BodyTooLargeError,
+    ForbiddenError as ForbiddenError,
+    InvalidRequestError as InvalidRequestError,
+    UnknownModelError as UnknownModelError,
     EngineError as EngineError,
     GatewayUnreachableError as GatewayUnreachableError,
     InvalidElasticError as InvalidElasticError,
@@ -29,10 +33,10 @@ from .errors import (
     WorkerClaimedError as WorkerClaimedError,
 )
 from .pool import ElasticPool as ElasticPool
-from .request import (
+from .queue import (
     Accepted as Accepted,
     ElasticRequest as ElasticRequest,
-    Handling as Handling,
+    OpenRequest as OpenRequest,
     Refused as Refused,
     RequestState as RequestState,
 )

@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.elastic.commands import LetGo, Read, Sleep, Wake
+from headgate.elastic.demand import Meter
 from headgate.elastic.errors import UnknownWorkerError
-from headgate.elastic.meter import Meter
-from headgate.elastic.notes import Notes
+from headgate.elastic.outbox import LetGo, Outbox, Read, Sleep, Wake
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import DrainStage, EngineLoad, Worker, WorkerState
 
@@ -72,14 +71,14 @@ class Fleet:
         agenda: when each is to be looked at.
     """
 
-    def __init__(self, config: ElasticConfig, meter: Meter, notes: Notes, *, has_others: bool) -> None:
+    def __init__(self, config: ElasticConfig, meter: Meter, outbox: Outbox, *, has_others: bool) -> None:
         self.workers: dict[str, Worker] = {}
         self.active: dict[str, Worker] = {}
         self.open: dict[str, Worker] = {}
         self.agenda = Agenda()
         self._config = config
         self._meter = meter
-        self._notes = notes
+        self._outbox = outbox
         self._has_others = has_others
         self._slots = 1.0
         self._entered = 0
@@ -103,7 +102,7 @@ class Fleet:
             UnknownWorkerError: there is none of that name.
         """
         if (found := self.workers.get(worker_id)) is None:
-            raise UnknownWorkerError(f"The pool {self._notes.pool} has no worker {worker_id!r}")
+            raise UnknownWorkerError(f"The pool {self._outbox.pool} has no worker {worker_id!r}")
         return found
 
     def current(self, worker_id: str, epoch: int) -> Worker | None:
@@ -159,7 +158,7 @@ class Fleet:
         worker.epoch += 1  # a reading that is under way means nothing from here on
         worker.is_reading = False
         worker.drain_by = now + self._config.start_timeout
-        self._notes.want(Sleep(worker.worker_id, worker.epoch))
+        self._outbox.want(Sleep(worker.worker_id, worker.epoch))
         self.look_at(worker, worker.drain_by)
 
     def asleep(self, worker: Worker, reason: str, now: float) -> None:
@@ -174,7 +173,7 @@ class Fleet:
         """Have a sleeping worker start."""
         self._move(worker, WorkerState.STARTING, reason, now)
         worker.is_lease_lost = False
-        self._notes.want(Wake(worker.worker_id, worker.epoch))
+        self._outbox.want(Wake(worker.worker_id, worker.epoch))
         self.look_at(worker, math.inf)
 
     def leased(self, worker: Worker, now: float) -> None:
@@ -186,7 +185,7 @@ class Fleet:
     def forgo(self, worker: Worker, reason: str, now: float) -> None:
         """Take back that a worker starts: it still waits for what it would stand on."""
         self._move(worker, WorkerState.INACTIVE, reason, now)
-        self._notes.want(LetGo(worker.worker_id, worker.epoch))
+        self._outbox.want(LetGo(worker.worker_id, worker.epoch))
         self.rest(worker, now)
 
     def fail(self, worker: Worker, why: str, now: float) -> None:
@@ -196,7 +195,7 @@ class Fleet:
         worker.stage = None
         worker.is_leased = worker.is_lease_lost = False
         worker.load = None
-        self._notes.want(LetGo(worker.worker_id, worker.epoch))
+        self._outbox.want(LetGo(worker.worker_id, worker.epoch))
         self.try_later(worker, now)
 
     def try_later(self, worker: Worker, now: float) -> None:
@@ -204,7 +203,7 @@ class Fleet:
         retry_s = self._config.failed_retry * min(2.0**worker.failures, _LONGEST_RETRIES)
         worker.failures += 1
         worker.retry_at = now + retry_s
-        self._notes.failed(worker, retry_s)
+        self._outbox.failed(worker, retry_s)
         self.look_at(worker, worker.retry_at)
 
     def _move(self, worker: Worker, after: WorkerState, reason: str, now: float) -> None:
@@ -217,7 +216,7 @@ class Fleet:
         worker.foreign = worker.surplus = 0
         if before is WorkerState.ACTIVE:
             self.active.pop(worker.worker_id, None)
-        self._notes.changed(worker, str(before), reason, now - worker.since)
+        self._outbox.changed(worker, str(before), reason, now - worker.since)
         worker.since = now
         self.note_room(worker)
         self._meter.share(worker, now)
@@ -236,7 +235,7 @@ class Fleet:
         """Have a worker read, unless that is under way."""
         if not worker.is_reading:
             worker.is_reading = True
-            self._notes.want(Read(worker.worker_id, worker.epoch))
+            self._outbox.want(Read(worker.worker_id, worker.epoch))
 
     def learn(self, worker: Worker, load: EngineLoad, now: float) -> None:
         """Take over what a reading said."""

@@ -8,17 +8,13 @@ from types import MappingProxyType
 
 from headgate.core import ReleaseOutcome
 from headgate.core.events import Event
-from headgate.elastic.commands import Command
-from headgate.elastic.demand import Demand, Desired, Policy
-from headgate.elastic.draining import Draining
+from headgate.elastic.demand import Demand, Desired, Meter, Policy
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.fleet import Fleet
-from headgate.elastic.handling import Requests
-from headgate.elastic.health import Health
-from headgate.elastic.meter import Meter
-from headgate.elastic.notes import Notes
-from headgate.elastic.request import Accepted, ElasticRequest, Handling, Refused
-from headgate.elastic.scaling import Scaling, validate
+from headgate.elastic.outbox import Command, Outbox
+from headgate.elastic.queue import Accepted, ElasticRequest, OpenRequest, Refused
+from headgate.elastic.requests import Requests
+from headgate.elastic.scaling import Drain, Health, Scaling, validate
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad, Pin, Worker, WorkerState
 
@@ -61,15 +57,15 @@ class ElasticPool:
             )
         self.config = config
         self._policy = policy
-        self._notes = Notes(name)
+        self._outbox = Outbox(name)
         self._meter = Meter(now)
-        self._fleet = Fleet(config, self._meter, self._notes, has_others=has_others)
+        self._fleet = Fleet(config, self._meter, self._outbox, has_others=has_others)
         for worker_id, slots in workers.items():
             self._enter(worker_id, slots, now, is_awake=worker_id in awake)
-        self._requests = Requests(config, self._fleet, self._meter, self._notes)
-        self._draining = Draining(config, self._fleet, self._requests, self._notes)
-        self._health = Health(config, self._fleet, self._draining)
-        self._scaling = Scaling(config, self._fleet, self._draining)
+        self._requests = Requests(config, self._fleet, self._meter, self._outbox)
+        self._drain = Drain(config, self._fleet, self._requests, self._outbox)
+        self._health = Health(config, self._fleet, self._drain)
+        self._scaling = Scaling(config, self._fleet, self._drain)
         self._desired = Desired(max(self._scaling.lowest, len(self._fleet.active)), "as found at the start")
         self._scaled_to: int | None = None
         self._all_awake_until = -math.inf
@@ -83,14 +79,14 @@ class ElasticPool:
         return MappingProxyType(self._fleet.workers)
 
     @property
-    def requests(self) -> Mapping[str, Handling]:
+    def requests(self) -> Mapping[str, OpenRequest]:
         """Request id -> request that has not ended."""
         return self._requests.all
 
     @property
     def waiting(self) -> int:
         """Requests in line."""
-        return len(self._requests.line)
+        return len(self._requests.queue)
 
     @property
     def desired(self) -> Desired:
@@ -107,7 +103,7 @@ class ElasticPool:
         self._meter.at(now)
         starting = list(self._fleet.in_state(WorkerState.STARTING))
         draining = list(self._fleet.in_state(WorkerState.DRAINING))
-        oldest = self._requests.line.oldest()
+        oldest = self._requests.queue.oldest()
         running = sum(len(worker.requests) + worker.foreign for worker in self._fleet.workers.values())
         return Demand(
             worth=self._meter.worth,
@@ -161,7 +157,7 @@ class ElasticPool:
         worker_id = self._worker_of(request_id)
         was_there = self._requests.withdraw(request_id, now)
         if was_there and worker_id:
-            self._draining.go_on(self._fleet.workers[worker_id], now)
+            self._drain.go_on(self._fleet.workers[worker_id], now)
         return was_there
 
     # Workers
@@ -204,13 +200,13 @@ class ElasticPool:
         worker.is_leased = True
         self._fleet.activate(worker, "it has started", now)
         if is_lost:
-            self._draining.hurry(worker, "its lease is wanted by others", now, within_s=0.0)
+            self._drain.hurry(worker, "its lease is wanted by others", now, within_s=0.0)
 
     def stuck(self, worker_id: str, epoch: int, why: str, now: float) -> None:
         """Report that a worker could not be put to sleep, or could not be woken."""
         worker = self._fleet.current(worker_id, epoch)
         if worker is not None and worker.state is not WorkerState.FAILED:
-            self._draining.give_up(worker, why, now)
+            self._drain.give_up(worker, why, now)
 
     def lease_lost(self, worker_id: str, now: float, *, within_s: float) -> None:
         """Report that a worker has to leave what it stands on within a time."""
@@ -218,7 +214,7 @@ class ElasticPool:
         if worker.state is WorkerState.STARTING:
             worker.is_lease_lost = True
         elif worker.state in {WorkerState.ACTIVE, WorkerState.DRAINING}:
-            self._draining.hurry(worker, "its lease is wanted by others", now, within_s=within_s)
+            self._drain.hurry(worker, "its lease is wanted by others", now, within_s=within_s)
         self._decided_at = -math.inf
 
     # The operator
@@ -230,7 +226,7 @@ class ElasticPool:
             UnknownWorkerError: there is none of that name.
         """
         self._fleet.worker(worker_id).pin = pin
-        self._notes.steered(f"{worker_id} is kept {pin}" if pin else f"{worker_id} follows the load")
+        self._outbox.steered(f"{worker_id} is kept {pin}" if pin else f"{worker_id} follows the load")
         self._follow_operator(now)
         self._decided_at = -math.inf
 
@@ -247,20 +243,20 @@ class ElasticPool:
             )
         self._scaled_to = workers
         self._kept = self._kept if workers is None else workers
-        self._notes.steered("the number follows the load" if workers is None else f"the number is {workers}")
+        self._outbox.steered("the number follows the load" if workers is None else f"the number is {workers}")
         self._decide_scale(now)
 
     def wake_all(self, now: float, *, for_s: float) -> None:
         """Have all workers awake for a time, as before a validation pass; it ends by itself, or by `resume`."""
         self._all_awake_until = now + for_s
-        self._notes.steered(f"all workers are awake for {for_s:g} s")
+        self._outbox.steered(f"all workers are awake for {for_s:g} s")
         self._decide_scale(now)
 
     def resume(self, now: float) -> None:
         """Follow the load again: ends `wake_all` and `scale`; pins stay."""
         self._all_awake_until = -math.inf
         self._scaled_to = None
-        self._notes.steered("the number follows the load")
+        self._outbox.steered("the number follows the load")
         self._decide_scale(now)
 
     def close(self, now: float) -> None:
@@ -279,7 +275,7 @@ class ElasticPool:
         if self._scale_at() <= now:
             self._decide_scale(now)
             self._requests.send(now)
-        return self._notes.take_commands()
+        return self._outbox.take_commands()
 
     def next_at(self) -> float | None:
         """Return when `decide` is to be called if nothing happens before; None when never."""
@@ -288,7 +284,7 @@ class ElasticPool:
 
     def take_events(self) -> list[Event]:
         """Return what happened since the last call."""
-        return self._notes.take_events()
+        return self._outbox.take_events()
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -316,7 +312,7 @@ class ElasticPool:
 
     def _after(self, worker_id: str, outcome: ReleaseOutcome, now: float) -> None:
         if outcome is ReleaseOutcome.RELEASED:
-            self._draining.go_on(self._fleet.workers[worker_id], now)
+            self._drain.go_on(self._fleet.workers[worker_id], now)
 
     def _scale_at(self) -> float:
         at = self._decided_at + self.config.monitoring_interval
@@ -330,7 +326,7 @@ class ElasticPool:
         wanted = self._wanted(demand, now)
         bounded = _bounded(wanted, demand)
         if bounded.workers != self._desired.workers:
-            self._notes.decided(bounded.workers, self._desired.workers, bounded.because)
+            self._outbox.decided(bounded.workers, self._desired.workers, bounded.because)
         self._desired = bounded
         self._scaling.reach(bounded.workers, bounded.because, now)
         self._decided_at = now
@@ -354,4 +350,6 @@ def _bounded(wanted: Desired, demand: Demand) -> Desired:
         return Desired(demand.highest, f"{wanted.because}; {wanted.workers} wanted, only {demand.highest} can be awake")
     if wanted.workers < demand.lowest:
         return Desired(demand.lowest, f"{wanted.because}; at least {demand.lowest} stay awake")
+    if not wanted.workers and demand.highest and (demand.waiting or demand.running):
+        return Desired(1, f"{wanted.because}; one is awake while there are requests")
     return wanted

@@ -1,17 +1,205 @@
-"""Scaling: who is woken and who is drained for as many workers as wanted; and what always holds of a pool."""
+"""Which workers are awake: who is woken and who drains, what their readings say, and what always holds of a pool."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
-from headgate.elastic.draining import Draining
+from headgate.elastic.demand import Meter
 from headgate.elastic.fleet import Fleet
-from headgate.elastic.handling import Requests
-from headgate.elastic.meter import Meter
-from headgate.elastic.request import Handling, RequestState
+from headgate.elastic.outbox import Outbox
+from headgate.elastic.queue import OpenRequest, RequestState
+from headgate.elastic.requests import Requests
 from headgate.elastic.settings import ElasticConfig
-from headgate.elastic.worker import DrainStage, Pin, Worker, WorkerState
+from headgate.elastic.worker import DrainStage, EngineLoad, Pin, Worker, WorkerState
+
+_READINGS: Final = 2
+"""An engine between two requests looks idle once; twice it is."""
+
+
+class Drain:
+    """Leads workers from `emptying` to `sleeping`. Owned by one pool."""
+
+    def __init__(self, config: ElasticConfig, fleet: Fleet, requests: Requests, outbox: Outbox) -> None:
+        self._config = config
+        self._fleet = fleet
+        self._requests = requests
+        self._outbox = outbox
+
+    def begin(self, worker: Worker, reason: str, now: float) -> None:
+        """Have a worker take no further request."""
+        self._fleet.drain(worker, reason, now)
+        self.go_on(worker, now)
+
+    def hurry(self, worker: Worker, reason: str, now: float, *, within_s: float) -> None:
+        """Have a worker leave what it stands on within a time: what has not begun moves at once."""
+        worker.is_lease_lost = True
+        if worker.state is WorkerState.ACTIVE:
+            self._fleet.drain(worker, reason, now)
+        if worker.state is WorkerState.DRAINING and worker.stage is not DrainStage.SLEEPING:
+            self._move(worker, now)
+            worker.drain_by = min(worker.drain_by, now + within_s)
+            self.go_on(worker, now)
+            if worker.stage is DrainStage.MOVING:
+                self._fleet.look_at(worker, worker.drain_by)
+
+    def go_on(self, worker: Worker, now: float) -> None:
+        """Take the next step once nothing is left here."""
+        if worker.requests or worker.stage not in {DrainStage.EMPTYING, DrainStage.MOVING}:
+            return
+        worker.stage = DrainStage.CONFIRMING
+        worker.idle_readings = 0
+        worker.drain_by = now + self._config.drain_timeout
+        self._fleet.read(worker)
+        self._fleet.look_at(worker, worker.drain_by)
+
+    def confirmed(self, worker: Worker, now: float) -> None:
+        """Take the last reading into account; whoever is idle twice is put to sleep."""
+        if worker.stage is not DrainStage.CONFIRMING or worker.load is None:
+            return
+        if not worker.load.is_idle:
+            worker.idle_readings = 0
+            self._outbox.counts_differ(worker, worker.load.running + worker.load.waiting)
+        elif worker.load.is_asleep:
+            self._fleet.asleep(worker, "it sleeps already", now)
+            return
+        else:
+            worker.idle_readings += 1
+            if worker.idle_readings >= (1 if worker.is_lease_lost else _READINGS):
+                self._fleet.sleep(worker, now)
+                return
+        self._fleet.look_at(worker, min(worker.drain_by, now + self._config.confirm_interval))
+
+    def due(self, worker: Worker, now: float) -> None:
+        """Look at a draining worker whose time has come."""
+        if now < worker.drain_by:
+            self._fleet.read(worker)
+            interval_s = self._config.monitoring_interval
+            if worker.stage is DrainStage.CONFIRMING:
+                interval_s = self._config.confirm_interval
+            self._fleet.look_at(worker, min(worker.drain_by, now + interval_s))
+        elif worker.stage is DrainStage.EMPTYING:
+            self._move(worker, now)
+        elif worker.stage is DrainStage.MOVING:
+            self._end_streams(worker, now)
+        elif worker.stage is DrainStage.CONFIRMING:
+            self._busy_with_others(worker, now)
+        else:
+            self.give_up(worker, f"it was not asleep after {now - worker.since:.0f} s", now)
+
+    def give_up(self, worker: Worker, why: str, now: float) -> None:
+        """Take a worker for failed; what it has goes to others."""
+        self._requests.take_from(worker, why, now)
+        self._fleet.fail(worker, why, now)
+
+    def _move(self, worker: Worker, now: float) -> None:
+        """Have what has not begun to answer let go of; answers that are arriving go on for a while."""
+        worker.stage = DrainStage.MOVING
+        streams = 0
+        for handling in self._requests.on(worker):
+            if handling.has_begun:
+                streams += 1
+            elif handling.state is not RequestState.ABORTING:
+                self._requests.abort(handling)
+        self._patience(worker, now, self._config.stream_drain_timeout if streams else 0.0)
+
+    def _end_streams(self, worker: Worker, now: float) -> None:
+        left = self._requests.on(worker)
+        if any(handling.state is RequestState.ABORTING for handling in left):
+            self.give_up(worker, f"it did not let go of {len(left)} requests", now)
+            return
+        for handling in left:
+            self._requests.abort(handling)
+        self._patience(worker, now, 0.0)
+
+    def _patience(self, worker: Worker, now: float, at_least_s: float) -> None:
+        aborts_s = self._config.engine_timeout * self._config.engine_attempts
+        worker.drain_by = now + max(at_least_s, aborts_s)
+        self._fleet.look_at(worker, min(worker.drain_by, now + self._config.monitoring_interval))
+
+    def _busy_with_others(self, worker: Worker, now: float) -> None:
+        """An engine that works for others is never put to sleep; where it need not go it is used again."""
+        if worker.has_to_go:
+            worker.drain_by = now + self._config.drain_timeout
+            self._fleet.look_at(worker, now)
+        else:
+            worker.held_until = now + self._config.drain_timeout
+            self._fleet.activate(worker, "its engine works for others, and so cannot sleep", now)
+
+
+_UNANSWERED: Final = 3
+"""So many readings in a row without an answer: one can be lost on the way, and a long prefill can take two."""
+
+_BREAKS: Final = 5
+"""So many requests in a row that broke: an engine may answer its readings and none of its requests."""
+
+
+class Health:
+    """Judges workers by their readings. Owned by one pool."""
+
+    def __init__(self, config: ElasticConfig, fleet: Fleet, draining: Drain) -> None:
+        self._config = config
+        self._fleet = fleet
+        self._drain = draining
+
+    def read(self, worker: Worker, load: EngineLoad, now: float) -> None:
+        """Take a reading over."""
+        self._fleet.learn(worker, load, now)
+        if worker.state is WorkerState.FAILED:
+            self._answers_again(worker, load, now)
+        elif worker.state is WorkerState.INACTIVE:
+            if load.is_asleep:
+                self._fleet.rest(worker, now)
+            else:
+                self._drain.begin(worker, "it was found awake", now)
+        elif worker.state is WorkerState.ACTIVE and (load.is_asleep or load.is_half_asleep):
+            self._drain.give_up(worker, "it was found asleep", now)
+        elif worker.state is WorkerState.DRAINING:
+            self._drain.confirmed(worker, now)
+
+    def unanswered(self, worker: Worker, why: str, now: float) -> None:
+        """Take note of a reading that was not answered."""
+        worker.is_reading = False
+        worker.unanswered += 1
+        worker.last_error = why
+        if worker.state is WorkerState.FAILED:
+            self._fleet.try_later(worker, now)
+        elif worker.unanswered >= _UNANSWERED:
+            self._drain.give_up(worker, f"it did not answer {_UNANSWERED} readings, the last: {why}", now)
+        else:
+            self._fleet.look_at(worker, now + self._config.confirm_interval)
+
+    def broke(self, worker: Worker, why: str, now: float) -> None:
+        """Take note that a request broke: nothing more is sent there before a reading is answered."""
+        if worker.state not in {WorkerState.ACTIVE, WorkerState.DRAINING}:
+            return
+        worker.breaks += 1
+        worker.last_error = why
+        if worker.breaks >= _BREAKS:
+            self._drain.give_up(worker, f"{worker.breaks} requests in a row broke, the last: {why}", now)
+        else:
+            worker.is_suspect = True
+            self._fleet.note_room(worker)
+            self._fleet.read(worker)
+
+    def due(self, worker: Worker, now: float) -> None:
+        """Look at a worker whose time has come."""
+        if worker.state is WorkerState.DRAINING:
+            self._drain.due(worker, now)
+        elif worker.state is WorkerState.STARTING:
+            self._drain.give_up(worker, f"it did not start in {self._config.start_timeout:g} s", now)
+        else:
+            self._fleet.read(worker)
+            if worker.state is WorkerState.ACTIVE:
+                self._fleet.look_at(worker, now + self._config.monitoring_interval)
+
+    def _answers_again(self, worker: Worker, load: EngineLoad, now: float) -> None:
+        if load.is_asleep:
+            self._fleet.asleep(worker, "it answers again, asleep", now)
+        else:
+            self._drain.begin(worker, "it answers again", now)
+
 
 _AWAKE = (WorkerState.ACTIVE, WorkerState.STARTING)
 
@@ -19,10 +207,10 @@ _AWAKE = (WorkerState.ACTIVE, WorkerState.STARTING)
 class Scaling:
     """Carries a number of workers out. Owned by one pool."""
 
-    def __init__(self, config: ElasticConfig, fleet: Fleet, draining: Draining) -> None:
+    def __init__(self, config: ElasticConfig, fleet: Fleet, draining: Drain) -> None:
         self._config = config
         self._fleet = fleet
-        self._draining = draining
+        self._drain = draining
 
     @property
     def highest(self) -> int:
@@ -49,7 +237,7 @@ class Scaling:
             if worker.pin is Pin.AWAKE:
                 self._raise(worker, "an operator keeps it awake", now)
             elif worker.has_to_go and worker.state is WorkerState.ACTIVE:
-                self._draining.begin(worker, "an operator keeps it asleep", now)
+                self._drain.begin(worker, "an operator keeps it asleep", now)
             elif worker.has_to_go and worker.state is WorkerState.STARTING and not worker.is_leased:
                 self._fleet.forgo(worker, "an operator keeps it asleep", now)
 
@@ -81,7 +269,7 @@ class Scaling:
             key=lambda worker: (worker.tokens, len(worker.requests)),
         )
         for worker in idlest[: max(0, surplus)]:
-            self._draining.begin(worker, reason, now)
+            self._drain.begin(worker, reason, now)
 
     @staticmethod
     def _is_usable(worker: Worker) -> bool:
@@ -97,8 +285,8 @@ def validate(fleet: Fleet, requests: Requests, meter: Meter) -> None:
         _check_worker(worker, requests.all)
     assert fleet.active == {each.worker_id: each for each in fleet.in_state(WorkerState.ACTIVE)}
     assert fleet.open == {each.worker_id: each for each in fleet.workers.values() if each.has_room}
-    waiting = [handling for handling in requests.line if handling.request.request_id in requests.all]
-    assert len(waiting) == len(requests.line) == len({handling.order for handling in waiting})
+    waiting = [handling for handling in requests.queue if handling.request.request_id in requests.all]
+    assert len(waiting) == len(requests.queue) == len({handling.order for handling in waiting})
     for request_id, handling in requests.all.items():
         assert handling.request.request_id == request_id
         _check_request(handling, fleet)
@@ -106,7 +294,7 @@ def validate(fleet: Fleet, requests: Requests, meter: Meter) -> None:
     assert math.isclose(shares + meter.waiting, meter.worth, abs_tol=1e-6), (shares, meter.waiting, meter.worth)
 
 
-def _check_worker(worker: Worker, requests: Mapping[str, Handling]) -> None:
+def _check_worker(worker: Worker, requests: Mapping[str, OpenRequest]) -> None:
     assert not worker.requests or worker.state in _WITH_REQUESTS, f"{worker.worker_id} is {worker.state} with requests"
     assert worker.tokens == sum(worker.requests.values())
     assert (worker.stage is not None) == (worker.state is WorkerState.DRAINING)
@@ -117,7 +305,7 @@ def _check_worker(worker: Worker, requests: Mapping[str, Handling]) -> None:
     assert worker.slots >= 1
 
 
-def _check_request(handling: Handling, fleet: Fleet) -> None:
+def _check_request(handling: OpenRequest, fleet: Fleet) -> None:
     if handling.state is RequestState.WAITING:
         assert not handling.worker_id
         assert not handling.has_begun, "what has begun to answer does not wait again"

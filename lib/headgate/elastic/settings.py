@@ -26,7 +26,7 @@ class ElasticConfig(BaseModel):
     Attributes:
         scale_down_threshold: load per capacity below which workers are put to sleep.
         scale_up_threshold: load per capacity above which workers are woken.
-        min_workers: so many are always awake.
+        min_workers: so many are always awake; with 0 the first request after a pause waits for a start.
         max_workers: so many are awake at most.
         requests_per_worker_capacity: requests that one worker is given at once; None takes what the engine tells. An
             engine that runs fewer is given fewer.
@@ -60,7 +60,7 @@ class ElasticConfig(BaseModel):
 
     scale_down_threshold: Threshold = 0.5
     scale_up_threshold: Threshold = 0.8
-    min_workers: int = Field(default=1, ge=1)
+    min_workers: int = Field(default=1, ge=0)
     max_workers: int = Field(default=8, ge=1)
     requests_per_worker_capacity: int | None = Field(default=8, ge=1)
     monitoring_interval: Seconds = 5.0

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, redacted
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
-from headgate.environments.sandbox import SHARED
+from headgate.environments.sandbox import SANDBOX
 from headgate.environments.shares import MODEL
 from headgate.environments.uninterrupted import uninterrupted
 
@@ -110,7 +110,7 @@ class _Run:
         )
 
     def _locks_note(self) -> str:
-        open_locks = SHARED.not_held if self.spec.runs_programs else ()
+        open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
         return f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
 
     async def ask(self) -> str:

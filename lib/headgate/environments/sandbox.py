@@ -422,5 +422,5 @@ def start():
 print(attempt(_socket.socket), attempt(start), attempt(lambda: open("file", "w")))
 """
 
-SHARED: Final = Sandbox()
+SANDBOX: Final = Sandbox()
 """The sandbox of this process: one bound on how many programs run at once."""

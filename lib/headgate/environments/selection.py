@@ -14,7 +14,7 @@ from headgate.environments.agentgym import served_environments
 from headgate.environments.apart import ApartLimits
 from headgate.environments.protocol import Environment
 from headgate.environments.registry import Registry, registry_with
-from headgate.environments.sandbox import SHARED
+from headgate.environments.sandbox import SANDBOX
 
 _SHOWN = 8
 """Names that an error lists."""
@@ -113,7 +113,7 @@ def registry_of(settings: Settings) -> Registry:
     Raises:
         InvalidSettingError: if a server is named for what is no environment of AgentGym's.
     """
-    SHARED.require(settings.sandbox_locks)
+    SANDBOX.require(settings.sandbox_locks)
     return registry_with((*served_environments(settings), *_AT_HAND.get()), apart_limits(settings))
 
 

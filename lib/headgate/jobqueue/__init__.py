@@ -1,23 +1,9 @@
 """The job queue: hands (team, task, instance) jobs and policy servers to workers that Headgate does not start.
 
-Its parts are offered as modules and loaded one by one: a worker on a cluster's node needs neither the server nor a
-database's driver. `headgate.jobqueue.worker` is what evaluation code imports; `server`, `generator`, `policy` and
-`stores` have front doors of their own; the others hold the values and rules that all of them share.
+Evaluation code imports `headgate.jobqueue.worker`; `server`, `generator`, `policy` and `stores` have front doors of
+their own. What is asked for is loaded: a worker on a cluster's node needs neither the server nor a database's driver.
 """
 
-__all__ = [
-    "desk",
-    "errors",
-    "generator",
-    "job",
-    "ledger",
-    "names",
-    "outcomes",
-    "policy",
-    "port",
-    "resource",
-    "server",
-    "stores",
-    "wire",
-    "worker",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

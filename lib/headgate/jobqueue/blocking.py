@@ -8,7 +8,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from copy import copy
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -35,7 +36,8 @@ C = TypeVar("C", bound=Client)
 class LoopThread:
     """An event loop in a daemon thread, from the first work to `stop`. Threads may share it.
 
-    It ends, too, when nobody has it any more. After a fork it is in the parent only.
+    It ends, too, when nobody has it any more. After a fork it is in the parent only. Work is cancelled as asyncio
+    does it, once, so that it can still await what its end needs; a portal of anyio cancels every such await, too.
 
     Args:
         name: of the thread.
@@ -46,25 +48,29 @@ class LoopThread:
         self.pid = os.getpid()
         self._changing = threading.Lock()  # whether there is a thread
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner = asyncio.Runner()
         self._end: Callable[[], object] = lambda: None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what a coroutine returns on the loop; whoever is interrupted meanwhile cancels it."""
-        future = self.start(work)
+        outcome: Future[T] = Future()  # made before the work begins, so that an interrupt at any moment can cancel it
         try:
-            return future.result()
+            self.start(_settle(outcome, work))
+            return outcome.result()
         except BaseException:
-            future.cancel()
+            outcome.cancel()
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin a coroutine on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
-
-    def post(self, act: Callable[[], object]) -> None:
-        """Let something be done on the loop, soon."""
-        self._running().call_soon_threadsafe(act)
+        with self._changing:
+            if self._thread is None:
+                self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                loop = self._runner.get_loop()
+                self._thread = threading.Thread(target=_serve, args=(self._runner,), name=self.name, daemon=True)
+                self._thread.start()
+                self._end = weakref.finalize(self, loop.call_soon_threadsafe, loop.stop)
+            return asyncio.run_coroutine_threadsafe(work, self._runner.get_loop())
 
     def stop(self) -> None:
         """Cancel what still runs and end the thread; legal twice. Work that comes later begins another."""
@@ -74,30 +80,28 @@ class LoopThread:
         if thread is not None:
             thread.join(_STOP_S)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._changing:
-            if self._thread is None or self._loop is None:
-                started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-                thread = threading.Thread(target=_serve, args=(started,), name=self.name, daemon=True)
-                thread.start()
-                self._loop, stopped = started.result()
-                self._thread = thread
-                self._end = weakref.finalize(self, self._loop.call_soon_threadsafe, stopped.set)
-            return self._loop
 
-
-def _serve(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
-    async def until_stopped() -> None:
-        stopped = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), stopped))
-        await stopped.wait()
-
+async def _settle(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """Do the work of a future that another thread may cancel, even before the work begins."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    outcome.add_done_callback(lambda _: loop.call_soon_threadsafe(task.cancel))
     try:
-        asyncio.run(until_stopped())
+        result = await work
+    except asyncio.CancelledError:
+        outcome.cancel()
+        raise
     except BaseException as error:
-        if started.done():
-            raise
-        started.set_exception(error)
+        with suppress(InvalidStateError):  # cancelled just now: nobody waits for it
+            outcome.set_exception(error)
+    else:
+        with suppress(InvalidStateError):
+            outcome.set_result(result)
+
+
+def _serve(runner: asyncio.Runner) -> None:
+    with runner:
+        runner.get_loop().run_forever()
 
 
 class BlockingFacade(Generic[A]):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from headgate.jobqueue.book import Book
 from headgate.jobqueue.deadlines import Deadlines
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.outcomes import (
@@ -27,6 +26,7 @@ from headgate.jobqueue.outcomes import (
 )
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.reservations import Reservations
+from headgate.jobqueue.working_set import WorkingSet
 
 ERROR_CHARS: Final = 4_000
 """Longer error messages of workers are cut."""
@@ -55,23 +55,25 @@ class Claims:
         has_returned: whether a job has come back since this was last set to False.
 
     Args:
-        book: jobs and servers as they are.
+        working_set: jobs and servers as they are.
         servers: the other half.
         new_lease_id: makes lease ids.
         now: monotonic time at the start: running claims get a full period from it.
     """
 
-    def __init__(self, book: Book, servers: Reservations, new_lease_id: Callable[[], str], now: float) -> None:
+    def __init__(
+        self, working_set: WorkingSet, servers: Reservations, new_lease_id: Callable[[], str], now: float
+    ) -> None:
         self.has_returned = False
-        self._book = book
+        self._working_set = working_set
         self._servers = servers
         self._new_lease_id = new_lease_id
         self._deadlines: Deadlines[str] = Deadlines()
         self._by_worker: dict[str, set[str]] = {}
         self._by_request: dict[str, set[str]] = {}
         self._told_again: set[str] = set()
-        self._last_claims = book.last_claims
-        for job in book.running.values():
+        self._last_claims = working_set.last_claims
+        for job in working_set.running.values():
             self._watch(job, now)
             servers.loads.started(job)
             held = servers.held_by(job.job_id)
@@ -110,7 +112,7 @@ class Claims:
         """Return the jobs that a request with a key was given already and still holds, each with a new period."""
         if not request.key:
             return ()
-        marked = [self._book.running[job_id] for job_id in self._by_request.get(request.mark, ())]
+        marked = [self._working_set.running[job_id] for job_id in self._by_request.get(request.mark, ())]
         jobs = [job for job in marked if job.worker == request.worker]
         for job in jobs:
             self._deadlines.set(job.job_id, at.now + job.lease_s)
@@ -144,7 +146,7 @@ class Claims:
             at: when.
             keep_server: the worker releases its server itself (those of the legacy protocol do).
         """
-        job = self._book.job(ref.job_id)
+        job = self._working_set.job(ref.job_id)
         if job is None:
             return Unknown(ref.job_id)
         if not _is_running(job, ref):
@@ -189,7 +191,7 @@ class Claims:
         """End the claims that were not renewed in time; return their jobs as they were then."""
         ended: list[Job] = []
         for job_id in list(self._deadlines.due(at.now)):
-            job = self._book.running[job_id]
+            job = self._working_set.running[job_id]
             error = f"worker {job.worker!r} sent no heartbeat for {job.lease_s:g} s"
             self._failed(job, error, Happening.EXPIRED, at)
             ended.append(job)
@@ -197,7 +199,7 @@ class Claims:
 
     def extend_all(self, at: Instant) -> None:
         """Give every running claim a full new period."""
-        for job in self._book.running.values():
+        for job in self._working_set.running.values():
             self._deadlines.set(job.job_id, at.now + job.lease_s)
 
     def next_deadline(self) -> float | None:
@@ -206,7 +208,7 @@ class Claims:
 
     def of_worker(self, worker: str) -> list[Job]:
         """Return the jobs that a worker holds, by order of submission."""
-        jobs = [self._book.running[job_id] for job_id in self._by_worker.get(worker, ())]
+        jobs = [self._working_set.running[job_id] for job_id in self._by_worker.get(worker, ())]
         return sorted(jobs, key=lambda job: job.seq)
 
     @property
@@ -218,14 +220,14 @@ class Claims:
         """Return the lanes that a request may be given jobs of, by their loads."""
         found: dict[int, list[Lane]] = {}
         loads = self._servers.loads
-        for lane, _ in self._book.lanes.waiting():
+        for lane, _ in self._working_set.lanes.waiting():
             if _admits(request, lane) and (load := loads.of(lane)) is not None:
                 found.setdefault(load, []).append(lane)
         return found
 
     def _admit(self, later: dict[int, list[Lane]], waiting: dict[_Party, _Waiting], turns: list[_Turn]) -> None:
         """Let the lanes of the smallest load take part: only their first jobs are read."""
-        load, first = min(later), self._book.lanes.first
+        load, first = min(later), self._working_set.lanes.first
         admitted: dict[_Party, _Waiting] = {}
         for lane in later.pop(load):
             admitted.setdefault(lane[:2], []).append((load, first(lane).place, lane))
@@ -255,9 +257,9 @@ class Claims:
 
     def _claim_next(self, lanes: _Waiting, request: ClaimRequest, at: Instant) -> Job:
         load, _, lane = lanes[0]
-        job = self._start(self._book.lanes.pop(lane), request, at)
-        if self._book.lanes.has_pending(lane):
-            heapq.heapreplace(lanes, (load, self._book.lanes.first(lane).place, lane))
+        job = self._start(self._working_set.lanes.pop(lane), request, at)
+        if self._working_set.lanes.has_pending(lane):
+            heapq.heapreplace(lanes, (load, self._working_set.lanes.first(lane).place, lane))
         else:
             heapq.heappop(lanes)
         return job
@@ -275,8 +277,8 @@ class Claims:
             lease_s=request.lease_s,
             claimed_at=at.wall,
         )
-        self._book.put(running, JobState.PENDING)
-        self._last_claims[job.spec.team] = self._book.note_job(Happening.CLAIMED, running, at.wall)
+        self._working_set.put(running, JobState.PENDING)
+        self._last_claims[job.spec.team] = self._working_set.note_job(Happening.CLAIMED, running, at.wall)
         self._watch(running, at.now)
         self._servers.loads.started(running)
         return running
@@ -288,10 +290,10 @@ class Claims:
 
     def running(self, ref: LeaseRef) -> Job | Stale | Unknown:
         """Return the job whose running claim is the one named, or what stands against it."""
-        job = self._book.running.get(ref.job_id)
+        job = self._working_set.running.get(ref.job_id)
         if job is not None and _is_running(job, ref):
             return job
-        job = job or self._book.job(ref.job_id)
+        job = job or self._working_set.job(ref.job_id)
         return Unknown(ref.job_id) if job is None else Stale(ref.job_id, _why_stale(job))
 
     def _failed(self, job: Job, error: str, what: Happening, at: Instant, *, retry: bool = True) -> Job:
@@ -306,13 +308,13 @@ class Claims:
         )
         as_it_is_now = self._end(ended, what, at, note=ended.last_error)
         if is_dead:
-            self._book.note_job(Happening.DIED, ended, at.wall, ended.last_error)
+            self._working_set.note_job(Happening.DIED, ended, at.wall, ended.last_error)
         return as_it_is_now
 
     def _end(self, job: Job, what: Happening, at: Instant, *, note: str = "", keep_server: bool = False) -> Job:
         """End the running claim of a job, given in its new state; return it as it is from now on."""
         held = self._servers.held_by(job.job_id)
-        self._book.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
+        self._working_set.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
         self._deadlines.drop(job.job_id)
         self._told_again.discard(job.lease_id)
         _discard(self._by_worker, job.worker, job.job_id)
@@ -323,7 +325,7 @@ class Claims:
             self.has_returned = True
         elif job.state is JobState.DEAD:
             job = replace(job, lease_id="", lease_s=0.0)  # on whose node it died is worth knowing
-        self._book.put(job, JobState.IN_PROGRESS)
+        self._working_set.put(job, JobState.IN_PROGRESS)
         return job
 
     def _late(self, job: Job, ref: LeaseRef, completion: Completion, at: Instant) -> Repeated | Stale:
@@ -336,7 +338,7 @@ class Claims:
             return Repeated(job)
         if self._keeps_late_result(ref):
             late = replace(job, epoch=ref.epoch, lease_id=ref.lease_id)
-            self._book.note_job(Happening.LATE_RESULT, late, at.wall, completion.result[:ERROR_CHARS])
+            self._working_set.note_job(Happening.LATE_RESULT, late, at.wall, completion.result[:ERROR_CHARS])
         return Stale(ref.job_id, _why_stale(job))
 
     def _keeps_late_result(self, ref: LeaseRef) -> bool:
@@ -344,7 +346,7 @@ class Claims:
 
         All else would let whoever may complete jobs fill the database.
         """
-        entries = self._book.entries
+        entries = self._working_set.entries
         claimed = entries(ref.job_id, Happening.CLAIMED, 1, lease_id=ref.lease_id)
         if not claimed or claimed[0].epoch != ref.epoch:
             return False
@@ -354,8 +356,8 @@ class Claims:
     def validate(self) -> None:
         """Assert the invariants."""
         self._deadlines.validate()
-        running = self._book.running
-        assert len(self._deadlines) == len(running) == self._book.lanes.totals[JobState.IN_PROGRESS]
+        running = self._working_set.running
+        assert len(self._deadlines) == len(running) == self._working_set.lanes.totals[JobState.IN_PROGRESS]
         for index in (self._by_worker, self._by_request):
             assert {job_id for jobs in index.values() for job_id in jobs} == set(running)
         for job in running.values():

@@ -1,4 +1,4 @@
-"""What the job queue refuses, and why: each has a code, a sentence, the next step and an HTTP status."""
+"""What the job queue refuses, and what goes wrong on the way to it."""
 
 from __future__ import annotations
 
@@ -98,3 +98,90 @@ class StoreFailedError(JobQueueError):
     http_status = 503
     exit_code = 3
     next_step = "Look at the database and its disk; the request can be sent again."
+
+
+class QueueUnreachableError(JobQueueError):
+    """The job queue does not answer, or something else answers at its address."""
+
+    code = "jobqueue_unreachable"
+    http_status = 503
+    exit_code = 3
+    next_step = "Start it with `headgate jobqueue serve`, or name its address with --url or HEADGATE_JOBQUEUE_URL."
+
+
+class NoServerError(JobQueueError):
+    """No policy server became free in the time allowed."""
+
+    code = "no_policy_server"
+    http_status = 503
+    exit_code = 3
+    next_step = "Wait longer, or open a server that serves the task; `headgate jobqueue resources` lists them."
+
+
+class ResultRefusedError(JobQueueError):
+    """A file of results is not written: a later claim of the job has written one, or this is no result."""
+
+    code = "result_refused"
+    http_status = 409
+    exit_code = 4
+    next_step = "Leave the file as it is."
+
+
+class NotInAJobError(JobQueueError):
+    """A process that no worker started for a job asks for a policy server."""
+
+    code = "not_in_a_job"
+    exit_code = 2
+    next_step = "Call it from a command that `headgate jobqueue work --reserve ask` runs."
+
+
+class LeaseLost(BaseException):
+    """The work on a job must stop now: it was given to somebody else, or this worker could not be heard of.
+
+    It is no `Exception`, as what cancels a task is none: a simulator that goes on after whatever goes wrong in a step
+    must not go on after this.
+    """
+
+
+class TokenEndedError(JobQueueError):
+    """A token was revoked or has expired while its request stood in line."""
+
+    code = "unauthorized"
+    http_status = 401
+    next_step = "Ask whoever runs the job queue for a token."
+
+
+class BodyTooLargeError(JobQueueError):
+    """A request's body is larger than this route takes."""
+
+    code = "body_too_large"
+    http_status = 413
+    next_step = "Send less at once, or store large results elsewhere and name them in `result_ref`."
+
+
+class BodyTooSlowError(JobQueueError):
+    """A request's body did not arrive in time."""
+
+    code = "body_too_slow"
+    http_status = 408
+    next_step = "Send the request again; nothing was changed."
+
+
+class NotJsonError(JobQueueError):
+    """A request's body says that it is something else than JSON."""
+
+    code = "not_json"
+    http_status = 415
+    next_step = "Send JSON with the header `Content-Type: application/json`."
+
+
+class TooManyOpenError(JobQueueError):
+    """A token has more requests open than it may."""
+
+    code = "too_many_open"
+    http_status = 429
+    next_step = "Wait for answers before sending more; `most_open_per_token` is the setting."
+
+
+class HungUp(Exception):  # noqa: N818 - an event, which nobody is told of
+    """The client has closed the connection: there is nobody to answer."""

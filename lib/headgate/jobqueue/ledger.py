@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from headgate.jobqueue.book import Book
 from headgate.jobqueue.claims import ERROR_CHARS, Claims
 from headgate.jobqueue.errors import InvalidJobError, JobConflictError, WrongStateError
 from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
@@ -34,6 +33,7 @@ from headgate.jobqueue.outcomes import (
 from headgate.jobqueue.port import Changes, Happening, Reply, Store
 from headgate.jobqueue.reservations import Reservations
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.working_set import WorkingSet
 
 
 def new_lease_id() -> str:
@@ -57,23 +57,23 @@ class Ledger:
 
     def __init__(self, store: Store, at: Instant, lease_ids: Callable[[], str] = new_lease_id) -> None:
         self._store = store
-        self._book = Book(store, store.load())
+        self._working_set = WorkingSet(store, store.load())
         self._tickets = count(1)
         self._waiting_claims: dict[int, ClaimRequest] = {}
         self._has_news = False
-        self.servers = Reservations(self._book, self._tickets, lease_ids, at)
-        self.claims = Claims(self._book, self.servers, lease_ids, at.now)
+        self.servers = Reservations(self._working_set, self._tickets, lease_ids, at)
+        self.claims = Claims(self._working_set, self.servers, lease_ids, at.now)
 
     # What is to be written.
 
     @property
     def changes(self) -> Changes:
         """What has changed since the last commit; written whole or not at all."""
-        return self._book.changes
+        return self._working_set.changes
 
     def committed(self) -> None:
         """Begin anew: the store has taken all changes."""
-        self._book.committed()
+        self._working_set.committed()
 
     # Submission.
 
@@ -89,18 +89,18 @@ class Ledger:
     def adopt(self, imported: Sequence[ImportedJob], at: Instant) -> Submitted:
         """Take in jobs with what another queue knew of them; as `submit`, with the same errors."""
         specs = [one.spec for one in imported]
-        existing = self._book.jobs([spec.job_id for spec in specs])
+        existing = self._working_set.jobs([spec.job_id for spec in specs])
         _check_new(specs, existing)
         for one in imported:
             if one.spec.job_id in existing:
                 continue
             state, finished_at = (JobState.DONE, at.wall) if one.is_done else (JobState.PENDING, 0.0)
             job = Job(
-                one.spec, self._book.next_seq(), at.wall, state, epoch=one.attempts, finished_at=finished_at,
+                one.spec, self._working_set.next_seq(), at.wall, state, epoch=one.attempts, finished_at=finished_at,
                 result="{}" if one.is_done else "",
             )  # fmt: skip
-            self._book.add(job)
-            self._book.note_job(Happening.SUBMITTED, job, at.wall, "already done" if one.is_done else "")
+            self._working_set.add(job)
+            self._working_set.note_job(Happening.SUBMITTED, job, at.wall, "already done" if one.is_done else "")
         self._has_news = True
         return Submitted(len(imported) - len(existing), len(existing))
 
@@ -162,14 +162,14 @@ class Ledger:
         Raises:
             WrongStateError: it is not dead.
         """
-        job = self._book.job(job_id)
+        job = self._working_set.job(job_id)
         if job is None:
             return Unknown(job_id)
         if job.state is not JobState.DEAD:
             raise WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued")
         again = replace(job, state=JobState.PENDING, failures=0, finished_at=0.0, worker="")
-        self._book.put(again, JobState.DEAD)
-        self._book.note_job(Happening.REQUEUED, again, at.wall)
+        self._working_set.put(again, JobState.DEAD)
+        self._working_set.note_job(Happening.REQUEUED, again, at.wall)
         self._has_news = True
         return Ended(again)
 
@@ -179,7 +179,7 @@ class Ledger:
         Raises:
             WrongStateError: it is done or dead.
         """
-        job = self._book.job(job_id)
+        job = self._working_set.job(job_id)
         if job is None:
             return Unknown(job_id)
         if job.state in (JobState.DONE, JobState.DEAD):
@@ -187,9 +187,9 @@ class Ledger:
         dead = replace(job, state=JobState.DEAD, finished_at=at.wall, last_error=f"withdrawn: {reason}"[:ERROR_CHARS])
         if job.state is JobState.IN_PROGRESS:
             return Ended(self.claims.withdraw(dead, reason, at))
-        self._book.lanes.drop(job)
-        self._book.put(dead, JobState.PENDING)
-        self._book.note_job(Happening.WITHDRAWN, dead, at.wall, reason)
+        self._working_set.lanes.drop(job)
+        self._working_set.put(dead, JobState.PENDING)
+        self._working_set.note_job(Happening.WITHDRAWN, dead, at.wall, reason)
         return Ended(dead)
 
     # Time, and those who wait.
@@ -220,7 +220,7 @@ class Ledger:
     def _served_claims(self, at: Instant) -> Iterator[Settled]:
         in_vain: set[tuple[frozenset[str] | None, ...]] = set()
         for ticket, request in list(self._waiting_claims.items()):
-            if not self._book.lanes.totals[JobState.PENDING]:
+            if not self._working_set.lanes.totals[JobState.PENDING]:
                 return
             wish = (request.teams, request.tasks, request.pools)
             jobs = () if wish in in_vain else self.claims.claim(request, at)
@@ -238,23 +238,23 @@ class Ledger:
 
     def job(self, job_id: str) -> Job | None:
         """Return a job."""
-        return self._book.job(job_id)
+        return self._working_set.job(job_id)
 
     def running(self) -> Iterable[Job]:
         """Return all jobs in progress."""
-        return self._book.running.values()
+        return self._working_set.running.values()
 
     def resources(self) -> Mapping[str, Resource]:
         """Return all servers by id."""
-        return self._book.resources
+        return self._working_set.resources
 
     def totals(self) -> dict[JobState, int]:
         """Return the jobs of the whole queue by state; costs the same however many lanes there are."""
-        return dict(self._book.lanes.totals)
+        return dict(self._working_set.lanes.totals)
 
     def lane_counts(self) -> dict[Lane, dict[JobState, int]]:
         """Return the jobs of each lane by state."""
-        return {lane: dict(view.counts) for lane, view in self._book.lanes}
+        return {lane: dict(view.counts) for lane, view in self._working_set.lanes}
 
     @property
     def waiting_claims(self) -> int:
@@ -280,7 +280,7 @@ class Ledger:
 
     def validate(self) -> None:
         """Assert the invariants."""
-        self._book.lanes.validate()
+        self._working_set.lanes.validate()
         self.claims.validate()
         self.servers.validate()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -16,6 +17,10 @@ NAME_CHARS: Final = MAX_NAME_CHARS
 OBJECT_BYTES: Final = 256 * 1024
 """A payload or result as JSON; what is larger belongs into a file that `result_ref` names."""
 
+INSTANCE_SUFFIX: Final = "_template-tro_state.json"
+"""How the files of test instances end."""
+
+_NUMBER: Final = re.compile(r"_([0-9]{1,18})$", re.ASCII)
 _DEPTH: Final = 64
 
 
@@ -28,6 +33,30 @@ def checked_id(value: str) -> str:
     if value in (".", "..") or "/" in value or "\\" in value:
         raise ValueError(f"must have no '/' or '\\' and not be '.' or '..' (got {value[:60]!r})")
     return checked_text(value)
+
+
+def name_problem(name: str) -> str | None:
+    """Return which rule the name of a team, task or pool breaks, None when it breaks none."""
+    try:
+        checked_text(name)
+    except ValueError as error:
+        return str(error)
+    return None if 1 <= len(name) <= NAME_CHARS else f"must have 1 to {NAME_CHARS} characters"
+
+
+def part_problem(name: str) -> str | None:
+    """Return the same for a name that stands in paths, as ids of jobs do."""
+    try:
+        checked_id(name)
+    except ValueError as error:
+        return str(error)
+    return name_problem(name)
+
+
+def number_in(instance: str) -> str | None:
+    """Return the number at the end of an instance's name, or of its file's; None when there is none."""
+    matched = _NUMBER.search(instance.removesuffix(INSTANCE_SUFFIX))
+    return None if matched is None else matched[1]
 
 
 def id_prefix(team: str) -> str:

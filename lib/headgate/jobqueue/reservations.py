@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from headgate.jobqueue.book import Book
 from headgate.jobqueue.deadlines import Deadlines
 from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
 from headgate.jobqueue.job import Job
-from headgate.jobqueue.loads import Loads
+from headgate.jobqueue.matching import Loads, Waiter, WaitingLines, best
 from headgate.jobqueue.outcomes import Instant, LeaseRef, NoneFree, ReservationRef, Reserved, Settled, Stale, Waiting
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
-from headgate.jobqueue.waiting import Waiter, WaitingLines, best
+from headgate.jobqueue.working_set import WorkingSet
 
 
 class Reservations:
@@ -24,16 +23,18 @@ class Reservations:
     waits, no free open server serves it (once `settle` has run).
 
     Args:
-        book: jobs and servers as they are.
+        working_set: jobs and servers as they are.
         tickets: numbers for those who wait.
         new_lease_id: makes lease ids.
         at: the start: running reservations get a full period from it.
     """
 
-    def __init__(self, book: Book, tickets: count[int], new_lease_id: Callable[[], str], at: Instant) -> None:
+    def __init__(
+        self, working_set: WorkingSet, tickets: count[int], new_lease_id: Callable[[], str], at: Instant
+    ) -> None:
         self.loads = Loads()
         self.lines = WaitingLines()
-        self._book = book
+        self._working_set = working_set
         self._tickets = tickets
         self._new_lease_id = new_lease_id
         self._deadlines: Deadlines[str] = Deadlines()
@@ -44,7 +45,9 @@ class Reservations:
         self._settled: list[Settled] = []
         self._known: dict[tuple[str, int], str] = {}
         same: dict[tuple[str, int], list[Resource]] = {}
-        for resource in sorted(book.resources.values(), key=lambda resource: (resource.index, resource.spec.pool)):
+        for resource in sorted(
+            working_set.resources.values(), key=lambda resource: (resource.index, resource.spec.pool)
+        ):
             self.loads.put(resource)
             same.setdefault(resource.spec.address, []).append(resource)
             if not resource.is_free:
@@ -56,7 +59,7 @@ class Reservations:
     def held_by(self, job_id: str) -> Resource | None:
         """Return the server that a job holds."""
         resource_id = self._held.get(job_id)
-        return self._book.resources[resource_id] if resource_id is not None else None
+        return self._working_set.resources[resource_id] if resource_id is not None else None
 
     def reserve(self, job: Job, at: Instant, *, lease_s: float, wait: bool) -> Reserved | NoneFree | Waiting:
         """Give a running job the server that it holds, a free one that serves it, or a place in line.
@@ -79,7 +82,7 @@ class Reservations:
         if free:
             pools = {spec.pool for one in free for spec in one.specs}
             wanted = {(waiter.pool, waiter.task) for one in pools for waiter in self.lines.line(one)}
-            wanted |= {(lane.pool, lane.task) for lane, _ in self._book.lanes.waiting() if lane.pool in pools}
+            wanted |= {(lane.pool, lane.task) for lane, _ in self._working_set.lanes.waiting() if lane.pool in pools}
             resource = best(free, pool, task, wanted)
             assert resource is not None
             return self._assign(resource, job, at, lease_s)
@@ -95,18 +98,18 @@ class Reservations:
 
     def renew(self, resource_id: str, at: Instant) -> None:
         """Give a running reservation a new period."""
-        self._deadlines.set(resource_id, at.now + self._book.resources[resource_id].lease_s)
+        self._deadlines.set(resource_id, at.now + self._working_set.resources[resource_id].lease_s)
 
     def named(self, ref: ReservationRef) -> Resource | None:
         """Return the server whose running reservation is the one named, or None."""
-        resource = self._book.resources.get(ref.resource_id)
+        resource = self._working_set.resources.get(ref.resource_id)
         if resource is None or resource.is_free or (resource.lease_id, resource.epoch) != (ref.lease_id, ref.epoch):
             return None
         return resource
 
     def free(self, resource: Resource, at: Instant, what: Happening = Happening.RELEASED, note: str = "") -> None:
         """End the running reservation of a server."""
-        self._book.note_resource(what, resource, at.wall, note)
+        self._working_set.note_resource(what, resource, at.wall, note)
         self._deadlines.drop(resource.resource_id)
         self._told_again.discard(resource.resource_id)
         del self._held[resource.job_id]
@@ -134,7 +137,7 @@ class Reservations:
     def expire(self, at: Instant) -> None:
         """End the reservations that were not renewed in time."""
         for resource_id in list(self._deadlines.due(at.now)):
-            resource = self._book.resources[resource_id]
+            resource = self._working_set.resources[resource_id]
             note = f"not renewed for {resource.lease_s:g} s"
             self.free(resource, at, Happening.RESERVATION_EXPIRED, note)
 
@@ -168,7 +171,9 @@ class Reservations:
             return resource
         changed = replace(resource, state=state, note=note)
         self._put(changed)
-        self._book.note_resource(Happening.RESOURCE_CHANGED, changed, at.wall, f"{state}: {note}" if note else state)
+        self._working_set.note_resource(
+            Happening.RESOURCE_CHANGED, changed, at.wall, f"{state}: {note}" if note else state
+        )
         self._can_serve(changed)
         return changed
 
@@ -190,8 +195,8 @@ class Reservations:
             resource = self.resource(resource_id)
         self.loads.remove(resource)
         self._known.pop(resource.spec.address, None)
-        self._book.remove_resource(resource)
-        self._book.note_resource(Happening.RESOURCE_REMOVED, resource, at.wall, note)
+        self._working_set.remove_resource(resource)
+        self._working_set.note_resource(Happening.RESOURCE_REMOVED, resource, at.wall, note)
 
     def resource(self, resource_id: str) -> Resource:
         """Return a server by its id.
@@ -199,21 +204,21 @@ class Reservations:
         Raises:
             UnknownResourceError: no server has this id.
         """
-        resource = self._book.resources.get(resource_id)
+        resource = self._working_set.resources.get(resource_id)
         if resource is None:
             raise UnknownResourceError(f"no policy server is called {resource_id!r}")
         return resource
 
     def _add(self, spec: ResourceSpec, at: Instant) -> Resource:
-        known = self._book.resources.get(self._known.get(spec.address, ""))
+        known = self._working_set.resources.get(self._known.get(spec.address, ""))
         if known is not None and known.spec_in(spec.pool) == spec:
             return known
-        resource = Resource(spec, self._book.next_index(spec.pool)) if known is None else known.renamed(spec)
+        resource = Resource(spec, self._working_set.next_index(spec.pool)) if known is None else known.renamed(spec)
         self._known[spec.address] = resource.resource_id
         self._put(resource)
         what = Happening.RESOURCE_ADDED if known is None else Happening.RESOURCE_CHANGED
         as_pool = "" if spec.pool == resource.spec.pool else f" as a server of {spec.pool}"
-        self._book.note_resource(what, resource, at.wall, f"{spec.host}:{spec.port}{as_pool}")
+        self._working_set.note_resource(what, resource, at.wall, f"{spec.host}:{spec.port}{as_pool}")
         self._can_serve(resource)
         return resource
 
@@ -243,7 +248,7 @@ class Reservations:
         self._freed.clear()
         free = {one.resource_id: one for pool in pools for one in self.loads.pool(pool) if _is_available(one)}
         for waiter, resource in self.lines.matches(pools, free.values()):
-            job = self._book.running[waiter.ref.job_id]
+            job = self._working_set.running[waiter.ref.job_id]
             self._settled.append(Settled(waiter.ticket, self._assign(resource, job, at, waiter.lease_s)))
 
     def _none_free(self, job: Job, since: float) -> NoneFree:
@@ -264,11 +269,11 @@ class Reservations:
         self._held[job.job_id] = resource.resource_id
         self.loads.reserved(job.job_id, resource.resource_id)
         self._deadlines.set(resource.resource_id, at.now + lease_s)
-        self._book.note_resource(Happening.RESERVED, assigned, at.wall)
+        self._working_set.note_resource(Happening.RESERVED, assigned, at.wall)
         return _reserved(assigned, job)
 
     def _put(self, resource: Resource) -> None:
-        self._book.put_resource(resource)
+        self._working_set.put_resource(resource)
         self.loads.put(resource)
 
     def validate(self) -> None:
@@ -276,14 +281,16 @@ class Reservations:
         self.loads.validate()
         self.lines.validate()
         self._deadlines.validate()
-        held = {r.job_id: r.resource_id for r in self._book.resources.values() if not r.is_free}
+        held = {r.job_id: r.resource_id for r in self._working_set.resources.values() if not r.is_free}
         assert held == self._held
         assert len(self._deadlines) == len(held)
         if not self._freed:
             for pool in self.loads.pools():
                 _validate_no_idle(self.lines.line(pool), list(self.loads.pool(pool)))
-        assert self._known == {spec.address: r.resource_id for r in self._book.resources.values() for spec in r.specs}
-        assert len(self._known) == len(self._book.resources)
+        assert self._known == {
+            spec.address: r.resource_id for r in self._working_set.resources.values() for spec in r.specs
+        }
+        assert len(self._known) == len(self._working_set.resources)
 
 
 def _reserved(resource: Resource, job: Job) -> Reserved:

@@ -1,12 +1,11 @@
-"""The bodies of the HTTP interface `/v1`: what server and worker kit both read and write."""
+"""The bodies of the HTTP interface `/v1` about jobs and claims: what server and worker kit both read and write."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.core import MOST_PRIORITY
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
@@ -16,12 +15,11 @@ from headgate.jobqueue.names import (
     Name,
     NameOrEmpty,
     Reference,
-    checked_object,
     object_text,
 )
 from headgate.jobqueue.outcomes import LeaseRef, ReservationRef
 from headgate.jobqueue.port import Happening, HistoryEntry
-from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.resource import Resource, ResourceSpec
 
 LONGEST_WAIT_S: Final = 300.0
 LEAST_LEASE_S: Final = 10.0
@@ -33,7 +31,6 @@ WaitS = Annotated[float, Field(ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)]
 LeaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", examples=["0f" * 16])]
 Epoch = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Checksum = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$", examples=["sha256:" + "ab" * 32])]
-TaskNames = str | list[Name]
 
 
 class Body(BaseModel):
@@ -312,132 +309,6 @@ class ReleaseIn(LeaseIn):
         return ReservationRef(self.resource_id, self.lease_id, self.epoch)
 
 
-class ResourceIn(BaseModel):
-    """A policy server to register; other keys are kept and passed on to workers."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-
-    pool: Name
-    host: str = Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^(wss://)?[A-Za-z0-9._:\[\]-]+$",
-        examples=["server1.example.com"],
-        description="Name or address; with `wss://` before it the server speaks TLS.",
-    )
-    port: int = Field(ge=1, le=65_535, examples=[8080])
-    compatible_task: TaskNames | None = None
-    not_compatible_task: TaskNames | None = None
-
-    @model_validator(mode="after")
-    def _can_be_stored(self) -> Self:
-        checked_object(self._body)
-        return self
-
-    @property
-    def _body(self) -> dict[str, Any]:
-        empty = {"compatible_task"} if self.compatible_task == [] else set()  # as if left out: every task
-        return self.model_dump(exclude={"pool", *empty}, exclude_unset=True)
-
-    @property
-    def spec(self) -> ResourceSpec:
-        """The same as a value of the ledger."""
-        return ResourceSpec(
-            self.pool, self.host, self.port, _tasks(self.compatible_task), _tasks(self.not_compatible_task),
-            object_text(self._body),
-        )  # fmt: skip
-
-    @classmethod
-    def of(cls, spec: ResourceSpec) -> Self:
-        """Return the body that registers a server."""
-        return cls.model_validate({**json.loads(spec.body), "pool": spec.pool, "host": spec.host, "port": spec.port})
-
-
-class ResourcesIn(Body):
-    """Policy servers to register, all or none.
-
-    Host and port tell which server it is. One that is there already gets these rules for the pool that is named, and
-    keeps those of its other pools.
-    """
-
-    resources: list[ResourceIn] = Field(min_length=1, max_length=MOST_AT_ONCE)
-
-
-class ResourceOut(BaseModel):
-    """A policy server as it is."""
-
-    resource_id: str
-    pool: str
-    index: int
-    host: str
-    port: int
-    state: ResourceState
-    note: str
-    epoch: int
-    job_id: str | None
-    worker: str | None
-    reserved_at: float | None
-    resource: dict[str, Any] = Field(description="As its pool registered it.")
-    also: list[dict[str, Any]] = Field([], description="As further pools registered it, each with its `pool`.")
-
-    @property
-    def pools(self) -> list[str]:
-        """The pools that name it."""
-        return [self.pool, *(named["pool"] for named in self.also)]
-
-    @classmethod
-    def of(cls, resource: Resource, pools: Container[str] | None = None) -> ResourceOut:
-        """Return a server of the ledger as a body, as these of its pools (None: all) name it."""
-        spec, *others = (one for one in resource.specs if pools is None or one.pool in pools)
-        return cls.model_construct(
-            resource_id=resource.resource_id, pool=spec.pool, index=resource.index, host=spec.host, port=spec.port,
-            state=resource.state, note=resource.note, epoch=resource.epoch, job_id=resource.job_id or None,
-            worker=resource.worker or None, reserved_at=resource.reserved_at or None,
-            resource=json.loads(spec.body), also=[{**json.loads(one.body), "pool": one.pool} for one in others],
-        )  # fmt: skip
-
-
-class ResourcesOut(BaseModel):
-    """Policy servers by pool and index."""
-
-    resources: list[ResourceOut]
-
-
-class LaneOut(BaseModel):
-    """Jobs of one team, pool and task by state."""
-
-    team: str
-    pool: str
-    task: str
-    pending: int
-    in_progress: int
-    done: int
-    dead: int
-    is_served: bool = Field(description="False: no open server serves it, so its jobs are not handed out.")
-
-
-class PoolOut(BaseModel):
-    """Policy servers of one pool by what they do, and the jobs that wait for one."""
-
-    pool: str
-    servers: int
-    busy: int
-    free: int
-    draining: int
-    down: int
-    waiting: int
-
-
-class StatisticsOut(BaseModel):
-    """The queue at a glance."""
-
-    jobs: dict[JobState, int]
-    workers: int
-    waiting_claims: int
-    pools: list[PoolOut]
-    lanes: list[LaneOut]
-
-
 class FinishedOut(BaseModel):
     """A completed job, and the cursor to go on from."""
 
@@ -520,7 +391,7 @@ class ProblemOut(BaseModel):
     errors: list[FlawOut] = []
 
 
-def _tasks(names: TaskNames | None) -> frozenset[str]:
-    if names is None:
-        return frozenset()
-    return frozenset((names,) if isinstance(names, str) else names)
+def first_flaw(error: ValidationError) -> str:
+    """Return the first value that breaks a rule, and the rule, for whoever sends a body that is none."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:500]

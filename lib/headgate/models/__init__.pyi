@@ -35,7 +35,7 @@ from .local_model import (
     serve_local_model as serve_local_model,
 )
 from .retry import GiveUp as GiveUp, Retry as Retry, RetryPolicy as RetryPolicy
-from .serving import run_baselines as run_baselines
+from .endpoint import run_baselines as run_baselines
 from .simulated import (
     SIMULATED as SIMULATED,
     Simulation as Simulation,

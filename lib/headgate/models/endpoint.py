@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -24,8 +25,7 @@ from headgate.models.baselines import (
     judge_reply,
     listed_baselines,
 )
-from headgate.models.fault_schedule import Break, FaultSchedule, Refuse
-from headgate.models.faults import Cut, FaultPlan, Garbage, Hang
+from headgate.models.faults import Break, Cut, FaultPlan, FaultSchedule, Garbage, Hang, Refuse
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
 from headgate.models.wire import (
     BadRequestError,
@@ -39,6 +39,9 @@ from headgate.models.wire import (
 from headgate.net.aiohttp_server import read_body, serving
 from headgate.net.hosts import HostNames, check_site
 from headgate.net.listener import bound, url_of
+
+if TYPE_CHECKING:
+    from headgate.environments import Environment
 
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -293,3 +296,43 @@ def _failure(status: int, message: str, retry_after_s: float | None = None) -> w
         response.headers["Retry-After"] = str(max(0, -int(-retry_after_s // 1)))
         response.headers["retry-after-ms"] = str(round(retry_after_s * 1000))
     return response
+
+
+def run_baselines(
+    host: str = "127.0.0.1",
+    port: int = 8001,
+    plan: FaultPlan | None = None,
+    *,
+    simulation: SimulationPlan | None = None,
+    find_environment: Callable[[str], Environment] = installed_environment,
+    tls: ssl.SSLContext | None = None,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve the baselines until SIGINT or SIGTERM; `announce` gets one line with the address once it listens.
+
+    They play the environments that `find_environment` returns.
+
+    Raises:
+        InvalidInputError: if the address cannot be listened on.
+    """
+
+    async def main() -> None:
+        served = serve(plan, host=host, port=port, simulation=simulation, find_environment=find_environment, tls=tls)
+        async with served as endpoint:
+            announce(f"Baselines (not language models) answer at {endpoint.base_url}")
+            await stop_signal()
+
+    asyncio.run(main())
+
+
+async def stop_signal() -> None:
+    """Return at the first SIGINT or SIGTERM."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        await stopped.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

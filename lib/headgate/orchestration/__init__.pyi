@@ -1,7 +1,6 @@
 from .arenas import ArenaOrder as ArenaOrder, run_arena_order as run_arena_order
 from .run_state import artifact_key as artifact_key
-from .benchmarking import BenchOrder as BenchOrder, run_benchmark as run_benchmark
-from .children import ChildProcess as ChildProcess, child_process as child_process
+from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .costs import (
     CostMeter as CostMeter,
     RequestCost as RequestCost,
@@ -10,7 +9,7 @@ from .costs import (
 )
 from .demo.demo import run_demo as run_demo
 from .demo.plan import DemoChoices as DemoChoices
-from .deploying import (
+from .deployments import (
     cancel_runs as cancel_runs,
     deploy_all as deploy_all,
     finished_runs as finished_runs,
@@ -63,7 +62,7 @@ from .slots.audit import (
 )
 from .slots.service import SlotService as SlotService, open_slot_service as open_slot_service
 from .slots.broker import SlotBroker as SlotBroker
-from .stopping import StopRequest as StopRequest, stop_on_signals as stop_on_signals
+from .stop_request import StopRequest as StopRequest, stop_on_signals as stop_on_signals
 from .upkeep import run_compaction as run_compaction, run_report as run_report
 from .work_pool import POOL as POOL, QUEUES as QUEUES, ensure_pool as ensure_pool
 from .work_pool import worker as worker

@@ -16,8 +16,6 @@ from prefect.cache_policies import NO_CACHE
 from blocks import PublishedReport
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
-from headgate.campaign import RunProgress
-from headgate.campaign.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.core import errors
 from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import (
@@ -41,8 +39,10 @@ from headgate.orchestration.run_state import (
     sole_error,
 )
 from headgate.orchestration.score_rows import MAX_ROWS
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown, how_to_open
+from headgate.run import RunProgress
+from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.storage import SampleStore
 
 _PAGE: Final = "arena.html"

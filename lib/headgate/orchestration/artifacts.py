@@ -23,7 +23,7 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger
 from headgate.orchestration.score_rows import progress_sentence, score_rows
-from headgate.orchestration.stopping import StopRequest
+from headgate.orchestration.stop_request import StopRequest
 
 PUBLISH_EVERY_S: Final = 5.0
 """How often progress is written at most; each write is a few milliseconds of the server's time."""

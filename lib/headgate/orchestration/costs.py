@@ -27,7 +27,6 @@ from headgate.admission import (
     RequestKey,
     law_factory,
 )
-from headgate.campaign import run_campaign
 from headgate.config import AdmissionSettings
 from headgate.core import SystemClock
 from headgate.core.events import Event, SlotsLeased
@@ -36,6 +35,7 @@ from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.own_server import PrivateServer, private_server
 from headgate.orchestration.sampling_run import run_sampling
 from headgate.orchestration.slots.service import open_slot_service
+from headgate.run import run_campaign
 
 _LINE: Final = re.compile(r'uvicorn\.access - \S+ - "(?P<call>[A-Z]+ /api/[^ ?"]*)')
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")

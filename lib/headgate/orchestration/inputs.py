@@ -13,9 +13,9 @@ from prefect.exceptions import PrefectException
 from blocks import BlockRoster
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
-from headgate.campaign import models_at_hand
 from headgate.config import Settings, load_settings
 from headgate.core import errors
+from headgate.run import models_at_hand
 from headgate.sampling import Roster, RosterSource
 from headgate.storage import SampleStore, sample_store
 
@@ -31,6 +31,7 @@ class SamplingOrder:
         store: name of a SampleStore block; likewise.
         limits: name of an AdmissionLimits block; nothing bounds requests across processes when empty.
         reports: name of a ReportStore block that keeps the run's trace; no trace is made when empty.
+        judge: name of a ModelEndpoint block behind which answers are judged that need it; the settings say when empty.
         models: names or keys to choose from the roster; all when empty.
         rate_per_day: in place of the environments' own rates.
         workers: episodes in progress at most.
@@ -43,6 +44,7 @@ class SamplingOrder:
     store: str = ""
     limits: str = ""
     reports: str = ""
+    judge: str = ""
     models: tuple[str, ...] = ()
     rate_per_day: float | None = None
     workers: int | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.campaign import CampaignResult, JudgedPair, RunProgress
 from headgate.orchestration.artifacts import RunArtifacts, publish_markdown, publish_table
 from headgate.orchestration.run_state import artifact_key
 from headgate.orchestration.score_rows import MAX_ROWS
-from headgate.orchestration.stopping import StopRequest
+from headgate.orchestration.stop_request import StopRequest
+from headgate.run import JudgedPair, RunProgress, RunResult
 from headgate.statistics import Agreement
 
 _LEGEND: Final = (
@@ -32,7 +32,7 @@ class JudgedArtifacts(RunArtifacts[RunProgress]):
         self._subject = subject
         self._judge = judge
 
-    async def finish(self, result: CampaignResult, sentence: str) -> None:
+    async def finish(self, result: RunResult, sentence: str) -> None:
         """Publish the scores, and how much is done."""
         rows = judged_rows(result.progress.pairs)
         await publish_table(artifact_key("scores", self._subject), rows, sentence)
@@ -52,7 +52,7 @@ def progress_sentence(progress: RunProgress) -> str:
     )
 
 
-def judged_sentence(result: CampaignResult) -> str:
+def judged_sentence(result: RunResult) -> str:
     """Return what a run did, in one line."""
     parts = [f"{result.scored:,} of {result.samples:,} samples scored", f"{result.stored:,} stored"]
     if result.spooled or result.open_tasks:
@@ -69,7 +69,7 @@ def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, Any]]:
     return rows
 
 
-def judged_markdown(judge: str, result: CampaignResult, sentence: str) -> str:
+def judged_markdown(judge: str, result: RunResult, sentence: str) -> str:
     """Return the scores as a page."""
     rows = judged_rows(result.progress.pairs)
     lines = [f"# Judged by {_cell(judge)}", "", f"{sentence}. {result.stopped_by.capitalize()}.", ""]

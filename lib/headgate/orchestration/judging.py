@@ -10,7 +10,6 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from blocks import JudgeRubric, ModelEndpoint
-from headgate.campaign import JUDGE_PREFIX, CampaignResult, judge_of, run_judged
 from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.environments.rubric import Rubric
@@ -20,7 +19,8 @@ from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, require_server_clock, run_logger, sole_error
 from headgate.orchestration.run_trace import traced
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.run import JUDGE_PREFIX, RunResult, judge_of, run_judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ async def run_judging(order: JudgingOrder) -> Any:
     artifacts = JudgedArtifacts(subject, judge.request_name, stop)
 
     @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
-    async def judged() -> CampaignResult:
+    async def judged() -> RunResult:
         """Take and judge the samples: the one task of the run, so that its graph shows when it worked."""
         return await run_judged(
             told,
@@ -131,7 +131,7 @@ async def rubric_block(name: str) -> Rubric | None:
     return block.rubric()
 
 
-def judged_data(result: CampaignResult) -> dict[str, Any]:
+def judged_data(result: RunResult) -> dict[str, Any]:
     """Return a result as a flow returns it."""
     pairs = result.progress.pairs
     return {

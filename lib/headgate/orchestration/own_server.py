@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -31,7 +30,8 @@ from prefect.states import Cancelled, Crashed
 
 import headgate
 from headgate.core import errors
-from headgate.orchestration.children import ChildProcess, child_process, last_lines
+from headgate.net.listener import free_port
+from headgate.processes import ChildProcess, child_process, last_lines
 
 _UNDER_WAY: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _AT_ONCE: Final = 200
@@ -272,23 +272,6 @@ def _server_environ(folder: Path, port: int) -> dict[str, str]:
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         "PREFECT__SERVER_FINAL": "1",
     }
-
-
-def free_port(wanted: int = 0) -> int:
-    """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
-
-    Raises:
-        InvalidInputError: if the wanted one is taken.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise errors.InvalidInputError(
-                f"port {wanted} cannot be listened on: {error.strerror}", next_step="Choose another one, or 0 for any."
-            ) from None
-        return int(probe.getsockname()[1])
 
 
 async def _start_problem(url: str, has_ended: Callable[[], bool]) -> str:

@@ -7,7 +7,8 @@ import logging
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx
@@ -20,8 +21,9 @@ from prefect.states import Cancelled, Completed
 
 from headgate.core import require_agreement
 from headgate.orchestration.slots.service import server_time
-from headgate.orchestration.stopping import StopRequest
+from headgate.orchestration.stop_request import StopRequest
 
+_HEED_EVERY_S: Final = 1.0
 _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -83,6 +85,23 @@ async def heed_state(stop: StopRequest) -> None:
     state = await current_state()
     if state is not None and not (state.is_running() or state.is_pending() or state.is_scheduled()):
         stop.ask(f"the flow run was set to {state.name}")
+
+
+@asynccontextmanager
+async def heeding(stop: StopRequest) -> AsyncIterator[None]:
+    """Do as `heed_state` every second while the context lasts."""
+
+    async def heed() -> None:
+        while True:
+            await asyncio.sleep(_HEED_EVERY_S)
+            await heed_state(stop)
+
+    task = asyncio.create_task(heed())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> State[Any]:

@@ -8,17 +8,18 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from headgate.campaign import CampaignResult, run_campaign, sampled_environments
 from headgate.core.errors import SamplesKeepFailingError
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import CampaignArtifacts, Share
 from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
+from headgate.orchestration.judging import judge_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, require_server_clock, run_logger, sole_error
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.score_rows import result_sentence
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.run import RunResult, run_campaign, sampled_environments
 
 
 async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float | None = None) -> Any:
@@ -67,14 +68,15 @@ async def _run(
 ) -> Any:
     await require_server_clock()
     settings = settings_of(order)
-    sampled_environments(settings)
+    judge = await judge_for(order.judge, settings) if order.judge else None
+    sampled_environments(settings, judge)
     slots = await slots_for(order.limits)
     store = await store_for(order.store, settings)
     stop = StopRequest()
     artifacts = CampaignArtifacts(subject, stop, share)
 
     @task(name=f"sample {subject}", task_run_name=f"sample {subject}", cache_policy=NO_CACHE, persist_result=False)
-    async def sampled() -> CampaignResult:
+    async def sampled() -> RunResult:
         """Run the campaign: the one task of the run, so that its graph shows when it sampled."""
         return await run_campaign(
             told,
@@ -83,6 +85,7 @@ async def _run(
             slots=slots,
             duration_s=duration_s,
             instances=instances,
+            judge=judge,
             stop=stop.event,
             on_status=artifacts.note,
         )
@@ -114,7 +117,7 @@ async def _run(
         return await ended(stop, message, result_data(result))
 
 
-def result_data(result: CampaignResult) -> dict[str, Any]:
+def result_data(result: RunResult) -> dict[str, Any]:
     """Return a campaign's result as a flow returns it."""
     return {
         "samples": result.samples,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.campaign import CampaignResult
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
 from headgate.reports import percent
+from headgate.run import RunResult
 
 MAX_ROWS: Final = 1_000
 """Of one table artifact: the API sends all of them whenever artifacts are listed."""
@@ -63,7 +63,7 @@ def progress_sentence(status: CampaignStatus) -> str:
     return f"{status.state}: {'; '.join(parts)}"
 
 
-def result_sentence(result: CampaignResult) -> str:
+def result_sentence(result: RunResult) -> str:
     """Return what a campaign did, in one line."""
     scored = sum(pair.scored for pair in result.status.pairs)
     errors = sum(pair.errors for pair in result.status.pairs)

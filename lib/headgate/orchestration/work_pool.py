@@ -13,7 +13,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.workers.process import ProcessWorker
 
-from headgate.orchestration.children import ChildProcess, child_process
+from headgate.processes import ChildProcess, child_process
 
 DRAIN_S: Final = 30.0
 """How long the flow runs of a worker may drain when it ends; Prefect's own worker gives them as much."""

@@ -8,8 +8,8 @@
         print(work.result())
 
 Names are loaded when they are first asked for: rules and checks need no Ray, and what needs it says so where it is
-missing. The parts are offered as modules, too: `roles` (a small training), `schedulemesh` (the front of an older
-system), `service` and `cluster` (the ledger at work), and those that hold the values and rules which all of them share.
+missing. Some parts are offered as modules, too: `roles` (a small training), `schedulemesh` (the front of an older
+system), `cluster` (the ledger on Ray), and those that hold the values and rules which a replay of the ledger needs.
 """
 
 from typing import Any

@@ -1,20 +1,14 @@
 from . import (
-    checks as checks,
     cluster as cluster,
-    commands as commands,
-    eligibility as eligibility,
     errors as errors,
-    metric_names as metric_names,
-    node as node,
-    occupancy as occupancy,
+    outbox as outbox,
     outcomes as outcomes,
     pool as pool,
     request as request,
     roles as roles,
     rules as rules,
-    scaling as scaling,
     schedulemesh as schedulemesh,
-    service as service,
+    victims as victims,
 )
 from .amounts import Amounts as Amounts, amounts as amounts
 from .checks import (
@@ -22,21 +16,34 @@ from .checks import (
     RequestSpec as RequestSpec,
     checked_pool as checked_pool,
     checked_request as checked_request,
+    pool_spec as pool_spec,
+    request_spec as request_spec,
 )
 from .cluster.client import Placement as Placement, connect as connect
-from .cluster.leases import PlacementLease as PlacementLease
-from .cluster.placed import PlacedWork as PlacedWork
-from .cluster.pools import PlacementPool as PlacementPool
+from .cluster.command import CommandWork as CommandWork
+from .cluster.connection import Connection as Connection, Found as Found, connect_ray as connect_ray
+from .cluster.link import has_ledger as has_ledger
+from .cluster.pools import PlacementLease as PlacementLease, PlacementPool as PlacementPool
+from .cluster.work import PlacedWork as PlacedWork
 from .cluster.tuning import LocalCluster as LocalCluster
-from .cluster.working import placement_context as placement_context
+from .cluster.occupant import placement_context as placement_context
+from .errors import (
+    ClusterUnreachableError as ClusterUnreachableError,
+    InvalidPlacementError as InvalidPlacementError,
+    LedgerUnreachableError as LedgerUnreachableError,
+    PlacementLostError as PlacementLostError,
+    WorkFailedError as WorkFailedError,
+)
 from .ledger import PlacementLedger as PlacementLedger
 from .outcomes import LedgerSettings as LedgerSettings, Why as Why
 from .pool import GroupShape as GroupShape, Pool as Pool
-from .request import PlacementRequest as PlacementRequest
+from .request import PlacementRequest as PlacementRequest, Strategy as Strategy
 from .rules import (
     Aggressiveness as Aggressiveness,
     PreemptionRules as PreemptionRules,
     checked_rules as checked_rules,
     rules_from as rules_from,
 )
-from .usage import PoolUsage as PoolUsage
+from .backfill import PoolUsage as PoolUsage
+from .scaling import homeless as homeless
+from .service.protocol import WorkView as WorkView

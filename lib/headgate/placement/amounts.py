@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from headgate.placement.errors import InvalidPlacementError
 
@@ -81,6 +81,12 @@ class Amounts:
     def as_ray(self) -> dict[str, float]:
         """Return this as Ray writes resources: floats of CPUs and GPUs, bytes of memory."""
         return {name: units if name == MEMORY else units / MILLI for name, units in self.units}
+
+    def as_options(self) -> dict[str, Any]:
+        """Return this as options of a Ray task or actor."""
+        named = self.as_ray()
+        taken = {"num_cpus": named.pop(CPU, 0), "num_gpus": named.pop(GPU, 0), "memory": named.pop(MEMORY, None)}
+        return {**taken, "resources": named or None}
 
     def __str__(self) -> str:
         if not self.units:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.placement.amounts import Amounts, total
-from headgate.placement.eligibility import Refusal
-from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.pool import Pool
+from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules
+from headgate.placement.victims import Refusal
 
 MOST_PAIRS: Final = 10_000
 """Pairs that are remembered; beyond, the oldest are forgotten before their interval is over."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headgate.placement.book import Book
-from headgate.placement.fitting import Room, covers, give, place, take
-from headgate.placement.group import Group
-from headgate.placement.occupancy import Occupancy
+from headgate.placement.errors import CannotFitError
+from headgate.placement.holdings import Holdings, Room, covers, occupy, place, take, vacate
 from headgate.placement.outcomes import Offer, Rejected
-from headgate.placement.pool import GroupShape, Pool
-from headgate.placement.shadow import Shadow, amounts_by_node
+from headgate.placement.pool import Group, GroupShape, Pool
+from headgate.placement.queue import Shadow, amounts_by_node
+from headgate.placement.request import Occupancy, PlacementRequest
 
 RESERVED = "reserved_group"
 REUSE = "idle_group"
@@ -39,7 +38,7 @@ def by_right(occupancy: Occupancy, pool: Pool) -> bool:
 class Search:
     """One look for a place: the book as it is, the request, and the shadows it must go around. Changes nothing."""
 
-    book: Book
+    holdings: Holdings
     waiting: Occupancy
     pool: Pool
     shadows: Sequence[Shadow]
@@ -48,7 +47,7 @@ class Search:
     def climb(self) -> Offer | list[Rejected]:
         """Return the first place that a step finds, or why none did."""
         rejected: list[Rejected] = []
-        idle = [group for group in self.book.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
+        idle = [group for group in self.holdings.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
         for step in (self._reserved, self._snug, self._make, self._evict, self._wide, self._loan):
             outcome = step(idle)
             if isinstance(outcome, Offer):
@@ -58,9 +57,9 @@ class Search:
 
     def at_once(self) -> Offer | None:
         """Return a place that needs nobody gone: a free group, or room for a new one."""
-        idle = [group for group in self.book.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
+        idle = [group for group in self.holdings.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
         steps: list[Callable[[list[Group]], Offer | Rejected]] = [self._reserved, self._snug]
-        if not self.book.leaving:  # else the room for it may be room that something has yet to leave
+        if not self.holdings.leaving:  # else the room for it may be room that something has yet to leave
             steps.append(self._make)
         for step in steps:
             outcome = step(idle)
@@ -69,7 +68,7 @@ class Search:
         return None
 
     def _is_idle_and_covers(self, group: Group) -> bool:
-        return group.state == "free" and covers(group.shape, group.nodes, shape_of(self.waiting), self.book.nodes)
+        return group.state == "free" and covers(group.shape, group.nodes, shape_of(self.waiting), self.holdings.nodes)
 
     def _reserved(self, idle: list[Group]) -> Offer | Rejected:
         if not by_right(self.waiting, self.pool):
@@ -107,7 +106,7 @@ class Search:
         shape = shape_of(self.waiting)
         if not self._may_have_another(0):
             return Rejected(MAKE, f"pool {self.pool.name} has max_dynamic {self.pool.max_dynamic} groups already")
-        nodes = place(shape, self.book.room, self.book.nodes)
+        nodes = place(shape, self.holdings.room, self.holdings.nodes)
         if nodes is None:
             return Rejected(MAKE, "the nodes do not have that much free")
         return self._beyond(MAKE, shape, nodes) or Offer(MAKE, nodes=nodes)
@@ -115,9 +114,9 @@ class Search:
     def _evict(self, _: list[Group]) -> Offer | Rejected:
         shape = shape_of(self.waiting)
         idle = sorted(
-            (group for group in self.book.free_groups() if group.reserved is None), key=lambda each: each.since
+            (group for group in self.holdings.free_groups() if group.reserved is None), key=lambda each: each.since
         )
-        found = make_room(self.book, self.pool, shape, idle)
+        found = make_room(self.holdings, self.pool, shape, idle)
         if found is None:
             return Rejected(EVICT, "removing idle groups would not free enough")
         nodes, evict = found
@@ -127,8 +126,8 @@ class Search:
         self, step: str, shape: GroupShape, nodes: tuple[str, ...], *, on_nodes: bool = True
     ) -> Rejected | None:
         """Return how a place goes beyond the quota or into a shadow, or None."""
-        if not self.book.within_quota(self.pool, shape.size):
-            left = self.book.quota_left(self.pool).clipped()
+        if not self.holdings.within_quota(self.pool, shape.size):
+            left = self.holdings.quota_left(self.pool).clipped()
             return Rejected(step, f"pool {self.pool.name} has {left} of its quota left; this needs {shape.size}")
         taken = amounts_by_node(shape, nodes) if on_nodes else {}
         for shadow in self.shadows:
@@ -138,7 +137,7 @@ class Search:
 
     def _may_have_another(self, removed: int) -> bool:
         most = self.pool.max_dynamic
-        return most is None or self.book.dynamic_count(self.pool.name) - removed < most
+        return most is None or self.holdings.dynamic_count(self.pool.name) - removed < most
 
     def _waste(self, group: Group) -> float:
         """Return how many times as large as needed a group is, by its dominant resource."""
@@ -147,42 +146,42 @@ class Search:
 
 
 def make_room(
-    book: Book, pool: Pool, shape: GroupShape, removable: Sequence[Group], *, gone: int = 0
+    holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group], *, gone: int = 0
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Return nodes for a new group and the fewest of `removable`, first ones first, that must go for it.
 
     Args:
-        book: what there is.
+        holdings: what there is.
         pool: the pool that makes the group.
         shape: what is to be made.
         removable: groups that may be removed, in the order in which they should go.
         gone: dynamic groups of the pool that go in any case.
     """
-    room: Room = {node: dict(units) for node, units in book.room.items()}
-    count = book.dynamic_count(pool.name) - gone
+    room: Room = {node: dict(units) for node, units in holdings.room.items()}
+    count = holdings.dynamic_count(pool.name) - gone
 
     def found() -> tuple[str, ...] | None:
-        return place(shape, room, book.nodes) if pool.max_dynamic is None or count < pool.max_dynamic else None
+        return place(shape, room, holdings.nodes) if pool.max_dynamic is None or count < pool.max_dynamic else None
 
     removed: list[Group] = []
     nodes = found()
-    if nodes is None and not _could_do(book, pool, shape, room, removable, count):
+    if nodes is None and not _could_do(holdings, pool, shape, room, removable, count):
         return None
     for group in removable:
         if nodes is not None:
             break
-        _vacate(room, group)
+        vacate(room, group)
         count -= group.pool == pool.name
         removed.append(group)
         nodes = found()
     if nodes is None:
         return None
     for group in list(removed[:-1]):  # fill back: what was removed in vain stays
-        _occupy(room, group)
+        occupy(room, group)
         count += group.pool == pool.name
         again = found()
         if again is None:
-            _vacate(room, group)
+            vacate(room, group)
             count -= group.pool == pool.name
         else:
             nodes = again
@@ -190,7 +189,9 @@ def make_room(
     return nodes, tuple(group.group_id for group in removed)
 
 
-def _could_do(book: Book, pool: Pool, shape: GroupShape, room: Room, removable: Sequence[Group], count: int) -> bool:
+def _could_do(
+    holdings: Holdings, pool: Pool, shape: GroupShape, room: Room, removable: Sequence[Group], count: int
+) -> bool:
     """Tell whether a shape has a place at all once everything removable is gone."""
     if not removable:
         return False
@@ -199,17 +200,66 @@ def _could_do(book: Book, pool: Pool, shape: GroupShape, room: Room, removable: 
         return False
     emptied: Room = {node: dict(units) for node, units in room.items()}
     for group in removable:
-        _vacate(emptied, group)
-    return place(shape, emptied, book.nodes) is not None
+        vacate(emptied, group)
+    return place(shape, emptied, holdings.nodes) is not None
 
 
-def _vacate(room: Room, group: Group) -> None:
-    for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
-        if node in room:
-            give(room[node], bundle)
+def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
+    """Refuse what would wait for ever. A cluster without nodes is one that is not seen yet.
+
+    Raises:
+        CannotFitError: no node, or not the pool's quota, could ever carry it.
+    """
+    if not request.size.fits(pool.quota):
+        raise CannotFitError(
+            f"{request.request_id} takes {request.size}, more than the quota of pool {pool.name}: {pool.quota}"
+        )
+    if not holdings.nodes:
+        return
+    waiting = Occupancy(request, "", 0.0, 0)
+    shape = shape_of(waiting)
+    empty = {node_id: dict(node.total.units) for node_id, node in holdings.nodes.items()}
+    if place(shape, empty, holdings.nodes) is None:
+        raise CannotFitError(_too_large(request, shape, holdings))
+    reserved = [
+        group
+        for group in holdings.groups.values()
+        if group.reserved is not None and group.group_id not in holdings.leaving
+    ]
+    if any(_may_use(waiting, pool, group, holdings) for group in reserved):
+        return
+    if pool.max_dynamic == 0:
+        raise CannotFitError(
+            f"{request.request_id} fits no reserved group that it may use, and pool {pool.name} makes no others "
+            f"(max_dynamic 0)"
+        )
+    for group in reserved:
+        for node, bundle in zip(group.nodes, group.shape.bundles, strict=True):
+            if node in empty:
+                take(empty[node], bundle)
+    if place(shape, empty, holdings.nodes) is None:
+        raise CannotFitError(
+            f"{request.request_id} takes {request.size}, which does not fit beside the {len(reserved)} reserved "
+            f"groups, and none of them is for it"
+        )
 
 
-def _occupy(room: Room, group: Group) -> None:
-    for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
-        if node in room:
-            take(room[node], bundle)
+def _may_use(waiting: Occupancy, pool: Pool, group: Group, holdings: Holdings) -> bool:
+    """Tell whether a reserved group could carry a request, by right or on loan."""
+    if group.pool != pool.name or not covers(group.shape, group.nodes, shape_of(waiting), holdings.nodes):
+        return False
+    on_loan = pool.lend_reserved and waiting.request.preemptible
+    return (by_right(waiting, pool) or on_loan) and group.size.fits(pool.quota)
+
+
+def _too_large(request: PlacementRequest, shape: GroupShape, holdings: Holdings) -> str:
+    if not any(node.has(shape.node_labels) for node in holdings.nodes.values()):
+        return f"{request.request_id} wants a node with labels {dict(shape.node_labels)}, and none has them"
+    labels = f" with labels {dict(shape.node_labels)}" if shape.node_labels else ""
+    largest = max(holdings.nodes.values(), key=lambda node: tuple(units for _, units in node.total.units))
+    if request.is_gang:
+        return (
+            f"{request.request_id} takes {len(request.bundles)} bundles of up to {request.bundles[0]} under "
+            f"{request.strategy}{labels}; {len(holdings.nodes)} nodes could not carry them even when empty"
+        )
+    return f"{request.request_id} takes {request.size}{labels}; the largest node has {largest.total}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.placement.occupancy import Stage
 from headgate.placement.pool import Pool
+from headgate.placement.request import Stage
 
 
 @dataclass(frozen=True, slots=True)

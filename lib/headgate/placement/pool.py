@@ -1,13 +1,41 @@
-"""Pools: whose work may take how much, and which groups wait ready for it."""
+"""Nodes of the cluster, pools, and the placement groups that pools have on the nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
-from headgate.placement.amounts import Amounts, total
+from headgate.placement.amounts import NOTHING, Amounts, total
 from headgate.placement.request import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One living node.
+
+    Attributes:
+        node_id: Ray's id, in hex.
+        total: what it has.
+        foreign: what is taken by others than the ledger's own groups.
+        labels: Ray's node labels.
+    """
+
+    node_id: str
+    total: Amounts
+    foreign: Amounts = NOTHING
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> Amounts:
+        """What groups of the ledger may take together."""
+        return (self.total - self.foreign).clipped()
+
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether it carries all of `labels`."""
+        return all(self.labels.get(key) == value for key, value in labels.items())
+
 
 RESERVED_FROM_PRIORITY: Final = 8.0
 """Work of this priority and above may claim reserved groups, unless the pool says otherwise."""
@@ -53,3 +81,53 @@ class Pool:
     reuse: bool = True
     protected: bool = False
     min_available: Mapping[str, int] = field(default_factory=dict)
+
+
+class GroupState(StrEnum):
+    """Where a group stands. Only FREE ones are handed out.
+
+    CREATING -> FREE <-> HELD -> QUARANTINED -> FREE | REMOVING -> gone; BROKEN when a node of it died.
+    """
+
+    CREATING = "creating"
+    FREE = "free"
+    HELD = "held"
+    QUARANTINED = "quarantined"
+    BROKEN = "broken"
+    REMOVING = "removing"
+
+
+@dataclass(slots=True)
+class Group:
+    """One placement group; owned and changed by the ledger alone.
+
+    Attributes:
+        group_id: name of the placement group in Ray.
+        pool: whose reserved group it is, or who made it.
+        shape: bundles, strategy, labels.
+        reserved: index into the pool's reserved shapes, or None for a dynamic group.
+        epoch: grows with every occupant and every creation; reports with another are stale.
+        state: see `GroupState`.
+        nodes: node id of each bundle; known or planned.
+        holder: request id of its occupant, or of what is going to start in it; None when free.
+        heir: request id that gets it when its holder is gone; None where nobody waits for it.
+        uses: how many occupants it has had.
+        since: monotonic seconds of its last change of state.
+    """
+
+    group_id: str
+    pool: str
+    shape: GroupShape
+    reserved: int | None
+    epoch: int
+    state: GroupState
+    nodes: tuple[str, ...]
+    holder: str | None
+    uses: int
+    since: float
+    heir: str | None = None
+
+    @property
+    def size(self) -> Amounts:
+        """What it takes from the cluster."""
+        return self.shape.size

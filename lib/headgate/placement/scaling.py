@@ -10,8 +10,7 @@ from typing import Final
 from headgate.placement.amounts import CPU, MEMORY, Amounts, of_units, total
 from headgate.placement.checks import PoolSpec
 from headgate.placement.errors import CannotFitError
-from headgate.placement.node import NodeView
-from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.pool import GroupShape, NodeView, Pool
 
 MIN_FACTOR: Final = 0.25
 """Nothing is scaled below a quarter of what was written."""

@@ -6,7 +6,7 @@ from .arena_views import (
     share_rows as share_rows,
 )
 from .arena_views import arena_markdown as arena_markdown, arena_page as arena_page, arena_svg as arena_svg
-from .footnotes import leaderboard_notes as leaderboard_notes
+from .leaderboard_rows import leaderboard_notes as leaderboard_notes
 from .leaderboard import (
     LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,
     Leaderboard as Leaderboard,
@@ -24,10 +24,10 @@ from .leaderboard_views import (
     leaderboard_svg as leaderboard_svg,
 )
 from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
-from .wording import template as template
+from .compared import template as template
 from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
 from .leaderboard import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
-from .score_table import ScoreTable as ScoreTable
+from .leaderboard_views import ScoreTable as ScoreTable
 from .statistics import (
     Estimate as Estimate,
     combined as combined,
@@ -35,6 +35,6 @@ from .statistics import (
     estimate as estimate,
     estimate_of as estimate_of,
 )
-from .style import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
+from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
-from .wording import DEFINITIONS as DEFINITIONS, percent as percent
+from .compared import DEFINITIONS as DEFINITIONS, percent as percent

@@ -8,10 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.reports.arena import ArenaBoard
-from headgate.reports.compared import DRAWN, Compared
-from headgate.reports.style import COLOURS, quiet_grid, short_name
-from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
-from headgate.reports.wording import count, percent
+from headgate.reports.compared import DRAWN, Compared, count, percent
+from headgate.reports.svg import COLOURS, INK, blank_figure, drawing, inline_svg, quiet_grid, short_name
 from headgate.statistics import ELO_MEAN
 
 if TYPE_CHECKING:

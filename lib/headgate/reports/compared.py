@@ -4,12 +4,112 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from typing import Final
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from headgate.reports.wording import template
+from headgate.statistics import MIN_COMMON_TASKS
 from headgate.telemetry import safe_text
+
+RANKING: Final[Mapping[str, str]] = {
+    "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
+    "the same. * where the model has no score in one of them: models scored in more environments come first.",
+    "missing": "The share of the model's samples without a score.",
+    "worst case": "The mean with every missing score 0, by which models are listed: failing gains a model nothing.",
+    "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most. Models "
+    "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "
+    "missing scores of one model been 0 and those of another 1.",
+    "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
+    "difference": "Mean over the tasks that both models did of the difference of their means of a task. Environments "
+    f"with fewer than {MIN_COMMON_TASKS} common tasks are left out. * where the means rest on more than these tasks.",
+}
+"""Term -> what it means, in every table that ranks models."""
+
+DEFINITIONS: Final[Mapping[str, str]] = {
+    "sample": "One outcome of one task. Rows with the same task id are counted once: the scored one if there is one, "
+    "else the one that ended first.",
+    **RANKING,
+    "95 % interval": "In the leaderboard by task: a task counts once however often it was sampled. In the scores "
+    "Wilson's interval where every score is 0 or 1, Student's t otherwise. After one score that is neither, it is the "
+    "whole range from 0 to 1, since nothing is known of the spread.",
+    "success": "The share of the scored samples that their environment calls a success.",
+    "errors": "Samples with an error of any kind, those of the model itself (bad_answer, budget) included.",
+    "missing score": "A failure of the provider, of the environment or of the judge, a cancelled sample, and one that "
+    "no day's budget has room for (daily_budget), has no score. It is never counted as 0; it is left out of means and "
+    "shown below. An answer that cannot be used (bad_answer), and a sample's budget used up (budget), is the model's "
+    "own and scores 0.",
+    "provider error": "rate_limited, provider_failure, provider_timeout, auth, bad_request or connection, after every "
+    "retry that the policy allows.",
+    "if missing were 0, if missing were 1": "The model's mean had every missing score been 0, or 1, over all "
+    "environments that it was sampled in. The mean that no error had hidden lies between the two.",
+    "latency": "Duration of a scored episode, model calls and environment together. p50 is the median; 5 % take longer "
+    "than p95.",
+    "tokens": "Prompt and completion tokens of all samples, as the endpoints count them.",
+}
+"""Term -> what it means."""
+
+
+def score(value: float | None) -> str:
+    """Return a score with three digits; a dash when there is none."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return `0.512 – 0.733`; a dash when there is none."""
+    return "–" if low is None or high is None else f"{low:.3f} – {high:.3f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a percentage; what is not quite 0 or 100 is not written as if it were."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1:
+        return "> 99.9 %"
+    return f"{100 * share:.1f} %"
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration with a sensible number of digits; a dash when there is none."""
+    if value is None:
+        return "–"
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:,.{digits}f} s"
+
+
+def count(value: int | None) -> str:
+    """Return an integer with thousands marked."""
+    return "–" if value is None else f"{value:,}"
+
+
+def moment(at: float | None) -> str:
+    """Return a time since the epoch as UTC."""
+    return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def template(name: str) -> Template:
+    """Return a template of this room; what it shows is escaped, and what it is not given is an error."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("headgate.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for writer in (percent, count):
+        environment.filters[writer.__name__] = writer
+    return environment
+
 
 MAX_BYTES: Final = 100_000
 """Of Markdown for an artifact: artifacts are rows of a database and are sent whole to the UI."""

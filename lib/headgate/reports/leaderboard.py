@@ -10,8 +10,18 @@ from typing import Final, Literal, get_args
 import polars as pl
 
 from headgate.core import errors
-from headgate.reports.comparing import Comparison, adjusted, comparison, letters_of, ranks_of, versus_reference
-from headgate.reports.statistics import Estimate, TaskScores, combined, distinct
+from headgate.reports.statistics import (
+    Comparison,
+    Estimate,
+    TaskScores,
+    adjusted,
+    combined,
+    comparison,
+    distinct,
+    letters_of,
+    ranks_of,
+    versus_reference,
+)
 from headgate.statistics import (
     MeanEstimate,
     TooFewSamples,

@@ -2,21 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.reports.compared import DRAWN, Compared
-from headgate.reports.footnotes import leaderboard_notes
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from headgate.reports.compared import DRAWN, RANKING, Compared
 from headgate.reports.leaderboard import Leaderboard, Standing
-from headgate.reports.leaderboard_rows import cell_rows, standing_rows, versus_rows
-from headgate.reports.style import COLOURS, quiet_grid, short_name
-from headgate.reports.svg import INK, blank_figure, drawing, inline_svg
-from headgate.reports.wording import RANKING
-from headgate.telemetry import safe_text
+from headgate.reports.leaderboard_rows import cell_rows, leaderboard_notes, standing_rows, versus_rows
+from headgate.reports.svg import COLOURS, INK, blank_figure, drawing, inline_svg, quiet_grid, short_name
+from headgate.telemetry import printable, safe_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_RANKING = ("rank", "model", "mean", "95 % interval", "missing", "environments")
+
+_ANY_WIDTH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """The ranking with its notes, and the mean score and count of scored samples of each pair; for `Console.print`.
+
+    Models are rows and environments columns, or the other way round, or each pair is a row: the first that fits.
+
+    Attributes:
+        board: what is shown.
+        environments: in this order, also those without a sample; those of the board when empty.
+    """
+
+    board: Leaderboard
+    environments: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        if not self.board.standings:
+            yield Text("No sample has a score.")
+            return
+        rows = [[row[column] for column in _RANKING] for row in standing_rows(self.board)]
+        yield _table("Ranking (each environment counts the same)", _RANKING, rows, names=2)
+        for note in leaderboard_notes(self.board, of_differences=False):
+            yield Text(printable(note), style="dim")
+        shapes = list(self._shapes())
+        room = options.update(max_width=_ANY_WIDTH)
+        fitting = (table for table in shapes if Measurement.get(console, room, table).maximum <= options.max_width)
+        yield next(fitting, shapes[-1])
+
+    def _shapes(self) -> Iterator[Table]:
+        cells = {
+            (cell.model, cell.environment): f"{cell.estimate.mean:.2f} ({cell.estimate.samples})"
+            for cell in self.board.cells
+        }
+        models = [one.model for one in self.board.standings]
+        shown = list(self.environments) or list(self.board.environments)
+        title = "Mean score (scored samples)"
+        by_model = [(m, *(cells.get((m, e), "") for e in shown)) for m in models]
+        by_environment = [(e, *(cells.get((m, e), "") for m in models)) for e in shown]
+        yield _table(title, ("model", *shown), by_model)
+        yield _table(title, ("environment", *models), by_environment)
+        yield _table(title, ("model", "environment", "mean"), [(m, e, mean) for (m, e), mean in cells.items()], names=2)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> Table:
+    """Return a table whose first `names` columns are aligned to the left."""
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(Text(printable(column)), justify="left" if place < names else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
+
 
 _CAPTION: Final = (
     "Mean score of each model, and its difference from {against} on the same tasks; lines are 95 % intervals"

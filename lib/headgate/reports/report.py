@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from markupsafe import Markup
 
-from headgate.reports.compared import Compared
-from headgate.reports.figures import errors_figure, latency_figure, scores_figure
-from headgate.reports.footnotes import leaderboard_notes
+from headgate.reports.compared import DEFINITIONS, Compared, count, interval, moment, percent, score, seconds, template
+from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure
 from headgate.reports.leaderboard import Leaderboard, MissingRule, build_leaderboard
-from headgate.reports.leaderboard_rows import standing_rows
+from headgate.reports.leaderboard_rows import leaderboard_notes, standing_rows
 from headgate.reports.svg import inline_svg, png_of
 from headgate.reports.tables import (
     checked_samples,
@@ -24,8 +23,6 @@ from headgate.reports.tables import (
     plain_rows,
     summary_table,
 )
-from headgate.reports.timelines import activity_figure, samples_figure
-from headgate.reports.wording import DEFINITIONS, count, interval, moment, percent, score, seconds, template
 from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:

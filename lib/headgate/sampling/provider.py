@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationErro
 from headgate.core import Model, Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
-from headgate.sampling.roster_documents import read_up_to_limit
+from headgate.sampling.roster import read_up_to_limit
 from headgate.sampling.sampler import Demand, ModelSampler
 from headgate.sampling.window import TimerHeap
 

@@ -3,7 +3,7 @@
 from headgate.scheduling.backpressure import Backpressure
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Held
 from headgate.scheduling.early_stop import EarlyStop, RecentFailures
-from headgate.scheduling.explaining import Explanation
+from headgate.scheduling.explanation import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierStep, FrontierView
 from headgate.scheduling.holdings import Holdings
 from headgate.scheduling.loop import DispatchLoop, LoopResult
@@ -22,7 +22,7 @@ from headgate.scheduling.pressure import PressureRules
 from headgate.scheduling.retries import RetryRules
 from headgate.scheduling.row_groups import RowGroup
 from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
-from headgate.scheduling.tracing import Trace
+from headgate.scheduling.trace import Trace
 from headgate.scheduling.verdicts import (
     Defect,
     Failure,

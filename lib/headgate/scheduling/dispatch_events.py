@@ -6,7 +6,7 @@ from headgate.core import Denied, Lease, ReleaseOutcome, Task, events
 from headgate.scheduling.holdings import Units
 from headgate.scheduling.pressure import Pressed
 from headgate.scheduling.shelves import Shelf
-from headgate.scheduling.tracing import Trace
+from headgate.scheduling.trace import Trace
 
 _STANDINGS = ("within its share", "borrows", "at its ceiling")
 

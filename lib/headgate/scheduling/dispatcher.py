@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
 from headgate.fairness import Group, StaleSelection
 from headgate.scheduling.dispatch_events import DispatchEvents
-from headgate.scheduling.explaining import Explanation, explained
+from headgate.scheduling.explanation import Explanation, explained
 from headgate.scheduling.policies import DenyReason, Refused, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
 from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves
 from headgate.scheduling.task_admission import Choice, TaskAdmission
-from headgate.scheduling.tracing import Trace
+from headgate.scheduling.trace import Trace
 
 
 @dataclass(slots=True, eq=False)

@@ -11,13 +11,13 @@ from headgate.core import Lease, Task, TaskId
 from headgate.core.errors import InvalidInputError
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher
 from headgate.scheduling.early_stop import EarlyStop
-from headgate.scheduling.explaining import Explanation
+from headgate.scheduling.explanation import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, FrontierRules, FrontierView
 from headgate.scheduling.loop_events import LoopEvents
 from headgate.scheduling.retries import Retries, RetryRules
 from headgate.scheduling.row_groups import RowGroup, RowGroups, RowGroupSource, taken_from
 from headgate.scheduling.stages import Progress, StageGraph
-from headgate.scheduling.tracing import Trace
+from headgate.scheduling.trace import Trace
 from headgate.scheduling.verdicts import Defect, Failure, Retry, Verdict, verdict_of
 
 Work = Callable[[Task], Awaitable[object]]

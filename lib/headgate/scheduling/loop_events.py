@@ -8,7 +8,7 @@ from headgate.core import Lease, Task, TaskId, events
 from headgate.scheduling.early_stop import EarlyStop
 from headgate.scheduling.frontier import BlockReason, FrontierStep
 from headgate.scheduling.row_groups import OpenRowGroup
-from headgate.scheduling.tracing import Trace
+from headgate.scheduling.trace import Trace
 
 if TYPE_CHECKING:
     from headgate.scheduling.loop import DispatchLoop

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import stat
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from headgate.core.errors import MissingExtraError
+from headgate.net.listener import free_port
 from headgate.simulation.postgres_binaries import (
     Account,
     PostgresFailedError,
@@ -137,7 +137,7 @@ class PrivatePostgres:
         """
         assert self._guard is None, "the server runs"
         for _ in range(_STARTS):
-            self._port = self._port or _free_port()
+            self._port = self._port or free_port()
             self._guard = self._launch()
             if self._is_up():
                 return
@@ -287,9 +287,3 @@ def _is_open(folder: Path) -> bool:
 
 def _environ() -> dict[str, str]:
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,7 +3,7 @@
 from headgate.statistics.agreement import Agreement, krippendorff
 from headgate.statistics.anytime import ConfidenceSequence
 from headgate.statistics.bradley_terry import ELO_MEAN, Strengths, bradley_terry, holm, indistinct_groups, win_chance
-from headgate.statistics.clustered import MeanEstimate, clustered_mean
+from headgate.statistics.means import MeanEstimate, TooFewSamples, clustered_mean, pass_at_k, t_point, two_sided_p
 from headgate.statistics.paired import (
     MIN_COMMON_TASKS,
     PairedDifference,
@@ -12,8 +12,6 @@ from headgate.statistics.paired import (
     paired_difference,
     task_pairs,
 )
-from headgate.statistics.pass_at_k import TooFewSamples, pass_at_k
-from headgate.statistics.student import t_point, two_sided_p
 
 __all__ = [
     "ELO_MEAN",

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headgate.statistics.student import t_point, two_sided_p
+from headgate.statistics.means import t_point, two_sided_p
 
 Floats = NDArray[np.float64]
 

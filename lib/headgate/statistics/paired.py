@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headgate.statistics.student import t_point, two_sided_p
+from headgate.statistics.means import t_point, two_sided_p
 
 MIN_COMMON_TASKS: Final = 10
 """Fewer common tasks than these are not compared: Student's t leans on a mean that is nearly normal."""

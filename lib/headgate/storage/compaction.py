@@ -15,12 +15,11 @@ from operator import attrgetter
 
 import polars as pl
 
-from headgate.storage.manifest import Manifest, Part, manifest_bytes
+from headgate.storage.batches import encoded_parts
+from headgate.storage.manifest import Manifest, Part, Problem, Visible, manifest_bytes
 from headgate.storage.objects import ObjectStore, compaction_id, manifest_key
 from headgate.storage.query import read_parts
 from headgate.storage.schema import COLUMNS
-from headgate.storage.visibility import Problem, Visible
-from headgate.storage.writing import encoded_parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ import sqlite3
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -38,19 +39,36 @@ from headgate.core import (
 from headgate.durable import sqlite
 from headgate.durable.databases import statements
 from headgate.durable.locks import Holders, folder_locked
-from headgate.storage.journal_records import (
-    AlreadyTaken,
-    JournalHistory,
-    Opening,
-    SpooledBatch,
-    SpoolState,
-    TaskState,
-)
 from headgate.storage.journal_times import JournalTimes
 from headgate.storage.objects import LEASES
-from headgate.storage.pairs import PairBook
+from headgate.storage.pairs import AlreadyTaken, Opening, PairBook, PairRecord
 from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
-from headgate.storage.spool import Spool
+from headgate.storage.spool import Spool, SpooledBatch, SpoolState
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHistory:
+    """What a campaign needs of its past when a sampler starts.
+
+    Attributes:
+        pairs: by (model, environment).
+        counts: scored samples of the last 24 h, as (time, samples) per minute.
+        pauses: (level, paused until) by model.
+    """
+
+    pairs: Mapping[tuple[str, str], PairRecord]
+    counts: Mapping[tuple[str, str], Sequence[tuple[float, int]]]
+    pauses: Mapping[str, tuple[int, float]]
+
+
+class TaskState(StrEnum):
+    """Where the journal knows a task to be."""
+
+    OPEN = "open"
+    STARTED = "started"
+    SPOOLED = "spooled"
+    UNKNOWN = "unknown"
+
 
 SCHEMA_VERSION: Final = "2"
 
@@ -161,7 +179,16 @@ class Journal:
                 position, model, environment, sequence, stage, data_length, due_at, weight, attempt = row
                 if model in wanted_models and environment in wanted_environments:
                     self._db.execute(self._sql["adopt_task"], (self.holder, position))
-                    task = self._task(model, environment, sequence, stage, data_length, due_at, weight)
+                    task = sample_task(
+                        campaign=self.campaign,
+                        model=model,
+                        environment=environment,
+                        sequence=sequence,
+                        stage=stage,
+                        data_length=data_length,
+                        due_at=due_at,
+                        weight=weight,
+                    )
                     mine[position] = replace(task, attempt=attempt)
         self._positions.update((task.task_id, position) for position, task in mine.items())
         return list(mine.values())
@@ -350,14 +377,15 @@ class Journal:
             pair, sequence = taken
         else:
             sequence = opening.sequence
-        task = self._task(
-            opening.model,
-            opening.environment,
-            sequence,
-            opening.stage,
-            opening.data_length,
-            opening.due_at,
-            opening.weight,
+        task = sample_task(
+            campaign=self.campaign,
+            model=opening.model,
+            environment=opening.environment,
+            sequence=sequence,
+            stage=opening.stage,
+            data_length=opening.data_length,
+            due_at=opening.due_at,
+            weight=opening.weight,
         )
         if opening.sequence is not None:
             if not self._give(task):
@@ -394,27 +422,6 @@ class Journal:
         """Add to the scored samples of a minute, model and environment."""
         key = self._pairs.key
         self._db.executemany(self._sql["count"], [(minute, key(m, e), samples) for minute, m, e, samples in counted])
-
-    def _task(
-        self,
-        model: str,
-        environment: str,
-        sequence: int,
-        stage: str,
-        data_length: int,
-        due_at: float,
-        weight: float,
-    ) -> Task:
-        return sample_task(
-            campaign=self.campaign,
-            model=model,
-            environment=environment,
-            sequence=sequence,
-            stage=stage,
-            data_length=data_length,
-            due_at=due_at,
-            weight=weight,
-        )
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA temp_store = MEMORY")

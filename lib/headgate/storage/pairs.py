@@ -6,7 +6,48 @@ import sqlite3
 from dataclasses import dataclass
 
 from headgate.durable.databases import statements
-from headgate.storage.journal_records import AlreadyTaken, Opening, PairRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A request to open one task.
+
+    Attributes:
+        due_at: when the task fell due; wall seconds.
+        interval_s: spacing of dues; a due time less than half of it after the last one taken is the same due time.
+        data_length: tasks of the environment, for the index.
+        sequence: when the source of the task counts itself; None takes the next number.
+        slot_at: for the first task of a pair, the due time that it takes in place of `due_at`.
+    """
+
+    model: str
+    environment: str
+    due_at: float
+    interval_s: float
+    data_length: int
+    weight: float = 1.0
+    sequence: int | None = None
+    stage: str = "sample"
+    slot_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyTaken:
+    """Another process of this journal has taken the due time."""
+
+    model: str
+    environment: str
+    last_due: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairRecord:
+    """One model in one environment: the next sequence number and the due time last taken."""
+
+    model: str
+    environment: str
+    next_sequence: int
+    last_due: float | None
 
 
 @dataclass(slots=True)

@@ -10,11 +10,10 @@ import duckdb
 import polars as pl
 
 from headgate.core import errors
-from headgate.storage.manifest import Part
+from headgate.storage.batches import decoded
+from headgate.storage.manifest import Part, Problem, Visible, problem_of
 from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
-from headgate.storage.visibility import Problem, Visible, problem_of
-from headgate.storage.writing import decoded
 
 _PARTS_AT_ONCE: Final = 64
 

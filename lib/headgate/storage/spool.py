@@ -6,7 +6,7 @@ import sqlite3
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import orjson
@@ -14,7 +14,24 @@ import orjson
 from headgate.core import BatchId, HolderId, Sample, masked
 from headgate.durable.databases import statements
 from headgate.durable.sqlite import DamagedRowError
-from headgate.storage.journal_records import SpooledBatch, SpoolState
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolState:
+    """This holder's spool: rows, when the oldest row without a batch was accepted, rows in a batch already."""
+
+    rows: int
+    oldest_at: float | None
+    assigned: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBatch:
+    """Rows that are stored together under one id; the same id always names the same rows."""
+
+    batch_id: BatchId
+    samples: tuple[Sample, ...]
+
 
 _LARGEST_CHUNK: Final = 256
 """Samples in one row at most: a batch is made of whole chunks, so they are small beside it."""

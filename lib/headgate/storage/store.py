@@ -16,15 +16,39 @@ from typing import Final, TypeVar
 import polars as pl
 
 from headgate.config import Settings
-from headgate.core import DAY_S, Sample, Secret, errors, record_change, require_agreement
-from headgate.storage import compaction, forgetting, leases, query
-from headgate.storage.folder import FolderObjects
-from headgate.storage.ledger import SummaryLedger
-from headgate.storage.objects import PROBE, ObjectStore, checked_batch_id
+from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, record_change, require_agreement
+from headgate.storage import compaction, deletion, query
+from headgate.storage.batches import StoredBatch, put_batch
+from headgate.storage.manifest import ManifestLog, Visible
+from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.schema import row_checks
-from headgate.storage.summary import History, Summary, history_of, summary_of
-from headgate.storage.visibility import ManifestLog, Visible
-from headgate.storage.writing import StoredBatch, put_batch
+from headgate.storage.summary import History, Summary, SummaryLedger, history_of, summary_of
+
+LEASE_S: Final = 180.0
+"""A lease that was not renewed for so long, by the store's clock, has ended: nobody waits longer for a dead process.
+
+One that lies ahead was written by a clock that was wrong, and has ended as well."""
+
+
+def renew_lease(objects: ObjectStore, key: str, place: str, environments: Collection[str], *, is_new: bool) -> None:
+    """Write the lease of a process, and raise `CampaignInUseError` if another journal samples one of the environments.
+
+    Everybody writes before reading, so of two that start at once one at least sees the other. Two that are at it
+    already met in an outage of the store: the one whose name comes later gives way. The key is that of `Journal.lease`:
+    processes that share a journal share the tasks that it gives, and are no others.
+    """
+    objects.put_many([(key, "\n".join([place, *environments]).encode())])
+    folder, _, name = key.rpartition("/")
+    ours = f"{folder}/{name.partition('.')[0]}."
+    renewed_at = {one.key: one.modified_at for one in objects.listing(f"{folder}/")}
+    now = renewed_at.get(key, 0.0)
+    held = (one for one, at in renewed_at.items() if now - LEASE_S < at <= now + CLOCK_TOLERANCE_S)
+    others = (one for one in held if not one.startswith(ours))
+    for data in objects.get_many([one for one in others if is_new or one < key]):
+        place, *sampled = data.decode().split("\n") if isinstance(data, bytes) else [""]  # one has just ended
+        if shared := ", ".join(sorted({*sampled} & {*environments})[:3]):
+            raise errors.CampaignInUseError(f"another journal, {place}, samples {shared} of this campaign")
+
 
 _FIRST: Final = b"first"
 
@@ -245,13 +269,13 @@ class SampleStore:
         """
         return await asyncio.to_thread(self._compact, now, policy or compaction.CompactionPolicy())
 
-    async def forget(self, what: forgetting.Forgetting, now: float, *, dry_run: bool = False) -> forgetting.Forgotten:
+    async def forget(self, what: deletion.Forgetting, now: float, *, dry_run: bool = False) -> deletion.Forgotten:
         """Delete samples, or their conversations alone, and return how much that was, or would be."""
         return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
 
     async def sweep(
-        self, now: float, *, grace_s: float = forgetting.GRACE_S, forget_s: float = forgetting.FORGET_S
-    ) -> forgetting.Swept:
+        self, now: float, *, grace_s: float = deletion.GRACE_S, forget_s: float = deletion.FORGET_S
+    ) -> deletion.Swept:
         """Delete what has been out of sight for `grace_s`, and return how much that was.
 
         Raises:
@@ -259,12 +283,12 @@ class SampleStore:
         """
         await self.probe()
         return await self._read(
-            lambda visible: forgetting.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
+            lambda visible: deletion.sweep(self._objects, visible, now, grace_s=grace_s, forget_s=forget_s)
         )
 
     async def renew(self, key: str, place: str, environments: Collection[str], *, is_new: bool = False) -> None:
-        """Keep a process's lease of a campaign; raises `CampaignInUseError` as `leases.renew` does."""
-        await asyncio.to_thread(leases.renew, self._objects, key, place, environments, is_new=is_new)
+        """Keep a process's lease of a campaign; raises `CampaignInUseError` as `renew_lease` does."""
+        await asyncio.to_thread(renew_lease, self._objects, key, place, environments, is_new=is_new)
 
     async def give_back(self, key: str) -> None:
         """End a lease."""
@@ -295,10 +319,10 @@ class SampleStore:
             counted = self._ledger.refreshed(self._log.visible(), now)
         return history_of(counted.tally, now, counted.problems)
 
-    def _forget(self, what: forgetting.Forgetting, now: float, *, dry_run: bool) -> forgetting.Forgotten:
+    def _forget(self, what: deletion.Forgetting, now: float, *, dry_run: bool) -> deletion.Forgotten:
         self._require_conditional_puts()
         while True:
-            done = forgetting.forget(self._objects, self._visible(), what, now, dry_run=dry_run)
+            done = deletion.forget(self._objects, self._visible(), what, now, dry_run=dry_run)
             if done is not None:
                 return done
 
@@ -315,14 +339,14 @@ class SampleStore:
         total, conversations = compaction.Compacted(), 0
         if policy.conversation_days is not None:
             until = now - policy.conversation_days * DAY_S
-            old = forgetting.Forgetting(query.Selection(until=until), conversations_only=True)
+            old = deletion.Forgetting(query.Selection(until=until), conversations_only=True)
             conversations = self._forget(old, now, dry_run=False).samples
         while True:
             done = compaction.compact(self._objects, self._visible(), policy, now)
             total = total.followed_by(done)
             if done.batch_id is None:
                 break
-        swept = forgetting.sweep(self._objects, self._visible(), now)
+        swept = deletion.sweep(self._objects, self._visible(), now)
         if total.parts_before or swept.parts:
             after = f"{total.parts_after} parts, {total.duplicates} duplicates dropped, {swept.parts} parts deleted"
             record_change("samples compact", self.url, before=f"{total.parts_before} parts", after=after)

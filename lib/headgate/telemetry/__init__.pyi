@@ -10,8 +10,7 @@ from .fields import (
 from .jsonl import JsonlSink as JsonlSink
 from .log import LogSink as LogSink, key_values as key_values
 from .log_setup import setup_logging as setup_logging
-from .losses import register_losses as register_losses
-from .metrics import METRICS as METRICS, SPECS as SPECS, Metric as Metric
+from .metrics import METRICS as METRICS, SPECS as SPECS
 from .monitor import (
     DEFAULT_PORT as DEFAULT_PORT,
     MonitorServer as MonitorServer,
@@ -24,10 +23,11 @@ from .otel import OtelSink as OtelSink, has_collector as has_collector, otel_sin
 from .perfetto import TraceSummary as TraceSummary, convert_events as convert_events
 from .prometheus import (
     PrometheusSink as PrometheusSink,
+    RequestCollector as RequestCollector,
     StatusCollector as StatusCollector,
     new_registry as new_registry,
+    register_losses as register_losses,
 )
-from .request_gauges import RequestCollector as RequestCollector
 from .stream import (
     EventStream as EventStream,
     Handler as Handler,

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: its kind, its help text and the labels it carries, all of bounded cardinality."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-
+from headgate.core import Metric
 
 ENDPOINT_LABELS: Final = ("provider", "model", "domain")
 """What tells one request key from another."""

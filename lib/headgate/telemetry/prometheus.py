@@ -12,9 +12,82 @@ from prometheus_client.registry import Collector
 
 from headgate.core import events
 from headgate.core import status as campaign_status
+from headgate.core.status import ModelStatus, RequestStatus
 from headgate.telemetry.metrics import EVENT_NAMES, SPECS, STATUS_NAMES
-from headgate.telemetry.request_gauges import budget_values, request_values
-from headgate.telemetry.stream import Handler, Recorded
+from headgate.telemetry.stream import EventStream, Handler, Recorded
+
+Labels = tuple[str, str, str]
+
+_VALUES: Final[Mapping[str, tuple[Callable[[RequestStatus], float], Callable[[float, float], float]]]] = {
+    "headgate_request_limit": (lambda r: r.limit, float.__add__),
+    "headgate_request_cap": (lambda r: r.cap, float.__add__),
+    "headgate_requests_in_flight": (lambda r: r.in_flight, float.__add__),
+    "headgate_request_waiters": (lambda r: r.waiters, float.__add__),
+    "headgate_request_cooldown_seconds": (lambda r: r.cooldown_s, max),
+    "headgate_request_breaker_open": (lambda r: r.breaker != "closed", float.__add__),
+}
+"""Metric -> its value, and how the values of the endpoints above the cap are put together."""
+
+
+def request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, dict[Labels, float]]:
+    """Return the values of every gauge by its labels.
+
+    The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
+    roster stays the same: no series changes its meaning between two scrapes.
+    """
+    found: dict[str, dict[Labels, float]] = {name: {} for name in _VALUES}
+    for position, request in enumerate(requests):
+        is_own = position < label_cap
+        labels = (request.provider, request.model, request.domain) if is_own else (OTHER_MODELS,) * 3
+        for name, (value_of, joined) in _VALUES.items():
+            value = float(value_of(request))
+            before = found[name].get(labels)
+            found[name][labels] = value if before is None else joined(before, value)
+    return found
+
+
+class RequestCollector(Collector):
+    """The gauges of a run's requests, for runs that have no `CampaignStatus`; read at each scrape."""
+
+    def __init__(self, requests: Callable[[], Sequence[RequestStatus]], *, endpoint_label_cap: int = 100) -> None:
+        self._requests = requests
+        self._endpoint_label_cap = endpoint_label_cap
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Yield the families without their values."""
+        yield from (_gauge_family(name) for name in _VALUES)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Yield the families with the values of this moment."""
+        for name, series in request_values(self._requests(), self._endpoint_label_cap).items():
+            family = _gauge_family(name)
+            for labels, value in series.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+def _gauge_family(name: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, SPECS[name].help, labels=SPECS[name].labels)
+
+
+def budget_values(models: Sequence[ModelStatus], label_cap: int) -> dict[str, dict[tuple[str, str], float]]:
+    """Return the values of every gauge by model and budget; those of models above the cap are added up.
+
+    A model has no limit where only its cost is counted.
+    """
+    used: dict[tuple[str, str], float] = {}
+    held: dict[tuple[str, str], float] = {}
+    limit: dict[tuple[str, str], float] = {}
+    with_budgets = [model for model in models if model.budgets]
+    for position, model in enumerate(with_budgets):
+        for budget in model.budgets:
+            labels = (model.model if position < label_cap else OTHER_MODELS, budget.name)
+            used[labels] = used.get(labels, 0.0) + budget.used
+            held[labels] = held.get(labels, 0.0) + budget.held
+            if budget.limit is not None:
+                limit[labels] = limit.get(labels, 0.0) + budget.limit
+    return {"headgate_budget_used": used, "headgate_budget_held": held, "headgate_budget_limit": limit}
+
 
 OTHER_MODELS: Final = "(other)"
 """Label of the models above the cap; no name of a model can have parentheses."""
@@ -280,3 +353,32 @@ def _environment_values(status: campaign_status.CampaignStatus) -> dict[str, dic
         lag[pair.environment] = max(lag.get(pair.environment, 0.0), pair.lag_s)
     queued = dict.fromkeys(lag, 0.0) | dict(status.queue.by_environment)
     return {"headgate_queue_environment_tasks": queued, "headgate_lag_seconds": lag}
+
+
+def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
+    """Have `registry` say at each scrape what the sinks of `stream` lost so far."""
+    registry.register(_LossCollector(stream))
+
+
+class _LossCollector(Collector):
+    """Reads the counts of a stream. A sink that closed is counted no more."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+
+    def describe(self) -> Iterable[Family]:
+        """Return the families without values."""
+        return (_loss_family("headgate_events_dropped_total"), _loss_family("headgate_sink_failures_total"))
+
+    def collect(self) -> Iterable[Family]:
+        """Return the counts by sink."""
+        dropped, failures = _loss_family("headgate_events_dropped_total"), _loss_family("headgate_sink_failures_total")
+        for name, count in self._stream.dropped().items():
+            dropped.add_metric((name,), count)
+        for name, count in self._stream.failures_by_sink().items():
+            failures.add_metric((name,), count)
+        return (dropped, failures)
+
+
+def _loss_family(name: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, SPECS[name].help, labels=SPECS[name].labels)

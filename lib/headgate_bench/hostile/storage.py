@@ -17,9 +17,8 @@ from typing import Final
 
 from headgate.core import DAY_S, Spending, Task
 from headgate.core.errors import CampaignInUseError, ClockDisagreesError, JournalError
+from headgate.jobqueue import Changes, Job, JobSpec
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import Job, JobSpec
-from headgate.jobqueue.port import Changes
 from headgate.jobqueue.stores import open_store as open_queue
 from headgate.sampling import budgets
 from headgate.storage import Journal, Opening, SpendingReport, example_samples, open_store, repair

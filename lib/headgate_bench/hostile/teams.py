@@ -17,7 +17,8 @@ import aiohttp
 import orjson
 
 from headgate.core import Secret
-from headgate.net.tokens import Scope, new_token, open_tokens
+from headgate.net.token_stores import open_tokens
+from headgate.net.tokens import Scope, new_token
 from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
 from headgate_bench.jobqueue.served import served
 

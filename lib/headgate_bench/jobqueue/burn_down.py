@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import SystemClock
-from headgate.jobqueue.desk import Desk
-from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, Ended, Instant, LeaseRef
-from headgate.jobqueue.port import Store
+from headgate.jobqueue import (
+    ClaimRequest,
+    Completion,
+    Ended,
+    Instant,
+    Job,
+    JobSpec,
+    JobState,
+    LeaseRef,
+    Ledger,
+    LedgerWriter,
+    Store,
+)
 from headgate.jobqueue.stores import open_store
 
 _SUBMITTED_AT_ONCE: Final = 5_000
@@ -52,41 +60,41 @@ def specs(count: int, *, lanes: int = 4) -> list[JobSpec]:
     ]
 
 
-def submit(desk: Desk, jobs: list[JobSpec]) -> None:
+def submit(writer: LedgerWriter, jobs: list[JobSpec]) -> None:
     """Take jobs in, some thousand at once."""
     for first in range(0, len(jobs), _SUBMITTED_AT_ONCE):
         some = jobs[first : first + _SUBMITTED_AT_ONCE]
-        desk.submit(lambda ledger, at, some=some: ledger.submit(some, at)).result()  # type: ignore[misc]
+        writer.submit(lambda ledger, at, some=some: ledger.submit(some, at)).result()  # type: ignore[misc]
 
 
 def burn_down(database: str, count: int, *, batch: int, workers: int) -> Burned:
     """Submit jobs, let callers claim and complete them in batches, and check that the store holds every one as done."""
     store = open_store(database)
-    desk = Desk(store, SystemClock(), "headgate bench")
-    desk.open()
+    writer = LedgerWriter(store, SystemClock(), "headgate bench")
+    writer.open()
     try:
         begun = time.perf_counter()
-        submit(desk, specs(count))
+        submit(writer, specs(count))
         submitted_s = time.perf_counter() - begun
-        commits, cpu = desk.figures.commits, time.process_time()
+        commits, cpu = writer.figures.commits, time.process_time()
         begun = time.perf_counter()
-        asyncio.run(_burn(desk, batch, workers))
+        asyncio.run(_burn(writer, batch, workers))
         seconds = time.perf_counter() - begun
-        cpu, commits = time.process_time() - cpu, desk.figures.commits - commits
+        cpu, commits = time.process_time() - cpu, writer.figures.commits - commits
     finally:
-        desk.close()
+        writer.close()
     return Burned(_done(store, count), seconds, cpu, commits, count / submitted_s)
 
 
-async def _burn(desk: Desk, batch: int, workers: int) -> None:
+async def _burn(writer: LedgerWriter, batch: int, workers: int) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(workers):
-            group.create_task(_work(desk, ClaimRequest(f"worker-{number}", batch)))
+            group.create_task(_work(writer, ClaimRequest(f"worker-{number}", batch)))
 
 
-async def _work(desk: Desk, request: ClaimRequest) -> None:
-    while jobs := await desk.do(lambda ledger, at: ledger.claims.claim(request, at)):
-        completed = await desk.do(lambda ledger, at, jobs=jobs: _complete(ledger, jobs, at))  # type: ignore[misc]
+async def _work(writer: LedgerWriter, request: ClaimRequest) -> None:
+    while jobs := await writer.do(lambda ledger, at: ledger.claims.claim(request, at)):
+        completed = await writer.do(lambda ledger, at, jobs=jobs: _complete(ledger, jobs, at))  # type: ignore[misc]
         assert completed == len(jobs), "every lease is the running one"
 
 

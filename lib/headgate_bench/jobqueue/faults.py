@@ -15,8 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.port import Happening, HistoryEntry, JobQuery, Reader
+from headgate.jobqueue import Happening, HistoryEntry, JobQuery, JobState, Reader
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import at_most
 from headgate_bench.jobqueue import fault_worker

@@ -10,9 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from headgate.core import SystemClock
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import ClaimRequest, Instant
-from headgate.jobqueue.port import Store
+from headgate.jobqueue import ClaimRequest, Instant, Ledger, Store
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import at_most
 from headgate_bench.definition import Chart, spread_of

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue import ResourceSpec
 from headgate_bench.artifact import at_least
 from headgate_bench.definition import Chart
 from headgate_bench.jobqueue.connection import Connection

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeAlias
 
-from headgate.jobqueue.job import Job, JobSpec
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, Instant, LeaseRef, Reserved
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue import ClaimRequest, Completion, Instant, Job, JobSpec, LeaseRef, Ledger, Reserved, ResourceSpec
 from headgate.jobqueue.stores import open_store
 
 LOAD_S: Final = 30.0

@@ -19,7 +19,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from headgate.placement.cluster.client import Placement, connect
-from headgate.placement.cluster.connecting import NAMESPACE
+from headgate.placement.cluster.connection import NAMESPACE
 from headgate.placement.cluster.tuning import TUNED
 from headgate.placement.rules import PreemptionRules
 from headgate_bench.placement import works

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.placement.amounts import amounts
-from headgate.placement.cluster.placed import PlacedWork
 from headgate.placement.cluster.pools import PlacementPool
+from headgate.placement.cluster.work import PlacedWork
 from headgate_bench.placement.site import Site
 from headgate_bench.placement.works import Cooperative, Idle, Stuck
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.campaign import Campaign, CampaignPlan
 from headgate.config import Settings
 from headgate.core import DAY_S, Sample
 from headgate.core.events import BoostChanged, Event
+from headgate.run import Run, RunPlan
 from headgate.sampling import NEW_PAIRS_PER_S, StaticRoster
 from headgate.simulation import (
     EPOCH,
@@ -86,7 +86,7 @@ class _Day:
                 batch_flush_interval=0.0,
                 drain_timeout_s=600.0,
             )
-            plan = CampaignPlan(
+            plan = RunPlan(
                 settings=settings,
                 roster=StaticRoster(fleet(self._parameters.models)),
                 environments=free_environments(dict(SEED_RATES)),
@@ -94,7 +94,7 @@ class _Day:
                 chats=ScriptedChats(clock, service=ServiceTime(self._parameters.service_s, 0.5), seed=self._seed),
                 duration_s=end_s - start_s,
             )
-            await Campaign(plan, clock=clock, emit=self._note, inline=True).run()
+            await Run(plan, clock=clock, emit=self._note, inline=True).run()
 
         run_virtual(main())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
-from headgate.replay.elastic import CONTENDERS, OURS, Measures
+from headgate.replay.elastic import CONTENDERS, OURS, Measures, replay_page
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, Spread, spread_of
 from headgate_bench.elastic.charts import charts_of
@@ -14,8 +14,6 @@ from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, 
 
 def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
     """Return what the policies make of the ramp, of the traces that were given, and of short loads."""
-    from headgate.replay.elastic.page import replay_page  # noqa: PLC0415 - matplotlib takes a second to import
-
     tell = _counted(parameters, bench)
     played = [*traces(parameters, bench, tell), *ramps(parameters, bench, tell)]
     short = probes(parameters, tell)

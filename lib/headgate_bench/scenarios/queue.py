@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headgate.campaign import rare_collections
 from headgate.core import HolderId, Lease, LeaseBook, Task, TaskId
+from headgate.run import rare_collections
 from headgate.scheduling import BoundedBorrow, Dispatch, Dispatcher, StrictFair, TaskPolicy
 from headgate_bench.artifact import Bar, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of

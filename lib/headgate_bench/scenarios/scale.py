@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from headgate.campaign import (
-    Campaign,
-    CampaignPlan,
-    CampaignResult,
-    ChatSource,
-    EndpointChats,
-    RequestSide,
-    rare_collections,
-)
 from headgate.config import Settings
 from headgate.core import DAY_S, ChatReply, Message, Model, SystemClock, sample_task
 from headgate.core.events import BatchStored, Event, SampleAccepted
 from headgate.environments import Environment, converse
+from headgate.run import (
+    ChatSource,
+    EndpointChats,
+    RequestSide,
+    Run,
+    RunPlan,
+    RunResult,
+    rare_collections,
+)
 from headgate.sampling import StaticRoster
 from headgate.simulation import ScriptedChats, ServiceTime, free_environments
 from headgate.storage import open_store
@@ -288,7 +288,7 @@ async def _campaign(
     folder: Path,
     meter: _Meter,
     seed: int,
-) -> CampaignResult:
+) -> RunResult:
     pairs = parameters.models * parameters.environments
     rate = min(parameters.demand_per_s * DAY_S / pairs, 8_640_000.0)
     settings = Settings(
@@ -313,7 +313,7 @@ async def _campaign(
 
     scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
     requests = RequestSide(settings, clock=clock, emit=emit)
-    plan = CampaignPlan(
+    plan = RunPlan(
         settings=settings,
         roster=StaticRoster(roster),
         environments=environments,
@@ -321,7 +321,7 @@ async def _campaign(
         chats=EndpointChats(_SimulatedEndpoint(scripted), requests, clock=clock),
         requests=requests,
     )
-    campaign = Campaign(plan, clock=clock, emit=emit)
+    campaign = Run(plan, clock=clock, emit=emit)
     stream.add(PrometheusSink(new_registry(campaign.status)))
     try:
         async with asyncio.TaskGroup() as group:
@@ -335,7 +335,7 @@ async def _campaign(
     return result
 
 
-async def _stopped(campaign: Campaign, enough: asyncio.Event) -> None:
+async def _stopped(campaign: Run, enough: asyncio.Event) -> None:
     await enough.wait()
     campaign.stop("the benchmark has its samples")
 

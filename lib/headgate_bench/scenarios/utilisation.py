@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.campaign import Campaign, CampaignPlan, EndpointChats, RequestSide
 from headgate.config import Settings
 from headgate.core import DAY_S, SystemClock
 from headgate.models import ChatClient, SimulationPlan
+from headgate.run import EndpointChats, RequestSide, Run, RunPlan
 from headgate.sampling import StaticRoster
 from headgate.simulation import free_environments
 from headgate.storage import open_store
@@ -144,7 +144,7 @@ async def _ours(parameters: UtilisationParameters, endpoint: Provider, folder: P
     await store.probe()
     requests = RequestSide(settings, clock=clock, emit=stream.emit, rng=random.Random(seed))
     async with ChatClient() as client:
-        plan = CampaignPlan(
+        plan = RunPlan(
             settings=settings,
             roster=StaticRoster(fleet(parameters.models, endpoint.base_url)),
             environments=free_environments(dict.fromkeys(names, rate)),
@@ -152,7 +152,7 @@ async def _ours(parameters: UtilisationParameters, endpoint: Provider, folder: P
             chats=EndpointChats(client, requests, clock=clock),
             requests=requests,
         )
-        campaign = Campaign(plan, clock=clock, emit=stream.emit)
+        campaign = Run(plan, clock=clock, emit=stream.emit)
         stream.add(PrometheusSink(new_registry(campaign.status)))
         try:
             async with asyncio.TaskGroup() as group:

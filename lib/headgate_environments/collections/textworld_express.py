@@ -13,7 +13,7 @@ from headgate.core import Message
 from headgate.core.errors import MissingExtraError
 from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, TaskCache, java_runtime
 from headgate_environments.collections.members import member_of, unknown
-from headgate_environments.collections.textworld_view import View, chosen_action, likeliest, told_actions
+from headgate_environments.collections.textworld_game import View, chosen_action, likeliest, told_actions
 from headgate_environments.java.pool import Loan, Pool
 
 if TYPE_CHECKING:

@@ -4,13 +4,111 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import replace
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate_environments.collections.textworld_view import View
+from headgate.environments import ONE_ACTION, only_action
 from headgate_environments.java.process import GameRaisedError, JavaProcess
+
+_VERBS: Final = ("take", "open", "move")
+"""In the order in which they are done; what shows nothing new comes last."""
+
+_CHORES: Final = frozenset({"task", "inventory", "look around"})
+_HERE: Final = re.compile(r"^You are in the ([a-z ]+)\.", re.MULTILINE)
+_BESIDE: Final = re.compile(r"To the ([A-Z][a-z]+) you see the ([a-z ]+)\.")
+_SOUGHT: Final = re.compile(r"(?:find|take) the ([a-z]+)")
+
+AVAILABLE: Final = "Available actions: "
+
+_ACTION_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the game says after a step."""
+
+    said: str
+    available: tuple[str, ...]
+    score: float
+    is_over: bool
+
+    def text(self) -> str:
+        """Return it as the model is told."""
+        return f"{self.said}\n{AVAILABLE}{json.dumps(self.available)}"
+
+
+def told_actions(text: str) -> list[str]:
+    """Return the actions that a text of a view, or one that ends with it, lists as available."""
+    actions: list[str] = json.loads(text.rpartition(AVAILABLE)[2])
+    return actions
+
+
+def chosen_action(reply: str, available: Sequence[str]) -> tuple[str | None, str]:
+    """Return the available action that `reply` names, or None with what to tell the model.
+
+    It stands after the one `Action:`; a reply that is nothing but an action will do. Case and markup do not matter.
+    """
+    named = only_action(reply)
+    if named is None:
+        return None, f"{ONE_ACTION}\n"
+    wanted = " ".join(named[:_ACTION_CHARS].lower().split()).strip(" .!`*'\"")
+    for action in available:
+        if action.lower() == wanted:
+            return action, ""
+    return None, f"That is not an action that you can take now: {wanted!r:.80}. Nothing was done.\n"
+
+
+def likeliest(conversation: Sequence[Message]) -> str:
+    """Return what the view names word for word, else read what is new, else do something new.
+
+    Of what was done least often, what is done with the one thing that the task seeks goes first, and putting a thing
+    where its name says; then taking, opening, and walking to where one was least. When one thing is sought, nothing
+    else is taken.
+    """
+    opening, last = conversation[0].content, conversation[-1].content
+    task = opening.rpartition("\nTask: ")[2].partition("\n")[0]
+    view = last.rpartition(AVAILABLE)[0].rpartition("\nTask: ")[2]
+    done = [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]
+    has_taken = bool(done) and done[-1].startswith("take")
+    words = _words(f"{task} {view}")
+    sought = _SOUGHT.search(task)
+    visits = _visits(conversation)
+
+    def order(action: str) -> tuple[bool, bool, int, bool, int, int]:
+        verb, _, rest = action.partition(" ")
+        is_named = action in view and action not in _CHORES
+        is_new_text = verb == "read" and (action not in done or has_taken)
+        is_fitting = _fits(action) or (sought is not None and sought[1] in action)
+        times = visits[rest] if verb == "move" and rest in visits else done.count(action)
+        is_junk = sought is not None and verb == "take"
+        rank = _VERBS.index(verb) if verb in _VERBS and not is_junk else len(_VERBS)
+        return not is_named, not is_new_text, times, not is_fitting, rank, -len(words & _words(action))
+
+    return min(told_actions(last), key=order)
+
+
+def _fits(action: str) -> bool:
+    """Return whether it puts a thing into one that is called alike: shoes into a shoe cabinet."""
+    thing, _, place = action.removeprefix("put ").partition(" in ")
+    return any(word.startswith(other) for word in thing.split() for other in place.split())
+
+
+def _visits(conversation: Sequence[Message]) -> dict[str, int]:
+    """Return how often one has been at each place beside the one that was described last, by direction."""
+    told = [message.content for message in conversation if message.role == "user" and _HERE.search(message.content)]
+    been = Counter(found[1] for text in told for found in _HERE.finditer(text))
+    return {found[1].lower(): been[found[2]] for found in _BESIDE.finditer(told[-1])} if told else {}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z]+", text.lower()))
+
 
 _FOLD: Final = "train"
 _READS: Final = ("cooking_world.json", "twc_objects.folds.json")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Final
 
 from headgate.core import Message
@@ -22,7 +23,158 @@ from headgate.environments import (
     tool_call,
     without_thinking,
 )
-from headgate_environments.tables.questions import CUSTOMERS, Order, Question, as_csv, drawn_question, orders
+
+CUSTOMERS: Final = tuple(f"{first} {last}" for first in ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn") for last in (
+    "Abel", "Brook", "Castle", "Dahl", "Engel"
+))  # fmt: skip
+PRODUCTS: Final = ("anvil", "bellows", "chisel", "drill", "file", "hammer")
+REGIONS: Final = ("north", "east", "south", "west")
+STATES: Final = ("shipped", "shipped", "shipped", "cancelled")
+
+_FEWEST_ROWS: Final = 80
+_MOST_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One row. `price` is in cents in here, and written in whole units with two decimals."""
+
+    order: int
+    month: int
+    customer: str
+    region: str
+    product: str
+    units: int
+    price: int
+    state: str
+
+
+def orders(rng: random.Random) -> tuple[Order, ...]:
+    """Return 80 to 200 orders."""
+    return tuple(
+        Order(
+            order=1_000 + number,
+            month=rng.randint(1, 12),
+            customer=rng.choice(CUSTOMERS),
+            region=rng.choice(REGIONS),
+            product=rng.choice(PRODUCTS),
+            units=rng.randint(1, 40),
+            price=rng.randint(100, 9_999),
+            state=rng.choice(STATES),
+        )
+        for number in range(rng.randint(_FEWEST_ROWS, _MOST_ROWS))
+    )
+
+
+def as_csv(rows: Sequence[Order]) -> str:
+    """Return orders as comma separated values with a header."""
+    header = ",".join(field.name for field in fields(Order))
+    return "\n".join([header, *map(_line, rows)]) + "\n"
+
+
+def _line(row: Order) -> str:
+    return ",".join(f"{row.price / 100:.2f}" if name == "price" else str(getattr(row, name)) for name in _NAMES)
+
+
+_NAMES: Final = tuple(field.name for field in fields(Order))
+
+_READ: Final = """\
+import csv, sys
+from decimal import Decimal
+rows = list(csv.DictReader(sys.stdin))
+"""
+_ONLY_SHIPPED: Final = "rows = [row for row in rows if row['state'] != 'cancelled']\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its one answer.
+
+    Attributes:
+        words: as the model is asked.
+        answer: a number, or a name.
+        program: reads the table from standard input and prints the answer.
+        hasty_program: the same by somebody who forgets that cancelled orders do not count.
+    """
+
+    words: str
+    answer: str
+    program: str
+    hasty_program: str
+
+
+def drawn_question(rng: random.Random, rows: Sequence[Order]) -> Question:
+    """Return a question whose answer is one: no tie, and not nothing."""
+    shipped = [row for row in rows if row.state != "cancelled"]
+    while True:
+        words, answer, program = rng.choice(_KINDS)(rng, shipped)
+        if answer:
+            return Question(words, answer, f"{_READ}{_ONLY_SHIPPED}{program}", f"{_READ}{program}")
+
+
+def _revenue(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    region, product = rng.choice(REGIONS), rng.choice(PRODUCTS)
+    cents = sum(row.units * row.price for row in rows if (row.region, row.product) == (region, product))
+    return (
+        f"What is the revenue (units times price) of all orders of the product {product} in the region {region}?",
+        f"{cents / 100:.2f}" if cents else "",
+        (
+            "print(sum(int(row['units']) * Decimal(row['price']) for row in rows"
+            f" if row['region'] == {region!r} and row['product'] == {product!r}))"
+        ),
+    )
+
+
+def _best_customer(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    first = rng.randint(1, 9)
+    units: Counter[str] = Counter()
+    for row in rows:
+        if first <= row.month <= first + 3:
+            units[row.customer] += row.units
+    ranked = units.most_common(2)
+    is_one = len(ranked) == 2 and ranked[0][1] > ranked[1][1]
+    return (
+        f"Which customer ordered the most units in the months {first} to {first + 3}?",
+        ranked[0][0] if is_one else "",
+        (
+            "from collections import Counter\nunits = Counter()\nfor row in rows:\n"
+            f"    if {first} <= int(row['month']) <= {first + 3}:\n"
+            "        units[row['customer']] += int(row['units'])\nprint(units.most_common(1)[0][0])"
+        ),
+    )
+
+
+def _large_orders(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    region, above = rng.choice(REGIONS), rng.randint(8, 30)
+    count = sum(row.region == region and row.units > above for row in rows)
+    return (
+        f"How many orders in the region {region} have more than {above} units?",
+        str(count) if count > 1 else "",
+        f"print(sum(row['region'] == {region!r} and int(row['units']) > {above} for row in rows))",
+    )
+
+
+def _dearest_of_customer(rng: random.Random, rows: Sequence[Order]) -> tuple[str, str, str]:
+    customer = rng.choice(CUSTOMERS)
+    theirs = sorted((row.units * row.price, row.order) for row in rows if row.customer == customer)
+    is_one = len(theirs) > 1 and theirs[-1][0] > theirs[-2][0]
+    return (
+        f"What is the number of the order with the highest revenue (units times price) of the customer {customer}?",
+        str(theirs[-1][1]) if is_one else "",
+        (
+            f"theirs = [row for row in rows if row['customer'] == {customer!r}]\n"
+            "print(max(theirs, key=lambda row: int(row['units']) * Decimal(row['price']))['order'])"
+        ),
+    )
+
+
+_KINDS: Final[tuple[Callable[[random.Random, Sequence[Order]], tuple[str, str, str]], ...]] = (
+    _revenue,
+    _best_customer,
+    _large_orders,
+    _dearest_of_customer,
+)
+
 
 MAX_ROUNDS: Final = 8
 SHOWN_ROWS: Final = 5

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import heapq
 import itertools
+import math
 import random
+import re
 import threading
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -114,26 +118,18 @@ class Product:
         )
 
 
-class _Shared:
-    """The one catalogue of the process, made by whoever asks first."""
-
-    def __init__(self) -> None:
-        self._products: tuple[Product, ...] | None = None
-        self._lock = threading.Lock()  # many episodes open at once; each would make one
-
-    def get(self) -> tuple[Product, ...]:
-        with self._lock:
-            if self._products is None:
-                self._products = tuple(_drawn(kinds()))
-            return self._products
-
-
-_SHARED: Final = _Shared()
+_MAKING: Final = threading.RLock()  # many episodes open at once; each would make a catalogue and an index
 
 
 def catalogue() -> tuple[Product, ...]:
     """Return all products in the order of their numbers; the first call takes 0.15 s."""
-    return _SHARED.get()
+    with _MAKING:
+        return _products()
+
+
+@functools.cache
+def _products() -> tuple[Product, ...]:
+    return tuple(_drawn(kinds()))
 
 
 @functools.cache
@@ -178,3 +174,85 @@ def _offered(values: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:
     drawn = rng.sample(values, min(len(values), rng.randint(3, MAX_OPTION_VALUES)))
     one_of_each = {base_colour(value): value for value in drawn}
     return tuple(value for value in values if value in one_of_each.values())
+
+
+MAX_HITS: Final = 50
+"""As many as WebShop shows."""
+
+MAX_WORDS: Final = 40
+"""Further different words of a search are not looked up: none may take long."""
+
+_RARITY_UNIT: Final = 1_000
+"""How finely the rarity of a word is counted."""
+
+_WORD: Final = re.compile(r"[a-z0-9]+")
+_UNSEARCHED: Final = frozenset(
+    ("a", "an", "and", "by", "for", "from", "in", "is", "it", "of", "on", "or", "the", "with")
+)
+
+
+class SearchIndex:
+    """Which documents hold which words, and what each is worth there. Never changes; shared by all episodes.
+
+    A word's worth is BM25 with the parameters of Anserini (k1 = 0.9, b = 0.4), which WebShop searches with.
+    """
+
+    def __init__(self, documents: Sequence[str]) -> None:
+        counts = [Counter(words_in(document)) for document in documents]
+        lengths = [count.total() for count in counts]
+        places: dict[str, list[tuple[int, int]]] = {}
+        for number, count in enumerate(counts):
+            for word, times in count.items():
+                places.setdefault(word, []).append((number, times))
+        # worth = rarity * times * (k1 + 1) / (times + k1 * (1 - b + b * length / mean length)), the fraction expanded
+        # by 1000 times the total length, so that nothing is rounded but the worth itself.
+        total = sum(lengths)
+        constants = [540 * total + 360 * len(lengths) * length for length in lengths]
+        self._worth: dict[str, tuple[tuple[int, int], ...]] = {}
+        for word, found in places.items():
+            gain, each = 1_900 * total * _rarity(len(found), len(lengths)), 1_000 * total
+            self._worth[word] = tuple((at, gain * times // (each * times + constants[at])) for at, times in found)
+
+    def hits(self, text: str) -> list[int]:
+        """Return the numbers of the documents that match `text` best, at most `MAX_HITS`, equal ones by number."""
+        scores: dict[int, int] = {}
+        for word in list(dict.fromkeys(words_in(text)))[:MAX_WORDS]:
+            for number, worth in self._worth.get(word, ()):
+                scores[number] = scores.get(number, 0) + worth
+        return heapq.nsmallest(MAX_HITS, scores, key=lambda number: (-scores[number], number))
+
+
+@functools.cache
+def _index() -> SearchIndex:
+    return SearchIndex([_document(product) for product in catalogue()])
+
+
+def load_shop() -> None:
+    """Make the catalogue and its index unless they are there: 0.35 s of processor time, once per process."""
+    with _MAKING:
+        _index()
+
+
+def search(text: str) -> tuple[Product, ...]:
+    """Return the products that match `text` best, at most `MAX_HITS`."""
+    load_shop()
+    products = catalogue()
+    return tuple(products[number] for number in _index().hits(text))
+
+
+def words_in(text: str) -> list[str]:
+    """Return the words of `text` that are searched, in small letters and without a plural's `s`."""
+    return [_singular(word) for word in _WORD.findall(text.lower()) if word not in _UNSEARCHED]
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _rarity(places: int, documents: int) -> int:
+    return round(_RARITY_UNIT * math.log(1 + (documents - places + 0.5) / (places + 0.5)))
+
+
+def _document(product: Product) -> str:
+    values = (value for _, offered in product.options for value in offered)
+    return " ".join((product.title, *product.attributes, *values))

@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.core import Message
 from headgate.environments import ONE_ACTION, BaselineKind, Continue, EnvironmentSpec, Score, failed, only_action
-from headgate_environments.webshop.catalogue import Product, catalogue, kinds
+from headgate_environments.webshop.catalogue import Product, catalogue, kinds, load_shop, search
 from headgate_environments.webshop.pages import (
     PER_PAGE,
     SEARCHING,
@@ -24,7 +24,6 @@ from headgate_environments.webshop.pages import (
     results_of,
 )
 from headgate_environments.webshop.reward import Wish, require_rapidfuzz, reward_of
-from headgate_environments.webshop.search import load_shop, search
 
 MAX_ROUNDS: Final = 10
 """Replies per episode (Affine's default)."""

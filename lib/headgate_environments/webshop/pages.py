@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate_environments.webshop.catalogue import Product
-from headgate_environments.webshop.search import search
+from headgate_environments.webshop.catalogue import Product, search
 
 PER_PAGE: Final = 10
 BACK: Final = "Back to Search"

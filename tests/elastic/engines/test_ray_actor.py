@@ -61,6 +61,18 @@ async def test_an_answer_may_be_bytes_text_or_json_with_a_status_before_it(
         assert [chunk async for chunk in answer.chunks] == [body]
 
 
+async def test_a_stream_may_begin_with_its_status_and_type() -> None:
+    class Refusing(Plain):
+        async def chat(self, path: str, body: bytes, request_id: str) -> Any:  # type: ignore[override]
+            yield {"status": 400, "content_type": "application/json"}
+            yield b'{"error":'
+            yield b' "no"}'
+
+    async with engine_of(Refusing()).answer(chat()) as answer:
+        assert (answer.status, answer.content_type) == (400, "application/json")
+        assert b"".join([chunk async for chunk in answer.chunks]) == b'{"error": "no"}'
+
+
 async def test_an_engine_without_async_methods_sleeps_and_wakes() -> None:
     engine = engine_of(Plain(models=["one", "two"], slots=3))
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headgate.elastic.engines.released import ReleasedTags
-from headgate.elastic.engines.replies import metric_samples, total, with_field
-from headgate.elastic.engines.request_ids import RequestIds
+from headgate.elastic.engines.calls import RequestIds, metric_samples, total, with_field
+from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.errors import EngineError
 
 URL = "http://gpu-1:30000"

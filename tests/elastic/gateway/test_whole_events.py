@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.elastic.gateway.answering import MOST_HELD_BYTES, WholeEvents
+from headgate.elastic.gateway.completions import MOST_HELD_BYTES, WholeEvents
 
 ENDS = (b"\n\n", b"\r\n\r\n")
 

@@ -31,7 +31,10 @@ def test_verl_goes_back_and_forth_under_a_constant_load() -> None:
 
 
 def test_verl_never_scales_when_it_looks_seldom() -> None:
-    rule = Verl(monitoring_interval_s=10.01)
+    class Seldom(Verl):
+        TICK_S = 10.01
+
+    rule = Seldom()
     assert {wanted(rule, demand(active=4), number * 10.01) for number in range(60)} == {4}
 
 
@@ -79,12 +82,6 @@ def test_serve_scales_down_after_ten_minutes() -> None:
     found = flow.run(1.0, 700.0)
     assert found[110] == 5
     assert found[-1] == 1
-
-
-def test_serve_damps_changes_by_its_factors() -> None:
-    assert Serve(upscaling_factor=0.5)._scaled(20.0, 2) == 6
-    assert Serve(downscaling_factor=0.1)._scaled(14.0, 8) == 7
-    assert Serve()._scaled(5.0, 2) == 3
 
 
 # Knative

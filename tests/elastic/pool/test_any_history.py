@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.core import ReleaseOutcome
-from headgate.elastic.commands import Abort, Cut, Fail, LetGo, Read, Send, Sleep, Wake
+from headgate.elastic.outbox import Abort, Cut, Fail, LetGo, Read, Send, Sleep, Wake
 from headgate.elastic.pool import ElasticPool
-from headgate.elastic.request import Accepted, ElasticRequest
+from headgate.elastic.queue import Accepted, ElasticRequest
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad, Pin
 from tests.elastic.hands import Wanted

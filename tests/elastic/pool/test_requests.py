@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from headgate.core import ReleaseOutcome, events
-from headgate.elastic.commands import Cut, Fail
-from headgate.elastic.request import Accepted, ElasticRequest, Refused
+from headgate.elastic.outbox import Cut, Fail
+from headgate.elastic.queue import Accepted, ElasticRequest, Refused
 from headgate.elastic.settings import ElasticConfig
 from tests.elastic.hands import Hands, Wanted
 

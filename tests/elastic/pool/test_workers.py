@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import events
-from headgate.elastic.commands import Abort, LetGo, Sleep, Wake
 from headgate.elastic.errors import InvalidElasticError, UnknownWorkerError
+from headgate.elastic.outbox import Abort, LetGo, Sleep, Wake
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import DrainStage, EngineLoad, Pin
 from tests.elastic.hands import Hands, Wanted
@@ -424,3 +424,16 @@ def test_it_is_said_where_a_bound_and_not_the_policy_has_the_last_word() -> None
 def test_a_pool_with_fewer_workers_than_its_minimum_is_refused() -> None:
     with pytest.raises(InvalidElasticError, match=r"min_workers must be <= the workers of the pool \(got 3 > 1\)"):
         hands(1, min_workers=3)
+
+
+def test_a_pool_that_may_sleep_whole_wakes_one_worker_for_a_request_and_sleeps_again() -> None:
+    there = hands(0, 2, wanted=0, min_workers=0, service_s=3.0)
+    assert states(there) == ["inactive", "inactive"]
+    there.submit("r1")
+    there.run(0.3)
+    assert states(there) == ["starting", "inactive"]
+    assert "one is awake while there are requests" in there.pool.desired.because
+    there.run(4.5)
+    assert there.answered == ["r1"]
+    there.run(10.0)
+    assert states(there) == ["inactive", "inactive"]

@@ -15,7 +15,7 @@ from headgate.elastic.errors import (
     PoolFullError,
     RequestLostError,
 )
-from headgate.elastic.service.flights import MOST_HELD_BYTES
+from headgate.elastic.service.in_flight import MOST_HELD_BYTES
 from headgate.elastic.worker import WorkerState
 from tests.elastic.service.desk import opened, outgoing, virtual, whole
 from tests.elastic.service.in_memory import STREAM, FakeEngine

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from headgate_environments.alfworld.environment import told
 from headgate_environments.alfworld.kinds import KINDS, KNIVES, LAMPS, OPENABLE, kind_of
 from headgate_environments.alfworld.plan import planned_actions
 from headgate_environments.alfworld.tasks import household_task
-from headgate_environments.alfworld.telling import told
 from headgate_environments.alfworld.world import TREATMENTS, World
 
 WHY = "needs `pip install alfworld textworld`, which compiles for minutes"

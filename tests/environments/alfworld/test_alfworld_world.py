@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate_environments.alfworld.environment import room_told, told
 from headgate_environments.alfworld.kinds import KINDS, OPENABLE, kind_of
 from headgate_environments.alfworld.tasks import ROOMS, Goal, household_task
-from headgate_environments.alfworld.telling import room_told, told
 from headgate_environments.alfworld.world import House, World
 
 KITCHEN = House(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.campaign import run_campaign
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.environments import registry_of
 from headgate.models import SIMULATED, SimulationPlan, serve
+from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
 from headgate.storage import open_store
 

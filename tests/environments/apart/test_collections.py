@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from headgate.campaign import rates_of
-from headgate.campaign.judge_needed import judged_environments, scoring_environments
 from headgate.config import Settings
 from headgate.core import errors
 from headgate.environments import HostedEnvironment, Registry, selected
+from headgate.run import rates_of
+from headgate.run.judge_needed import judged_environments, scoring_environments
 
 
 def test_collections_are_told_without_starting_a_process(registry, children_of):

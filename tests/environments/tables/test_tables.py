@@ -12,8 +12,7 @@ from headgate.core import seed_of
 from headgate.environments import Continue, Score, baseline_episode
 from headgate.environments.tools import tool_call
 from headgate_environments.tables import tables
-from headgate_environments.tables.environment import SPEC, table_task
-from headgate_environments.tables.questions import as_csv
+from headgate_environments.tables.environment import SPEC, as_csv, table_task
 
 ENVIRONMENT = tables()
 

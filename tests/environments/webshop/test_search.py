@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from headgate_environments.webshop.catalogue import catalogue
+from headgate_environments.webshop.catalogue import MAX_HITS, MAX_WORDS, SearchIndex, catalogue, search, words_in
 from headgate_environments.webshop.environment import shopping_task
-from headgate_environments.webshop.search import MAX_HITS, MAX_WORDS, SearchIndex, search, words_in
 
 
 def test_rare_words_count_more_and_short_documents_before_long_ones():
@@ -61,7 +60,7 @@ def test_an_instruction_finds_what_it_asks_for():
 def test_hits_do_not_depend_on_how_strings_are_hashed():
     words = ("blue boots", "glass oak leak proof 3 feet")
     program = (
-        "import sys; from headgate_environments.webshop.search import search;"
+        "import sys; from headgate_environments.webshop.catalogue import search;"
         "print(*[product.item_id for text in sys.argv[1:] for product in search(text)])"
     )
     told = subprocess.run(

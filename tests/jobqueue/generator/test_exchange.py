@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.jobqueue import ImportedJob, Instant, Job, JobSpec, JobState, ResourceSpec
 from headgate.jobqueue.errors import JobConflictError, StoreFailedError, StoreInUseError
 from headgate.jobqueue.generator import (
     Taken,
@@ -19,11 +20,10 @@ from headgate.jobqueue.generator import (
     send,
 )
 from headgate.jobqueue.generator.exchange import job_of
-from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.outcomes import ImportedJob, Instant
-from headgate.jobqueue.resource import Resource, ResourceSpec
+from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores import open_store
-from headgate.jobqueue.wire import JobIn, JobOut, ResourceIn, ResourceOut, SubmitOut
+from headgate.jobqueue.wire import JobIn, JobOut, SubmitOut
+from headgate.jobqueue.wire_servers import ResourceIn, ResourceOut
 from tests.jobqueue.generator.site import Site, server
 
 _AT = Instant(100.0, 1_700_000_000.0)

@@ -137,7 +137,7 @@ def test_no_server_stands_idle_because_a_job_was_bound_to_another_group(site: Si
 
 
 def test_jobs_are_spread_over_groups_by_their_servers() -> None:
-    from headgate.jobqueue.generator.legacy_groups import bound_evenly
+    from headgate.jobqueue.generator.legacy_files import bound_evenly
 
     (a, b) = (
         servers_for("a", server("1"), server("2"), server("3")),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.jobqueue import ImportedJob, Job, JobSpec, JobState, ResourceSpec
 from headgate.jobqueue.generator import (
     imported_jobs,
     jobs_document,
@@ -20,9 +21,6 @@ from headgate.jobqueue.generator import (
     servers_document,
     servers_of,
 )
-from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.outcomes import ImportedJob
-from headgate.jobqueue.resource import ResourceSpec
 from tests.jobqueue.generator.site import server
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import Job, JobState
 from headgate.jobqueue.generator import (
     ComparedTask,
     Evaluation,
@@ -18,7 +19,6 @@ from headgate.jobqueue.generator import (
     read_instances,
     read_submissions,
 )
-from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.worker import publish_result, result_path
 from tests.jobqueue.generator.site import Site
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, LeaseRef
-from headgate.jobqueue.port import Happening
-from headgate.jobqueue.server import legacy_ledger
-from headgate.jobqueue.server.legacy_ledger import Holder, LegacyLease, NotHeld
+from headgate.jobqueue import ClaimRequest, Completion, Happening, JobState, LeaseRef
+from headgate.jobqueue.server import legacy
+from headgate.jobqueue.server.legacy import Holder, LegacyLease, NotHeld
 from tests.jobqueue.ledger.machine import WORKERS, LedgerMachine
 from tests.jobqueue.ledger.model import ModelJob
 
@@ -22,7 +20,7 @@ class MixedLedgerMachine(LedgerMachine):
     @rule(holder=HOLDERS)
     def legacy_take(self, holder: Holder) -> None:
         pools = frozenset(pool for pool in self.ledger.servers.loads.pools() if pool)
-        job = legacy_ledger.take(self.ledger, holder, None, 60.0, self.at)
+        job = legacy.take(self.ledger, holder, None, 60.0, self.at)
         request = ClaimRequest(holder.worker, 1, 60.0, pools=pools)
         if job is not None:
             self.holders[job.lease_id] = holder
@@ -42,7 +40,7 @@ class MixedLedgerMachine(LedgerMachine):
     def legacy_done(self, data: st.DataObject, drawn: Holder) -> None:
         holder, job, holds = self._any_job(data, drawn)
         job_id = job.spec.job_id
-        assert legacy_ledger.done(self.ledger, holder, job_id, self.at) is holds
+        assert legacy.complete_held(self.ledger, holder, job_id, self.at) is holds
         if holds:
             job.completion = Completion()
             self.model.end(job, JobState.DONE, keep_server=True)
@@ -52,7 +50,7 @@ class MixedLedgerMachine(LedgerMachine):
     @rule(data=st.data(), drawn=HOLDERS)
     def legacy_beat(self, data: st.DataObject, drawn: Holder) -> None:
         holder, job, holds = self._any_job(data, drawn)
-        assert legacy_ledger.beat(self.ledger, holder, job.spec.job_id, self.at) is holds
+        assert legacy.beat(self.ledger, holder, job.spec.job_id, self.at) is holds
         if holds:
             job.deadline = self.at.now + job.lease_s
 
@@ -61,7 +59,7 @@ class MixedLedgerMachine(LedgerMachine):
         own = [job for job in self.model.jobs.values() if self.holders.get(job.lease) == holder]
         servers = [server for job in own if (server := self.model.held_by(job.spec.job_id))]
         running = [job for job in own if job.state is JobState.IN_PROGRESS]
-        number, by_type = legacy_ledger.beat_all(self.ledger, holder, None, self.at)
+        number, by_type = legacy.beat_all(self.ledger, holder, None, self.at)
         assert (number, sum(by_type.values())) == (len(running), len(servers))
         for one in (*running, *servers):
             one.deadline = self.at.now + one.lease_s
@@ -71,7 +69,7 @@ class MixedLedgerMachine(LedgerMachine):
     def legacy_acquire(self, data: st.DataObject, drawn: Holder, wait: bool) -> None:
         holder, job, holds = self._any_job(data, drawn)
         ref, pool = LeaseRef(job.spec.job_id, job.lease, job.epoch), job.spec.pool
-        outcome = legacy_ledger.acquire(self.ledger, pool, holder, ref.job_id, 40.0, self.at, wait=wait)
+        outcome = legacy.reserve_held(self.ledger, pool, holder, ref.job_id, 40.0, self.at, wait=wait)
         if holds:
             self._follow_reservation(ref, job, outcome, 40.0, wait=wait)
         else:
@@ -85,7 +83,7 @@ class MixedLedgerMachine(LedgerMachine):
         own = self.holders.get(job.lease)
         holder = own if own is not None and data.draw(st.booleans()) else drawn
         lease = LegacyLease(job.spec.pool, holder, job.spec.job_id, server.index)
-        do = legacy_ledger.release if ends else legacy_ledger.beat_server
+        do = legacy.release_held if ends else legacy.beat_server
         assert do(self.ledger, lease, self.at) is (own == holder)
         if own == holder and ends:
             self._say(Happening.RELEASED, LeaseRef(server.job, server.lease or "", server.epoch), server.name)

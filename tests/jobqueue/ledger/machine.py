@@ -12,29 +12,34 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headgate.jobqueue.errors import JobConflictError, WrongStateError
-from headgate.jobqueue.job import JobSpec, JobState
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import (
+from headgate.jobqueue import (
     ClaimRequest,
     Completion,
     Ended,
+    Happening,
     Instant,
+    JobSpec,
+    JobState,
     LeaseRef,
+    Ledger,
+    Reserved,
+    ResourceSpec,
+    Store,
+)
+from headgate.jobqueue.errors import JobConflictError, WrongStateError
+from headgate.jobqueue.outcomes import (
     NoneFree,
     Renewed,
     Repeated,
     ReservationRef,
-    Reserved,
     Settled,
     Stale,
     Submitted,
     Unknown,
     Waiting,
 )
-from headgate.jobqueue.port import Happening, Store
-from headgate.jobqueue.resource import ResourceSpec, ResourceState
-from headgate.jobqueue.server.legacy_ledger import Holder
+from headgate.jobqueue.resource import ResourceState
+from headgate.jobqueue.server.legacy import Holder
 from tests.jobqueue.checker import Told, violations_in
 from tests.jobqueue.ledger.model import STALE, Model, ModelJob
 
@@ -500,7 +505,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def they_agree(self) -> None:
         self.ledger.validate()
-        jobs = self.ledger._book.jobs(list(self.model.jobs))
+        jobs = self.ledger._working_set.jobs(list(self.model.jobs))
         assert {
             job_id: (job.state, job.epoch, job.failures, job.lease_id, job.worker, job.spec)
             for job_id, job in jobs.items()

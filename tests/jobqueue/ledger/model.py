@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
-from headgate.jobqueue.outcomes import ClaimRequest, Completion, LeaseRef
-from headgate.jobqueue.resource import ResourceSpec, ResourceState
+from headgate.jobqueue import ClaimRequest, Completion, Job, JobSpec, JobState, LeaseRef, ResourceSpec
+from headgate.jobqueue.job import Lane
+from headgate.jobqueue.resource import ResourceState
 
 STALE = ("stale",)
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import (
+from headgate.jobqueue import (
     ClaimRequest,
     Ended,
+    Happening,
+    HistoryEntry,
     Instant,
+    Job,
+    JobSpec,
+    JobState,
     LeaseRef,
-    ReservationRef,
+    Ledger,
     Reserved,
-    Settled,
-    Waiting,
+    ResourceSpec,
+    Store,
 )
-from headgate.jobqueue.port import Happening, HistoryEntry, Store
-from headgate.jobqueue.resource import Resource, ResourceSpec
+from headgate.jobqueue.outcomes import ReservationRef, Settled, Waiting
+from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores.memory import MemoryStore
 
 WALL = 1_700_000_000.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.jobqueue import Completion, Ended, Happening, JobState, LeaseRef
 from headgate.jobqueue.claims import ERROR_CHARS
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.outcomes import Completion, Ended, LeaseRef, Renewed, Repeated, Stale, Unknown
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue.outcomes import Renewed, Repeated, Stale, Unknown
 from headgate.jobqueue.resource import ResourceState
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, server, spec
 

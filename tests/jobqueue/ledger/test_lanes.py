@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.jobqueue import book as book_module
-from headgate.jobqueue import lanes as lanes_module
-from headgate.jobqueue.job import Job, JobState, Lane, Place
-from headgate.jobqueue.lanes import Fetched, Lanes, corrected
+from headgate.jobqueue import Job, JobState, working_set
+from headgate.jobqueue.job import Lane, Place
+from headgate.jobqueue.working_set import Fetched, Lanes, corrected
 from tests.jobqueue.ledger.queue import Queue, ref, spec
 
 LANE = Lane("team", "", "task")
@@ -29,8 +28,8 @@ STEPS = st.one_of(
 def small_readings() -> Iterator[None]:
     """Lanes that read three jobs at a time and keep eight, so that few jobs reach every edge."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes_module, "_FETCHED", 3)
-        patch.setattr(lanes_module, "_KEPT", 8)
+        patch.setattr(working_set, "_FETCHED", 3)
+        patch.setattr(working_set, "_KEPT", 8)
         yield
 
 
@@ -92,7 +91,7 @@ def test_a_large_submission_is_let_go_once_the_store_has_it() -> None:
     queue.submit(spec("0"))
     assert queue.ids() == ["0"]  # the lane is read to its end now, so all that comes lines up
     queue.submit(*(spec(f"{n}") for n in range(1, 31)))
-    view = dict(queue.ledger._book.lanes)[LANE]
+    view = dict(queue.ledger._working_set.lanes)[LANE]
     assert len(view.heads) == 30
     queue.commit()
     assert len(view.heads) == 4
@@ -164,7 +163,7 @@ def test_counts_follow_each_job() -> None:
     queue = Queue()
     queue.submit(spec("1"), spec("2"), spec("3", team="other"))
     job = queue.one()
-    totals = queue.ledger._book.lanes.totals
+    totals = queue.ledger._working_set.lanes.totals
     assert (totals[JobState.PENDING], totals[JobState.IN_PROGRESS]) == (2, 1)
     queue.fail(job, retry=False)
     assert (totals[JobState.PENDING], totals[JobState.DEAD]) == (2, 1)
@@ -193,7 +192,7 @@ def test_a_reading_looks_at_uncommitted_jobs_of_its_own_lane_alone(monkeypatch: 
     queue.submit(spec("stored"), spec("of another", team="other"))
     queue.commit()
     queue.restart()
-    monkeypatch.setattr(book_module, "corrected", seen)
+    monkeypatch.setattr(working_set, "corrected", seen)
     queue.submit(spec("new"), *(spec(f"{n}", team="other") for n in range(100)))
     assert [job.job_id for job in queue.claim(count=3, teams=frozenset({"team"}))] == ["stored", "new"]
     assert looked_at == ["new"]
@@ -204,6 +203,6 @@ def test_a_long_lane_is_left_to_the_store_once_it_is_stored() -> None:
     for part in range(3):
         queue.submit(*(spec(f"{part}-{n}") for n in range(1_000)))
         queue.commit()
-        ((_, view),) = queue.ledger._book.lanes
+        ((_, view),) = queue.ledger._working_set.lanes
         assert len(view.heads) <= 128
     assert [job.spec.job_id for job in queue.claim(count=3_000)] == [f"{p}-{n}" for p in range(3) for n in range(1_000)]

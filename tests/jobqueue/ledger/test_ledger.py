@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.jobqueue import ClaimRequest, Completion, Ended, Happening, ImportedJob, Job, JobState
 from headgate.jobqueue.errors import InvalidJobError, JobConflictError, WrongStateError
-from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.ledger import new_lease_id
-from headgate.jobqueue.outcomes import (
-    ClaimRequest,
-    Completion,
-    Ended,
-    ImportedJob,
-    Renewed,
-    Repeated,
-    Submitted,
-    Waiting,
-)
-from headgate.jobqueue.port import Happening, Reply
+from headgate.jobqueue.outcomes import Renewed, Repeated, Submitted, Waiting
+from headgate.jobqueue.port import Reply
 from headgate.jobqueue.resource import ResourceState
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, reservation, server, spec
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from headgate.jobqueue.port import Store
+from headgate.jobqueue import Store
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.stores.memory import MemoryStore
 from headgate.simulation import PrivatePostgres

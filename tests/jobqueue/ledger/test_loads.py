@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.jobqueue.job import Job, Lane
-from headgate.jobqueue.loads import Loads
+from headgate.jobqueue import Job
+from headgate.jobqueue.job import Lane
+from headgate.jobqueue.matching import Loads
 from headgate.jobqueue.resource import Resource, ResourceState
 from tests.jobqueue.ledger.queue import POOL, server, spec
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.outcomes import ClaimRequest, Settled, Waiting
+from headgate.jobqueue import ClaimRequest, JobState
+from headgate.jobqueue.outcomes import Settled, Waiting
 from tests.jobqueue.ledger.queue import Queue, ref, spec
 
 REQUEST = ClaimRequest("w", count=2, key="7c9e6679")

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.jobqueue import Changes, Completion, Happening, Job, JobState, LeaseRef, Reserved, ResourceSpec
 from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
-from headgate.jobqueue.job import Job, JobState
-from headgate.jobqueue.outcomes import Completion, LeaseRef, NoneFree, Renewed, Reserved, Settled, Stale, Waiting
-from headgate.jobqueue.port import Changes, Happening
-from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.outcomes import NoneFree, Renewed, Settled, Stale, Waiting
+from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.stores.memory import MemoryStore
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, reservation, server, spec
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.jobqueue import waiting as waiting_module
-from headgate.jobqueue.outcomes import LeaseRef
+from headgate.jobqueue import LeaseRef
+from headgate.jobqueue import matching as waiting_module
+from headgate.jobqueue.matching import Waiter, WaitingLines, best
 from headgate.jobqueue.resource import Resource
-from headgate.jobqueue.waiting import Waiter, WaitingLines, best
 from tests.jobqueue.ledger.queue import POOL, server
 
 TASKS = ("radio", "mugs", "doors")

@@ -31,7 +31,7 @@ from headgate.jobqueue.policy import (
     load_simulation,
 )
 from headgate.jobqueue.worker import ReservedServer
-from headgate.jobqueue.worker.reserving import answer_of
+from headgate.jobqueue.worker.reservation import answer_of
 
 Run = Callable[..., int]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headgate.jobqueue.policy import MalformedMessageError, PolicyLease
-from headgate.jobqueue.policy.lease import read_lease
+from headgate.jobqueue.policy.protocol import read_lease
 from headgate.jobqueue.policy.server import BUSY, FREE, Seat, Stale, TakesOver
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.jobqueue.policy import MalformedMessageError, decode, encode
-from headgate.jobqueue.policy.wire import read_apart
+from headgate.jobqueue.policy.protocol import read_apart
 from tests.jobqueue.policy import peer
 
 GOLDEN: list[tuple[dict[str, Any], bytes]] = [

@@ -14,11 +14,12 @@ import pytest
 from fastapi import FastAPI
 
 from headgate.core import Secret, SystemClock
-from headgate.jobqueue.desk import Desk
+from headgate.jobqueue import LedgerWriter
 from headgate.jobqueue.server import RunningServer, ServerSettings, build_app, new_service, running_server
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
-from headgate.net.tokens import MemoryTokens, Scope, new_token
+from headgate.net.token_stores import MemoryTokens
+from headgate.net.tokens import Scope, new_token
 
 JOB = {"id": "17", "team": "team_a", "task": "radio", "instance": "3", "pool": "team_a"}
 SERVER = {"pool": "team_a", "host": "server1.example.com", "port": 8080}
@@ -30,7 +31,7 @@ class Queue:
 
     http: httpx.AsyncClient
     app: FastAPI
-    desk: Desk
+    writer: LedgerWriter
     tokens: MemoryTokens
     store: MemoryStore
 
@@ -71,10 +72,10 @@ class Queue:
         return {"lease_id": one["lease"]["lease_id"], "epoch": one["lease"]["epoch"]}
 
 
-async def in_line(desk: Desk, *, claims: int = 0, servers: int = 0) -> None:
-    """Return once exactly so many claims and reservations stand in line; the desk tells nobody when that changes."""
+async def in_line(writer: LedgerWriter, *, claims: int = 0, servers: int = 0) -> None:
+    """Return once exactly so many claims and reservations stand in line; the writer tells nobody when that changes."""
     while True:
-        now = await desk.do(lambda ledger, _: (ledger.waiting_claims, len(ledger.servers.lines)))
+        now = await writer.do(lambda ledger, _: (ledger.waiting_claims, len(ledger.servers.lines)))
         if now == (claims, servers):
             return
         await asyncio.sleep(0)
@@ -90,24 +91,24 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def desk(store: MemoryStore) -> Iterator[Desk]:
-    desk = Desk(store, SystemClock(), "test")
-    desk.open()
-    yield desk
-    desk.close()
+def writer(store: MemoryStore) -> Iterator[LedgerWriter]:
+    writer = LedgerWriter(store, SystemClock(), "test")
+    writer.open()
+    yield writer
+    writer.close()
 
 
 @pytest.fixture
-async def queue(desk: Desk, store: MemoryStore) -> AsyncIterator[Queue]:
+async def queue(writer: LedgerWriter, store: MemoryStore) -> AsyncIterator[Queue]:
     tokens = MemoryTokens()
     # Its time passes with every look at it: a token is known as soon as the test has made it.
     passing = itertools.count(0.0, 1.0)
     authority = Authority(tokens, needs_no_tokens=True, rate=None, monotonic=lambda: next(passing))
-    service = new_service(desk, store.reader, authority)
+    service = new_service(writer, store.reader, authority)
     app = build_app(service)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        yield Queue(http, app, desk, tokens, store)
+        yield Queue(http, app, writer, tokens, store)
     service.listings.close()
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route as MountedRoute
 
 from headgate.core import SystemClock
 from headgate.core.audit import audit_entries
-from headgate.jobqueue.server import legacy_routes, v1
+from headgate.jobqueue.server import legacy, v1
 from headgate.jobqueue.server.endpoint import Endpoint
 from headgate.net.tokens import Scope, Token, rotated
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, bearer, in_line
@@ -94,7 +94,7 @@ async def _ask(queue: Queue, key: tuple[str, str], headers: dict[str, str] | Non
 async def test_every_route_is_in_this_matrix(queue: Queue) -> None:
     assert set(_mounted(queue.app.router.routes)) == set(SCOPES)
     declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES}
-    declared |= dict.fromkeys(legacy_routes.ROUTES, Scope.LEGACY)
+    declared |= dict.fromkeys(legacy.ROUTES, Scope.LEGACY)
     assert declared == SCOPES
 
 
@@ -322,7 +322,7 @@ async def test_a_team_sees_no_figure_of_another_teams_pool(queue: Queue) -> None
     waiting = asyncio.create_task(
         queue.post("/v1/claims", {"worker": "w", "tasks": ["x"], "wait_s": 60}, headers=admin)
     )
-    await in_line(queue.desk, claims=1)
+    await in_line(queue.writer, claims=1)
     told = (await queue.http.get("/v1/statistics", headers=own)).json()
     assert (told["pools"], told["waiting_claims"]) == ([], 0)
     assert (await queue.http.get("/v1/resources", headers=own)).json() == {"resources": []}
@@ -340,7 +340,7 @@ async def test_a_workers_token_speaks_for_that_worker_alone(queue: Queue) -> Non
     assert (await queue.post("/v1/claims", {"worker": "alice-1"}, headers=own)).status_code == 200
     for answer in (
         await queue.post("/v1/claims", {"worker": "bob-1"}, headers=own),
-        *[await _ask(queue, key, own) for key in legacy_routes.ROUTES],
+        *[await _ask(queue, key, own) for key in legacy.ROUTES],
     ):
         assert answer.status_code == 403
     assert (await queue.http.get("/job", params={"worker": "alice-1"}, headers=own)).json() == {"job": None}
@@ -425,7 +425,7 @@ async def test_every_change_of_an_operator_is_in_the_audit_trail(queue: Queue, a
     assert header["Authorization"].partition(".")[2] not in str(entries)
 
 
-@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *legacy_routes.ROUTES], ids=str)
+@pytest.mark.parametrize("key", [("POST", "/v1/jobs"), *legacy.ROUTES], ids=str)
 async def test_a_page_of_another_site_changes_nothing(queue: Queue, key: tuple[str, str]) -> None:
     for site, status in (("cross-site", 403), ("same-site", 403)):
         assert (await _ask(queue, key, {"Sec-Fetch-Site": site})).status_code == status

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.jobqueue.errors import TooManyOpenError
 from headgate.jobqueue.server import bodies
 from headgate.jobqueue.server.answers import FlawedError
 from headgate.jobqueue.server.bodies import LargeBodies, checked
-from headgate.jobqueue.server.errors import TooManyOpenError
 from headgate.jobqueue.wire import Body, CompletionsIn, RenewIn, SubmitIn
 from tests.jobqueue.server.conftest import JOB, Queue
 

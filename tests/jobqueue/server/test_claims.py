@@ -102,24 +102,24 @@ async def test_giving_back_blames_nobody(queue: Queue) -> None:
 
 async def test_a_waiting_claim_is_served_when_a_job_comes(queue: Queue) -> None:
     waiting = asyncio.create_task(queue.claim("patient", wait_s=60))
-    await in_line(queue.desk, claims=1)
+    await in_line(queue.writer, claims=1)
     await queue.submit(_A)
     assert [one["job"]["id"] for one in await waiting] == ["1"]
 
 
 async def test_a_claim_in_vain_comes_back_empty_in_time(queue: Queue) -> None:
     assert await queue.claim(wait_s=0.01) == []
-    assert await queue.desk.do(lambda ledger, _: ledger.waiting_claims) == 0
+    assert await queue.writer.do(lambda ledger, _: ledger.waiting_claims) == 0
 
 
 async def test_a_worker_that_hangs_up_leaves_the_line(live: RunningServer) -> None:
-    desk = live.service.desk
+    writer = live.service.writer
     async with httpx.AsyncClient(base_url=live.url) as http:
         waiting = asyncio.create_task(http.post("/v1/claims", json={"worker": "w", "wait_s": 300}))
-        await in_line(desk, claims=1)
+        await in_line(writer, claims=1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-    await in_line(desk)
+    await in_line(writer)
     async with httpx.AsyncClient(base_url=live.url) as http:
         await http.post("/v1/jobs", json={"jobs": [_A]})
         assert (await http.get("/v1/jobs/1")).json()["state"] == "pending"
@@ -129,7 +129,7 @@ async def test_a_token_that_ends_while_its_claim_stands_in_line_gets_nothing(que
     admin, token = queue.token(Scope.ADMIN), queue.token(Scope.CLAIM)
     body = {"worker": "w", "wait_s": 60}
     waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers={**token, **key})) for key in ({}, _KEY)]
-    await in_line(queue.desk, claims=2)
+    await in_line(queue.writer, claims=2)
     _revoke(queue, token)
     await queue.submit(_A, {**_A, "id": "2"}, headers=admin)
     for answer in await asyncio.gather(*waiting):
@@ -156,7 +156,7 @@ async def test_a_token_that_ends_while_its_job_waits_for_a_server_gets_none(queu
         (claimed,) = (await queue.post("/v1/claims", {"worker": "w"}, headers=token)).json()["jobs"]
         waits = {"job_id": "18", "lease_id": claimed["lease"]["lease_id"], "epoch": 1, "wait_s": 60}
         waiting = asyncio.create_task(queue.post("/v1/reservations", waits, headers=token))
-    await in_line(queue.desk, servers=1)
+    await in_line(queue.writer, servers=1)
     _revoke(queue, token)
     end = {"lease_id": held["lease_id"], "epoch": 1}
     await queue.post(f"/v1/jobs/{held['job_id']}/complete", end, headers=admin)

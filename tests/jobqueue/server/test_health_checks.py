@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from headgate.jobqueue import Changes
 from headgate.jobqueue.errors import JobQueueError, StoreFailedError
-from headgate.jobqueue.port import Changes
 from headgate.jobqueue.resource import ResourceState
-from headgate.jobqueue.server.addresses import is_refused
-from headgate.jobqueue.server.health_checks import HealthChecks, trouble_of
+from headgate.jobqueue.server.health_checks import HealthChecks, is_refused, trouble_of
 from tests.jobqueue.server.conftest import Queue
 
 
@@ -127,7 +126,7 @@ async def test_checks_go_on_after_the_database_has_failed(queue: Queue, monkeypa
     while now is not ResourceState.DOWN:
         assert not checking.done()
         with contextlib.suppress(JobQueueError):
-            now = await queue.desk.do(lambda ledger, _: ledger.resources()["p/0"].state)
+            now = await queue.writer.do(lambda ledger, _: ledger.resources()["p/0"].state)
     checking.cancel()
 
 

@@ -32,18 +32,18 @@ async def test_a_claim_sent_again_hands_out_nothing_more(queue: Queue) -> None:
 
 @pytest.mark.parametrize("wait", [{}, {"wait_s": 0.01}])
 async def test_a_claim_in_vain_is_not_remembered(queue: Queue, wait: dict[str, float]) -> None:
-    assert await queue.claim() == []  # a desk's first operation sweeps old answers away
-    before = queue.desk.figures.commits
+    assert await queue.claim() == []  # a writer's first operation sweeps old answers away
+    before = queue.writer.figures.commits
     for _ in range(3):
         answer = await queue.post("/v1/claims", {"worker": "w", **wait}, headers=_KEY)
         assert answer.json() == {"jobs": []}
-    assert queue.desk.figures.commits == before
+    assert queue.writer.figures.commits == before
 
 
 async def test_a_claim_that_waited_is_answered_again_too(queue: Queue) -> None:
     body = {"worker": "w", "wait_s": 60}
     waiting = asyncio.create_task(queue.post("/v1/claims", body, headers=_KEY))
-    await in_line(queue.desk, claims=1)
+    await in_line(queue.writer, claims=1)
     await queue.submit(_A, {**_A, "id": "2"})
     first = await waiting
     again = await queue.post("/v1/claims", body, headers=_KEY)
@@ -53,7 +53,7 @@ async def test_a_claim_that_waited_is_answered_again_too(queue: Queue) -> None:
 async def test_the_same_claim_twice_in_line_is_served_once(queue: Queue) -> None:
     body = {"worker": "w", "wait_s": 60}
     waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers=_KEY)) for _ in range(2)]
-    await in_line(queue.desk, claims=2)
+    await in_line(queue.writer, claims=2)
     await queue.submit(_A, {**_A, "id": "2"})
     first, second = await asyncio.gather(*waiting)
     assert first.content == second.content

@@ -8,12 +8,13 @@ import logging
 import httpx
 import pytest
 
-from headgate.jobqueue.desk import Desk
-from headgate.jobqueue.server import ServerSettings, build_app, legacy_routes, new_service
+from headgate.jobqueue import LedgerWriter
+from headgate.jobqueue.server import ServerSettings, build_app, legacy, new_service
 from headgate.jobqueue.server.serving import statistics_line
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
-from headgate.net.tokens import MemoryTokens, Scope
+from headgate.net.token_stores import MemoryTokens
+from headgate.net.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, in_line
 
 _TYPED = {**JOB, "resource_type": "team_a_1", "payload": {"team": "Team A", "task": "radio"}}
@@ -144,7 +145,7 @@ async def test_an_acquire_that_is_held_open_gets_the_server_when_it_is_free(seed
         await _get(seeded, f"/job?worker={worker}")
     await _post(seeded, f"{_SERVER}/acquire?worker=one&job_id=17")
     waiting = asyncio.create_task(_post(seeded, f"{_SERVER}/acquire?worker=two&job_id=18"))
-    await in_line(seeded.desk, servers=1)
+    await in_line(seeded.writer, servers=1)
     await _post(seeded, "/done/17?worker=one")
     assert not waiting.done()
     await _post(seeded, f"{_SERVER}/release?worker=one&job_id=17&resource_idx=0")
@@ -160,7 +161,7 @@ async def test_leases_of_the_seeds_workers_are_as_long_as_the_settings_say(seede
         (job,) = ledger.running()  # type: ignore[attr-defined]
         return job.lease_s, ledger.resources()["team_a/0"].lease_s  # type: ignore[attr-defined]
 
-    assert await seeded.desk.do(leases) == (1234.0, 567.0)
+    assert await seeded.writer.do(leases) == (1234.0, 567.0)
 
 
 async def _v1(queue: Queue, path: str, **body: object) -> int:
@@ -186,7 +187,7 @@ async def test_a_claim_of_v1_can_be_neither_kept_nor_ended_under_its_workers_nam
 
 async def test_a_claim_made_here_cannot_be_named_by_v1(seeded: Queue) -> None:
     await _get(seeded, "/job?worker=w")
-    lease_id = await seeded.desk.do(lambda ledger, _: next(iter(ledger.running())).lease_id)
+    lease_id = await seeded.writer.do(lambda ledger, _: next(iter(ledger.running())).lease_id)
     assert await _v1(seeded, "/v1/jobs/17/complete", lease_id=lease_id, epoch=1) == 422
     assert await _v1(seeded, "/v1/jobs/17/complete", lease_id=lease_id.rpartition(":")[2], epoch=1) == 409
     assert await _post(seeded, "/done/17?worker=w") == _OK
@@ -199,16 +200,16 @@ async def test_a_worker_of_the_same_name_with_another_token_is_another_worker(se
         taken = await seeded.http.get("/job?worker=w", headers=header)
         assert taken.json()["job"]["id"] == "17"
         if header is zombie:
-            await seeded.desk.do(lambda ledger, at: ledger.expire(at._replace(now=at.now + 10_000)))
+            await seeded.writer.do(lambda ledger, at: ledger.expire(at._replace(now=at.now + 10_000)))
     assert (await seeded.http.post("/done/17?worker=w", headers=zombie)).status_code == 400
     assert (await seeded.http.post("/done/17?worker=w", headers=successor)).status_code == 200
 
 
-async def test_a_server_without_legacy_routes_has_none(desk: Desk, store: MemoryStore) -> None:
+async def test_a_server_without_legacy_routes_has_none(writer: LedgerWriter, store: MemoryStore) -> None:
     authority = Authority(MemoryTokens(), needs_no_tokens=True)
-    app = build_app(new_service(desk, store.reader, authority, ServerSettings(legacy_routes=False)))
+    app = build_app(new_service(writer, store.reader, authority, ServerSettings(legacy_routes=False)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
-        for method, path in legacy_routes.ROUTES:
+        for method, path in legacy.ROUTES:
             answer = await http.request(method, path.format(job_id="17", resource_type="a"), params={"worker": "w"})
             assert answer.status_code == 404
         assert (await http.post("/v1/claims", json={"worker": "w"})).status_code == 200
@@ -243,7 +244,7 @@ async def test_the_log_says_what_the_seeds_log_says(seeded: Queue, caplog: pytes
 async def test_the_line_of_statistics_has_the_seeds_fields(seeded: Queue) -> None:
     await _get(seeded, "/job?worker=w")
     await _post(seeded, f"{_SERVER}/acquire?worker=w&job_id=17")
-    assert await seeded.desk.do(lambda ledger, _: statistics_line(ledger)) == (
+    assert await seeded.writer.do(lambda ledger, _: statistics_line(ledger)) == (
         "Jobs: 1 | Pending jobs: 0 | In progress: 1 | Finished jobs: 0 | Dead jobs: 0 | Resource pools: 1 | "
         "Resource counts: {'team_a': 1} | "
         "Resource utilization by resource type: {'team_a': '1/1 (100.0%)'} | "

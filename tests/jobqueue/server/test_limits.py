@@ -42,7 +42,7 @@ async def test_a_token_may_hold_so_many_requests_open(queue: Queue) -> None:
     header, other = queue.token(Scope.CLAIM, Scope.LEGACY), queue.token(Scope.CLAIM)
     body = {"worker": "w", "wait_s": 60}
     waiting = [asyncio.create_task(queue.post("/v1/claims", body, headers=header)) for _ in range(3)]
-    await in_line(queue.desk, claims=3)
+    await in_line(queue.writer, claims=3)
     refused = await queue.post("/v1/claims", body, headers=header)
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (429, "too_many_open", "1")
     assert (await queue.post("/v1/claims", {"worker": "w"}, headers=other)).status_code == 200
@@ -111,7 +111,7 @@ async def test_many_workers_can_wait_at_once(live: RunningServer) -> None:
     (reader, writer), *waiting = connections
     for number, (_, one) in enumerate(waiting):
         one.write(_message(b"/v1/claims", {"worker": f"w{number}", "wait_s": 100}))
-    await in_line(live.service.desk, claims=wanted)
+    await in_line(live.service.writer, claims=wanted)
     writer.write(_message(b"/v1/jobs", {"jobs": [{**JOB, "id": str(number), "pool": ""} for number in range(wanted)]}))
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
     await asyncio.gather(*(one.readuntil(b'"state":"in_progress"') for one, _ in waiting))

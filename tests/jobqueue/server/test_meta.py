@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue import Ledger
 from headgate.jobqueue.server.serving import statistics_line
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue
 
@@ -89,7 +89,7 @@ async def test_the_page_shows_the_queue_and_needs_nothing_else(queue: Queue) -> 
 
 
 async def test_health_and_figures_do_not_look_at_every_lane(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody may ask for the health, and the desk's thread answers it."""
+    """Everybody may ask for the health, and the writer's thread answers it."""
 
     def looked(ledger: Ledger) -> None:
         raise AssertionError("it took a step for each lane")
@@ -98,4 +98,4 @@ async def test_health_and_figures_do_not_look_at_every_lane(queue: Queue, monkey
     monkeypatch.setattr(Ledger, "lane_counts", looked)
     assert (await queue.http.get("/health")).status_code == 200
     assert (await _figures(queue))["jobs", "pending"] == 1
-    assert "Pending jobs: 1" in await queue.desk.do(lambda ledger, _: statistics_line(ledger))
+    assert "Pending jobs: 1" in await queue.writer.do(lambda ledger, _: statistics_line(ledger))

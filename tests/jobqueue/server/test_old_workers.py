@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
-from headgate.net.tokens import Scope, new_token, open_tokens
+from headgate.net.token_stores import open_tokens
+from headgate.net.tokens import Scope, new_token
 from tests.jobqueue.server.conftest import JOB, SERVER, bearer, in_line
 from tests.jobqueue.server.old_worker import OldWorker
 
@@ -92,7 +93,7 @@ async def test_a_restart_between_job_and_done_loses_nothing(live_settings: Serve
 
 async def test_an_old_worker_that_hangs_up_while_it_waits_leaves_the_line(live: RunningServer) -> None:
     await _fill(live.url)
-    desk = live.service.desk
+    writer = live.service.writer
     async with httpx.AsyncClient(base_url=live.url) as http:
         held = []
         for worker in ("a", "b", "c"):
@@ -101,7 +102,7 @@ async def test_an_old_worker_that_hangs_up_while_it_waits_leaves_the_line(live: 
         for named in held[:2]:
             assert (await http.post("/resource/team_a_1/acquire", params=named)).status_code == 200
         waiting = asyncio.create_task(http.post("/resource/team_a_1/acquire", params=held[2]))
-        await in_line(desk, servers=1)
+        await in_line(writer, servers=1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await in_line(desk)
+        await in_line(writer)

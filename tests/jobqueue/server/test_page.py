@@ -15,7 +15,7 @@ import pytest
 
 from headgate.jobqueue.server import RunningServer
 from headgate.jobqueue.server.page import Cell, heat_of, page_policy
-from headgate.jobqueue.wire import LaneOut
+from headgate.jobqueue.wire_servers import LaneOut
 from headgate.net.tokens import Scope
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue
 

@@ -154,7 +154,7 @@ async def test_what_nobody_expected_is_logged_and_not_shown(
 
 
 async def test_a_closed_database_is_503(queue: Queue) -> None:
-    queue.desk.close()
+    queue.writer.close()
     answer = await queue.post("/v1/claims", {"worker": "w"})
     assert (answer.status_code, _problem(answer).code) == (503, "jobqueue_store_failed")
     assert answer.headers["retry-after"] == "1"

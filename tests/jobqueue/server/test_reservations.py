@@ -36,7 +36,7 @@ async def test_a_released_server_goes_to_whoever_waits(queue: Queue) -> None:
     first, second = await _two_claims(queue)
     held = (await queue.post("/v1/reservations", first)).json()["reservation"]
     waiting = asyncio.create_task(queue.post("/v1/reservations", {**second, "wait_s": 60}))
-    await in_line(queue.desk, servers=1)
+    await in_line(queue.writer, servers=1)
     named = {key: held[key] for key in ("resource_id", "lease_id", "epoch")}
     assert (await queue.post("/v1/reservations/release", named)).json() == {"resource_id": held["resource_id"]}
     assert (await waiting).json()["reservation"]["epoch"] == 2
@@ -124,7 +124,7 @@ async def test_a_server_that_two_teams_register_is_one_server(queue: Queue) -> N
     first = await queue.post("/v1/reservations", {"job_id": "17", **one})
     assert first.json()["reservation"]["resource"] == {"host": SERVER["host"], "port": 8080}
     waiting = asyncio.create_task(queue.post("/v1/reservations", {"job_id": "18", **held, "wait_s": 60}))
-    await in_line(queue.desk, servers=1)
+    await in_line(queue.writer, servers=1)
     assert not waiting.done()
     reservation = first.json()["reservation"]
     ended = {name: reservation[name] for name in ("resource_id", "lease_id", "epoch")}

@@ -11,17 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headgate.core import SystemClock
-from headgate.jobqueue.desk import Desk
-from headgate.jobqueue.server import ServerSettings, build_app, legacy_routes, new_service, v1
+from headgate.jobqueue import LedgerWriter
+from headgate.jobqueue.server import ServerSettings, build_app, legacy, new_service, v1
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
-from headgate.net.tokens import MemoryTokens, Scope, new_token
+from headgate.net.token_stores import MemoryTokens
+from headgate.net.tokens import Scope, new_token
 from tests.jobqueue.server.conftest import JOB, SERVER
 
 _PER_ROUTE = 15
-_ROUTES = sorted(
-    {(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy_routes.ROUTES)
-)
+_ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy.ROUTES))
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}
 """Refusals of what no schema can say: two jobs of one id, an address that must not be called, a key used before."""
 
@@ -31,13 +30,13 @@ class _App:
 
     def __init__(self) -> None:
         store = MemoryStore()
-        self.desk = Desk(store, SystemClock(), "schema")
-        self.desk.open()
+        self.writer = LedgerWriter(store, SystemClock(), "schema")
+        self.writer.open()
         tokens = MemoryTokens()
         token, self.text = new_token("schema", [Scope.ADMIN], now=SystemClock().wall())
         tokens.add(token, forget_before=0)
         authority = Authority(tokens, rate=None)
-        self.service = new_service(self.desk, store.reader, authority, ServerSettings(legacy_acquire_wait_s=0))
+        self.service = new_service(self.writer, store.reader, authority, ServerSettings(legacy_acquire_wait_s=0))
         self.asgi = build_app(self.service)
 
     @property
@@ -59,7 +58,7 @@ def opened() -> Iterator[_App]:
     app.fill()
     yield app
     app.service.listings.close()
-    app.desk.close()
+    app.writer.close()
 
 
 @pytest.fixture(scope="module")

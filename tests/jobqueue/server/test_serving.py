@@ -110,7 +110,7 @@ async def test_a_stop_answers_those_who_wait(live_settings: ServerSettings) -> N
         async with running_server(live_settings) as server:
             body = {"worker": "w", "wait_s": 300}
             waiting = asyncio.create_task(http.post(f"{server.url}/v1/claims", json=body))
-            await in_line(server.service.desk, claims=1)
+            await in_line(server.service.writer, claims=1)
         assert (await waiting).json() == {"jobs": []}
         with pytest.raises(httpx.ConnectError):
             await http.get(f"{server.url}/health")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.jobqueue.port import Store
+from headgate.jobqueue import Store
 from tests.jobqueue.stores.places import Place, place_at
 
 IN_POSTGRES = pytest.param("postgres", marks=pytest.mark.slow)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headgate.jobqueue.port import Store
+from headgate.jobqueue import Store
 from headgate.jobqueue.stores import MemoryStore, open_store
 
 

@@ -8,10 +8,11 @@ from dataclasses import fields, replace
 
 import pytest
 
+from headgate.jobqueue import Changes, Happening, HistoryEntry, Job, JobSpec, JobState, ResourceSpec, Store
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Reply, Store
-from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.job import Lane
+from headgate.jobqueue.port import Reply
+from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.stores import memory, sql
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import (

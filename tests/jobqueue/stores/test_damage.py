@@ -10,7 +10,7 @@ import pytest
 
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.stores import open_store
-from headgate.net.tokens import open_tokens
+from headgate.net.token_stores import open_tokens
 from headgate.storage import repair
 from tests.jobqueue.stores.values import a_job, submitted
 

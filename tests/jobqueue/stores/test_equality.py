@@ -12,10 +12,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headgate.jobqueue import (
+    Changes,
+    Happening,
+    HistoryEntry,
+    Job,
+    JobQuery,
+    JobSpec,
+    JobState,
+    Reader,
+    ResourceSpec,
+    Store,
+)
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import Job, JobSpec, JobState, Lane
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, JobQuery, Reader, Reply, Store
-from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.job import Lane
+from headgate.jobqueue.port import Reply
+from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.stores import MemoryStore, SqliteStore, open_store
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)

@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headgate.jobqueue import Changes, JobQuery, Store
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
-from headgate.jobqueue.port import Changes, JobQuery, Store
 from headgate.jobqueue.stores import SqliteStore, open_store
 from tests.jobqueue.stores.values import a_job, changed, claimed, entry, submitted
 

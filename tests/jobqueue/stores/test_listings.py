@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.port import Changes, Happening, JobQuery, Reader, Store
+from headgate.jobqueue import Changes, Happening, JobQuery, JobState, Reader, Store
 from tests.jobqueue.stores.values import a_job, changed, claimed, completed, done, entry, submitted
 
 

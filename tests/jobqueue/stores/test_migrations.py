@@ -6,13 +6,10 @@ from contextlib import closing
 
 import pytest
 
+from headgate.jobqueue import Instant, JobQuery, JobState, Ledger
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.outcomes import Instant
-from headgate.jobqueue.port import JobQuery
-from headgate.jobqueue.stores import statements
-from headgate.jobqueue.stores.statements import Dialect, Migration, migrations
+from headgate.jobqueue.stores import sql
+from headgate.jobqueue.stores.sql import Dialect, Migration, migrations
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import a_job, submitted
 
@@ -30,7 +27,7 @@ INSERT INTO resources VALUES ('q', 0, 'GPU-1', 80, '["t"]', '[]', '{"k":1}', 'op
 
 def use_steps(monkeypatch: pytest.MonkeyPatch, steps: list[Migration]) -> None:
     """Let this Headgate know these steps alone."""
-    monkeypatch.setattr(statements, "migrations", lambda dialect: tuple(steps))
+    monkeypatch.setattr(sql, "migrations", lambda dialect: tuple(steps))
 
 
 def steps_of(place: Place) -> list[Migration]:

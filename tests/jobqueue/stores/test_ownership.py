@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from headgate.jobqueue import Store
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.job import Lane
-from headgate.jobqueue.port import Store
 from tests.house.tree import ROOT
 from tests.jobqueue.stores.places import Place
 from tests.jobqueue.stores.values import a_job, submitted

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from headgate.jobqueue import Store
 from headgate.jobqueue.job import Lane, Place
-from headgate.jobqueue.port import Store
 from tests.jobqueue.stores.values import a_job, changed, claimed, done, submitted
 
 LANE = Lane("red", "p", "t")

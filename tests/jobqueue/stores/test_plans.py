@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from headgate.durable.databases import PostgresAddress
-from headgate.jobqueue import stores
-from headgate.jobqueue.job import Job, JobState, Lane
-from headgate.jobqueue.port import Changes, Happening, Store
+from headgate.jobqueue import Changes, Happening, Job, JobState, Store, stores
+from headgate.jobqueue.job import Lane
 from headgate.jobqueue.stores import SqliteStore, open_store
 from headgate.jobqueue.stores.postgres import columns_of, connected
 from headgate.jobqueue.stores.rows import batches_of
-from headgate.jobqueue.stores.statements import statements
+from headgate.jobqueue.stores.sql import statements
 from tests.jobqueue.stores.values import a_job, claimed, done, entry, submitted
 
 LANE = Lane("red", "p", "t")

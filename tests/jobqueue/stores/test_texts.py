@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.jobqueue import Changes, Happening, JobQuery, Store
 from headgate.jobqueue.job import Lane
-from headgate.jobqueue.port import Changes, Happening, JobQuery, Store
 from headgate.jobqueue.stores.postgres import columns_of, texts
 from headgate.jobqueue.stores.rows import storable, storable_text
 from tests.jobqueue.stores.values import a_job, a_reply, a_server, changed, entry, submitted

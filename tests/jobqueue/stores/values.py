@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Reply
-from headgate.jobqueue.resource import Resource, ResourceSpec
+from headgate.jobqueue import Changes, Happening, HistoryEntry, Job, JobSpec, JobState, ResourceSpec
+from headgate.jobqueue.port import Reply
+from headgate.jobqueue.resource import Resource
 
 NOW = 1_760_000_000.25
 

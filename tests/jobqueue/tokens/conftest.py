@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.net.tokens import TokenStore, open_tokens
+from headgate.net.token_stores import TokenStore, open_tokens
 
 
 class StillClock:

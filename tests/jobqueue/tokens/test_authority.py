@@ -23,7 +23,8 @@ from headgate.net.authority import (
     Refused,
     Verdict,
 )
-from headgate.net.tokens import MemoryTokens, Refusal, Scope, Token, TokenStoreError, new_token, revoked, rotated
+from headgate.net.token_stores import MemoryTokens, TokenStoreError
+from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
 from tests.jobqueue.tokens.conftest import StillClock
 
 NOW = 1_000_000.0

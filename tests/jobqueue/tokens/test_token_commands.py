@@ -17,7 +17,8 @@ from cyclopts import App
 from headgate.core.audit import audit_entries
 from headgate.core.errors import HeadgateError, InvalidInputError, NotFoundError
 from headgate.net.authority import Authority, Caller
-from headgate.net.tokens import Refusal, Scope, open_tokens, parsed
+from headgate.net.token_stores import open_tokens
+from headgate.net.tokens import Refusal, Scope, parsed
 
 
 @dataclass

@@ -12,22 +12,11 @@ from pathlib import Path
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.job import Job, JobSpec
-from headgate.jobqueue.port import Changes
+from headgate.jobqueue import Changes, Job, JobSpec
 from headgate.jobqueue.stores import open_store
 from headgate.net.authority import Authority, Caller, Refused
-from headgate.net.tokens import (
-    MemoryTokens,
-    Refusal,
-    Scope,
-    Token,
-    TokenStore,
-    TokenStoreError,
-    new_token,
-    open_tokens,
-    revoked,
-    rotated,
-)
+from headgate.net.token_stores import MemoryTokens, TokenStore, TokenStoreError, open_tokens
+from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
 
 NOW = 1_795_000_000.25
 

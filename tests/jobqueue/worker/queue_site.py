@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.jobqueue.job import JobSpec
-from headgate.jobqueue.resource import ResourceSpec
+from headgate.jobqueue import JobSpec, ResourceSpec
 from headgate.jobqueue.server import RunningServer, ServerSettings, running_server
 from headgate.jobqueue.worker import JobQueueClient, RetryPolicy, SyncJobQueueClient
 

@@ -36,13 +36,20 @@ def empty(_: httpx.Request) -> httpx.Response:
 
 @contextmanager
 def interrupted_once(begun: threading.Event) -> Iterator[None]:
-    """Send this thread a SIGINT once something has begun."""
+    """Send this thread a SIGINT once something has begun.
+
+    One that comes while the thread is about to block is seen with the next signal, so others follow, which do nothing.
+    """
     main = threading.main_thread().ident or 0
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have none
+    usr2_before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    interrupted = threading.Event()
 
     def interrupt() -> None:
         assert begun.wait(PATIENCE_S)
         signal.pthread_kill(main, signal.SIGINT)
+        while not interrupted.wait(0.5):
+            signal.pthread_kill(main, signal.SIGUSR2)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -50,8 +57,10 @@ def interrupted_once(begun: threading.Event) -> Iterator[None]:
         with pytest.raises(KeyboardInterrupt):
             yield
     finally:
+        interrupted.set()
         thread.join()
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGUSR2, usr2_before)
 
 
 def test_threads_share_a_client(site: QueueSite) -> None:

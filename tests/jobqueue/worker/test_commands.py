@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -271,32 +272,44 @@ def _is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-GUARD = [sys.executable, "-I", "-S", "lib/headgate/jobqueue/worker/guard.py"]
+KEEPER = [sys.executable, "-I", "-S", "lib/headgate/processes/keeper.py", "--leased"]
 
 
-def test_a_guard_ends_its_command_when_the_lease_runs_out_although_the_worker_stands_still() -> None:
-    guard = subprocess.Popen([*GUARD, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
-    assert guard.stdin is not None
-    guard.stdin.write(b"0.2\n")
-    guard.stdin.flush()
-    assert guard.wait(20) == -15
-    guard.stdin.close()
+def test_a_keeper_ends_its_command_when_the_lease_runs_out_although_the_worker_stands_still() -> None:
+    keeper = subprocess.Popen([*KEEPER, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
+    assert keeper.stdin is not None
+    keeper.stdin.write(b"0.2\n")
+    keeper.stdin.flush()
+    assert keeper.wait(20) == -15
+    keeper.stdin.close()
 
 
 @pytest.mark.parametrize("command", ["sh -c 'exit 7'", "sleep 300"])
-def test_a_guard_does_its_work_where_the_system_has_less_to_offer(command: str) -> None:
+def test_a_keeper_does_its_work_where_the_system_has_less_to_offer(command: str) -> None:
     like_macos = "import os, runpy, sys; del os.waitid; sys.platform = 'darwin'"
     bare = f"{like_macos}; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    run = [sys.executable, "-I", "-S", "-c", bare, GUARD[-1], "1", *shlex.split(command)]
-    with subprocess.Popen(run, stdin=subprocess.PIPE) as guard:
-        assert guard.stdin is not None
+    run = [sys.executable, "-I", "-S", "-c", bare, *KEEPER[-2:], "1", *shlex.split(command)]
+    with subprocess.Popen(run, stdin=subprocess.PIPE) as keeper:
+        assert keeper.stdin is not None
         if "exit" not in command:
-            guard.stdin.close()
-        assert guard.wait(20) == (7 if "exit" in command else -15)
+            keeper.stdin.close()
+        assert keeper.wait(20) == (7 if "exit" in command else -15)
 
 
-def test_a_guard_ends_its_command_when_the_worker_is_gone() -> None:
-    guard = subprocess.Popen([*GUARD, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
-    assert guard.stdin is not None
-    guard.stdin.close()
-    assert guard.wait(20) == -15
+def test_a_keeper_ends_its_command_when_the_worker_is_gone() -> None:
+    keeper = subprocess.Popen([*KEEPER, "1", *shlex.split("sleep 300")], stdin=subprocess.PIPE)
+    assert keeper.stdin is not None
+    keeper.stdin.close()
+    assert keeper.wait(20) == -15
+
+
+def test_what_a_command_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    escape = f"setsid sh -c 'echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; exec sleep 300' & wait"
+    with subprocess.Popen([*KEEPER, "1", "sh", "-c", escape], stdin=subprocess.PIPE) as keeper:
+        while not pid_file.exists():
+            time.sleep(0.02)
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        assert keeper.wait(20) == -15
+    assert not _is_alive(int(pid_file.read_text()))

@@ -19,7 +19,7 @@ print([name for name in {heavy!r}.split() if name in sys.modules])
     assert said.stdout.strip() == "[]"
 
 
-def test_the_guard_imports_nothing_of_headgate() -> None:
-    command = [sys.executable, "-I", "-S", "-X", "importtime", "lib/headgate/jobqueue/worker/guard.py", "1", "true"]
+def test_the_keeper_imports_nothing_of_headgate() -> None:
+    command = [sys.executable, "-I", "-S", "-X", "importtime", "lib/headgate/processes/keeper.py", "1", "true"]
     said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert "headgate" not in said.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.jobqueue.wire import JobLeaseIn
-from headgate.jobqueue.worker.heart import FENCE_MARGIN_S, Leases
+from headgate.jobqueue.worker.heartbeat import FENCE_MARGIN_S, Leases
 
 
 def ref(number: int) -> JobLeaseIn:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,45 @@ def test_in_another_thread_a_lost_lease_shows_at_the_next_check(site: QueueSite)
     thread.start()
     thread.join(30)
     assert "withdrawn" in seen[0]
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """What interrupts the main thread as Ctrl-C does; the background jobs of a shell handle no SIGINT by themselves."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_gives_the_job_back_uncharged(site: QueueSite, ctrl_c: Callable[[], None]) -> None:
+    def work() -> None:
+        with SyncWorker(site.url) as worker:
+            for job in worker.jobs():
+                with job:
+                    ctrl_c()
+                    time.sleep(60)
+
+    site.submit("1")
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    given_back = site.job("1")
+    assert (given_back.state, given_back.failures) == ("pending", 0)
+
+
+def test_ctrl_c_ends_a_worker_that_waits_for_a_job(site: QueueSite, ctrl_c: Callable[[], None]) -> None:
+    def interrupt() -> None:
+        with site.client as client:
+            site.until(lambda: client.statistics().waiting_claims == 1)
+        ctrl_c()
+
+    def work() -> None:
+        with SyncWorker(site.url) as worker:
+            assert not list(worker.jobs())
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert not [thread for thread in threading.enumerate() if thread.name == "headgate-worker"]
 
 
 def test_an_address_that_is_none_is_said_at_once() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import JobState
 from headgate.jobqueue.errors import StaleLeaseError, WrongStateError
-from headgate.jobqueue.job import JobState
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, NoServerError, Worker, held_job
 from tests.jobqueue.worker.queue_site import FastClock, QueueSite
 

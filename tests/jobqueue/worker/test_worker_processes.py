@@ -122,7 +122,8 @@ def test_a_worker_goes_on_over_a_restart_of_the_server(site: QueueSite, tmp_path
 
 
 def test_a_worker_without_a_token_is_told_so(site: QueueSite) -> None:
-    from headgate.net.tokens import Scope, new_token, open_tokens
+    from headgate.net.token_stores import open_tokens
+    from headgate.net.tokens import Scope, new_token
 
     store = open_tokens(site.database)
     token, text = new_token("reader", [Scope.READ], now=time.time())

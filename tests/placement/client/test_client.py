@@ -21,8 +21,8 @@ from headgate.core.errors import NotFoundError
 from headgate.placement.amounts import amounts
 from headgate.placement.cluster.actor import LEDGER_NAME
 from headgate.placement.cluster.client import Placement, connect
-from headgate.placement.cluster.placed import PlacedWork
 from headgate.placement.cluster.pools import PlacementPool
+from headgate.placement.cluster.work import PlacedWork
 from headgate.placement.errors import (
     CannotFitError,
     InvalidPlacementError,

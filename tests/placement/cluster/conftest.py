@@ -1,4 +1,4 @@
-"""Hands on the cluster that all tests of placement share."""
+"""An executor on the cluster that all tests of placement share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def gpu_node(ray_cluster: object) -> str:
 
 
 @pytest.fixture
-async def hands(ray_cluster: object) -> AsyncIterator[object]:
-    """Hands in the test's own event loop; their groups are removed after it."""
-    from headgate.placement.cluster.ray_hands import RayHands
+async def executor(ray_cluster: object) -> AsyncIterator[object]:
+    """Executor in the test's own event loop; their groups are removed after it."""
+    from headgate.placement.cluster.executor import RayExecutor
 
-    hands = RayHands()
-    yield hands
-    for group_id in await hands.existing_groups():
-        await hands.remove_group(group_id)
+    executor = RayExecutor()
+    yield executor
+    for group_id in await executor.existing_groups():
+        await executor.remove_group(group_id)

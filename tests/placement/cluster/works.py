@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 
 from headgate.placement.amounts import amounts
-from headgate.placement.service.hands import WorkKind, WorkOrder
+from headgate.placement.service.protocol import WorkKind, WorkOrder
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -35,7 +35,7 @@ class Unpicklable:
 
 class Ranked:
     def run(self) -> int:
-        from headgate.placement.cluster.working import placement_context
+        from headgate.placement.cluster.occupant import placement_context
 
         return placement_context().rank
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.placement.amounts import Amounts
-from headgate.placement.commands import CreateGroup, RemoveGroup, StartWork, StopWork
-from headgate.placement.node import NodeView
-from headgate.placement.pool import GroupShape
+from headgate.placement.outbox import CreateGroup, RemoveGroup, StartWork, StopWork
+from headgate.placement.pool import GroupShape, NodeView
 
 
 @dataclass(slots=True)
 class Made:
-    """A group that the hands were told to make and have not reported gone."""
+    """A group that the executor was told to make and has not reported gone."""
 
     shape: GroupShape
     nodes: tuple[str, ...]

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.placement.amounts import amounts
 from headgate.placement.errors import CannotFitError, UnknownPoolError
-from headgate.placement.occupancy import Stage
 from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.request import Stage
 from tests.placement.ledger.world import World, pool, reserved, rules
 
 

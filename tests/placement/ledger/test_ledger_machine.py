@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.core import events
 from headgate.placement.amounts import amounts
-from headgate.placement.commands import Command, CreateGroup, StartWork, StopWork
 from headgate.placement.errors import CannotFitError
-from headgate.placement.group import GroupState
-from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.outbox import Command, CreateGroup, StartWork, StopWork
 from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.pool import GroupState
+from headgate.placement.request import Occupancy, Stage
 from tests.placement.ledger.world import World, pool, reserved, rules
 
 NODES = {name: amounts(cpu=8, gpu=4) for name in ("n0", "n1")}
@@ -104,7 +104,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def a_driver_dies(self) -> None:
         self.drivers.pop()
 
-    # The hands
+    # The executor
 
     @precondition(lambda self: self.world.pending)
     @rule(data=st.data(), trouble=st.sampled_from([False, False, False, True]))
@@ -267,7 +267,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         ledger = self.world.ledger
         for used in ledger.usage(self.world.now):
-            assert used.in_use == ledger.book.held.get(used.pool, amounts())
+            assert used.in_use == ledger.holdings.held.get(used.pool, amounts())
             for told in used.not_given:
                 assert ledger.requests[told.request_id].stage is Stage.WAITING
                 assert all(ledger.groups[each].state is GroupState.FREE for each in told.group_ids)

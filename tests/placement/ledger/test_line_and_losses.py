@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.placement.amounts import amounts
-from headgate.placement.group import GroupState
-from headgate.placement.occupancy import Stage
 from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened
+from headgate.placement.pool import GroupState
+from headgate.placement.request import Stage
 from tests.placement.ledger.world import World, pool, reserved, rules
 
 TWO = {"n0": amounts(cpu=8), "n1": amounts(cpu=8)}

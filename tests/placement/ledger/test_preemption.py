@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headgate.placement.amounts import amounts
-from headgate.placement.commands import StopWork
-from headgate.placement.group import GroupState
-from headgate.placement.occupancy import Stage
+from headgate.placement.outbox import StopWork
+from headgate.placement.pool import GroupState
+from headgate.placement.request import Stage
 from tests.placement.ledger.world import World, pool, rules
 
 

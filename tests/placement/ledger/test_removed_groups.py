@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headgate.placement.amounts import amounts
-from headgate.placement.commands import CreateGroup, RemoveGroup, StartWork
 from headgate.placement.ledger import PlacementLedger
-from headgate.placement.node import NodeView
+from headgate.placement.outbox import CreateGroup, RemoveGroup, StartWork
 from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.pool import NodeView
 from headgate.placement.request import PlacementRequest
 from tests.placement.ledger.world import World, pool, reserved, rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.placement.occupancy import Stage
+from headgate.placement.request import Stage
 from tests.placement.ledger.world import World, pool, reserved, rules
 
 

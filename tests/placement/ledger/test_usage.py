@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.placement.amounts import Amounts, amounts
-from headgate.placement.usage import PoolUsage
+from headgate.placement.backfill import PoolUsage
 from tests.placement.ledger.world import World, pool, reserved
 
 
@@ -25,7 +25,7 @@ def test_quota_in_use_is_told_by_the_kind_of_group_and_free_groups_are_not_charg
     used = _used(world)
     assert used.quota == amounts(cpu=8)
     assert _split(used) == (amounts(cpu=2), amounts(cpu=2), amounts(cpu=3.5))
-    assert used.in_use == world.ledger.book.held["p"]
+    assert used.in_use == world.ledger.holdings.held["p"]
     world.end("own")
     assert _split(_used(world)) == (amounts(cpu=2), amounts(cpu=2), amounts(cpu=2))
     assert _used(world).not_given == ()

@@ -1,4 +1,4 @@
-"""A ledger with hands that do what it says when a test lets them, and a clock that a test moves."""
+"""A ledger with an executor that does what it says when a test lets it, and a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 from headgate.core import events
 from headgate.core.events import Event
 from headgate.placement.amounts import Amounts, amounts
-from headgate.placement.commands import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.ledger import PlacementLedger
-from headgate.placement.node import NodeView
-from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.outbox import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.outcomes import LedgerSettings, Why
-from headgate.placement.pool import GroupShape, Pool
-from headgate.placement.request import PlacementRequest
+from headgate.placement.pool import GroupShape, NodeView, Pool
+from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import PreemptionRules, checked_rules
 from tests.placement.ledger.cluster_model import ClusterModel
 
@@ -72,7 +70,7 @@ class World:
         return wanted
 
     def submit(self, name: str, cpu: float = 1, gpu: float = 0, **more: Any) -> Occupancy:
-        """Submit and let the hands do what follows; return the request as it then stands."""
+        """Submit and let the executor do what follows; return the request as it then stands."""
         self.ask(name, cpu, gpu, **more)
         self.settle()
         return self.request(name)
@@ -93,7 +91,7 @@ class World:
         self.now += seconds
         self.settle()
 
-    # What the hands do
+    # What the executor does
 
     def decide(self) -> list[Command]:
         self.ledger.validate()

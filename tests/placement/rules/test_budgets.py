@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from headgate.placement import budgets as budgets_module
 from headgate.placement.amounts import amounts, total
 from headgate.placement.budgets import Budgets
-from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.pool import Pool
-from headgate.placement.request import PlacementRequest
+from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import checked_rules
 
 _POOL = Pool("p", amounts(cpu=1.2))

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from headgate.placement.amounts import NOTHING, amounts
-from headgate.placement.eligibility import lost_work, promoted_band, reason, refusal
-from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.pool import Pool
-from headgate.placement.request import PlacementRequest
+from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import PreemptionRules, checked_rules
+from headgate.placement.victims import lost_work, promoted_band, reason, refusal
 
 _RULES = checked_rules(label_rules={"role": {"train": ["reward"], "reward": ["rollout"]}})
 _LOW = PlacementRequest("low", "p", (amounts(cpu=1),), priority=3.0)

@@ -11,11 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headgate.placement.amounts import amounts
-from headgate.placement.eligibility import refusal
 from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.occupancy import Occupancy, Stage
 from headgate.placement.pool import Pool
-from headgate.placement.request import PlacementRequest
+from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import (
     Aggressiveness,
     PreemptionRules,
@@ -24,6 +22,7 @@ from headgate.placement.rules import (
     parse_aggressiveness,
     rules_from,
 )
+from headgate.placement.victims import refusal
 
 _ROLES = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
 _VALUES = st.sampled_from(["a", "b", "c", "d", "e"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.placement.amounts import Amounts, amounts, total
 from headgate.placement.checks import PoolSpec, pool_spec
 from headgate.placement.errors import CannotFitError
-from headgate.placement.node import NodeView
+from headgate.placement.pool import NodeView
 from headgate.placement.scaling import homeless, scaled, scaled_amounts
 
 

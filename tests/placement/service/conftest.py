@@ -18,10 +18,10 @@ from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.service.journal import Journal
+from headgate.placement.service.protocol import Submission
 from headgate.placement.service.service import PlacementService
-from headgate.placement.service.values import Submission
 from headgate.simulation import LoopClock, run_virtual
-from tests.placement.service.fake_hands import FakeCluster, FakeHands
+from tests.placement.service.fake_executor import FakeCluster, FakeExecutor
 
 RULES = PreemptionRules(
     label_rules={"role": {"train": ("reward", "rollout"), "reward": ("rollout",)}}, min_runtime_s=0.0, budget_share=1.0
@@ -33,12 +33,12 @@ class Desk:
     """A service and what surrounds it."""
 
     service: PlacementService
-    hands: FakeHands
+    executor: FakeExecutor
     events: list[Event] = field(default_factory=list)
 
     @property
     def cluster(self) -> FakeCluster:
-        return self.hands.cluster
+        return self.executor.cluster
 
     def stage(self, request_id: str) -> str:
         return self.service.view(request_id).stage.value
@@ -60,11 +60,11 @@ def opens(tmp_path: Path) -> Opens:
     async def opened(
         cluster: FakeCluster | None = None, clock: Clock | None = None, **settings: Any
     ) -> AsyncIterator[Desk]:
-        hands = FakeHands(cluster or FakeCluster())
+        executor = FakeExecutor(cluster or FakeCluster())
         events: list[Event] = []
         service = PlacementService(
             Journal(tmp_path / "journal.sqlite").open(),
-            hands,
+            executor,
             clock or LoopClock(),
             settings=LedgerSettings(**{"driver_lease_s": 1e6} | settings),
             rules=RULES,
@@ -72,7 +72,7 @@ def opens(tmp_path: Path) -> Opens:
         )
         await service.start()
         try:
-            yield Desk(service, hands, events)
+            yield Desk(service, executor, events)
         finally:
             await service.close()
 

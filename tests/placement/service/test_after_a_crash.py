@@ -11,11 +11,11 @@ from headgate.core import ReleaseOutcome
 from headgate.core.errors import JournalError
 from headgate.placement.amounts import amounts
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.service.hands import Running, WorkOrder
 from headgate.placement.service.journal import Journal
+from headgate.placement.service.protocol import Running, WorkOrder
 from headgate.simulation import LoopClock
 from tests.placement.service.conftest import Opens, pool, virtual, work
-from tests.placement.service.fake_hands import FakeCluster, FakeHands
+from tests.placement.service.fake_executor import FakeCluster, FakeExecutor
 
 
 def test_a_killed_service_goes_on_where_it_was(opens: Opens) -> None:
@@ -40,7 +40,7 @@ def test_a_killed_service_goes_on_where_it_was(opens: Opens) -> None:
             assert "headgate-rlhf-d-9.9" not in cluster.groups
             assert {"adopt high 1", "adopt low 1"} <= set(cluster.log)
             assert desk.service.rules().max_preemptions == 1
-            desk.hands.end("low", b"result")
+            desk.executor.end("low", b"result")
             await desk.settle()
             assert (desk.stage("low"), desk.stage("queued")) == ("done", "running")
             assert cluster.log.count("start high 1") == 1
@@ -78,7 +78,7 @@ def test_a_start_that_a_crash_has_cut_off_is_no_loss_of_its_work(opens: Opens, m
                 await asyncio.Event().wait()
                 raise AssertionError
 
-            monkeypatch.setattr(desk.hands, "start", never)
+            monkeypatch.setattr(desk.executor, "start", never)
             desk.service.open_pool(pool())
             desk.service.submit(work("a"), "d1")
             await desk.settle()
@@ -174,7 +174,7 @@ def test_a_reserved_group_that_is_wanted_no_more_goes_when_its_work_ends(opens: 
             await desk.settle()
             assert desk.stage("t") == "running"
             assert len(cluster.groups) == 1
-            desk.hands.end("t")
+            desk.executor.end("t")
             await desk.settle()
             assert cluster.groups == {}
 
@@ -208,15 +208,15 @@ def test_work_that_ends_while_the_rest_is_taken_up_decides_nothing(
             desk.service.withdraw("second")
             await desk.settle()
             cluster = desk.cluster
-        adopt = FakeHands.adopt
+        adopt = FakeExecutor.adopt
 
-        async def slowly(self: FakeHands, group_id: str, order: WorkOrder) -> Running | None:
+        async def slowly(self: FakeExecutor, group_id: str, order: WorkOrder) -> Running | None:
             if order.request_id == "second":
                 self.end("first")
                 await asyncio.sleep(1)
             return await adopt(self, group_id, order)
 
-        monkeypatch.setattr(FakeHands, "adopt", slowly)
+        monkeypatch.setattr(FakeExecutor, "adopt", slowly)
         async with opens(cluster) as desk:
             await desk.settle()
             assert desk.stage("first") == "done"
@@ -241,7 +241,7 @@ def test_no_time_of_a_journal_is_to_come_after_the_clock_was_set(opens: Opens, s
             requests = [desk.service.ledger.requests[name] for name in ("first", "second")]
             assert all(request.waiting_since <= now for request in requests)
             assert all(request.submitted_at <= now for request in requests)
-            desk.hands.end("first", b"result")
+            desk.executor.end("first", b"result")
             await desk.settle()
             assert desk.stage("second") == "running"
 

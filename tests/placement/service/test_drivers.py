@@ -6,7 +6,7 @@ import asyncio
 
 from headgate.core import events
 from tests.placement.service.conftest import Opens, pool, virtual, work
-from tests.placement.service.fake_hands import FakeCluster
+from tests.placement.service.fake_executor import FakeCluster
 
 
 def test_a_driver_that_dies_leaves_nothing_behind_and_others_go_on(opens: Opens) -> None:
@@ -33,7 +33,7 @@ def test_work_of_a_dead_driver_goes_on_where_that_is_the_policy(opens: Opens) ->
             desk.service.submit(work("a"), "d1")
             await desk.settle(60)
             assert desk.stage("a") == "running"
-            desk.hands.end("a", b"late")
+            desk.executor.end("a", b"late")
             await desk.settle()
             ended = desk.service.result("a")
             assert ended is not None
@@ -71,7 +71,7 @@ def test_a_heartbeat_is_answered_as_soon_as_something_changes(opens: Opens) -> N
             beat = await waiting
             assert loop.time() < before + 0.1
             assert [(view.request_id, view.stage.value) for view in beat.views] == [("a", "running")]
-            desk.hands.end("a")
+            desk.executor.end("a")
             again = await desk.service.beat("d1", beat.generation, beat.number, (), 30.0)
             assert [view.stage.value for view in again.views] == ["done"]
             repeated = await desk.service.beat("d1", beat.generation, beat.number, (), 30.0)
@@ -91,7 +91,7 @@ def test_a_driver_is_told_only_of_its_own_and_of_what_it_watches(opens: Opens) -
             assert [view.request_id for view in beat.views] == ["mine"]
             beat = await desk.service.beat("d1", beat.generation, beat.number, ("theirs",), 1.0)
             assert [view.request_id for view in beat.views] == ["theirs"]
-            desk.hands.end("theirs")
+            desk.executor.end("theirs")
             beat = await desk.service.beat("d1", beat.generation, beat.number, (), 1.0)
             assert [view.stage.value for view in beat.views] == ["done"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.placement.amounts import amounts
 from headgate.placement.outcomes import PoolDiffers
 from tests.placement.service.conftest import Opens, pool, virtual, work
-from tests.placement.service.fake_hands import FakeCluster
+from tests.placement.service.fake_executor import FakeCluster
 
 
 def test_a_group_is_free_only_after_its_occupant_is_seen_dead(opens: Opens) -> None:
@@ -64,7 +64,7 @@ def test_the_death_of_a_node_is_one_loss_for_its_work(opens: Opens) -> None:
             await desk.settle()
             (group,) = desk.service.groups()
             del desk.cluster.nodes[group.nodes[0]]
-            desk.hands.end("a", kind="died", why="its node has died")
+            desk.executor.end("a", kind="died", why="its node has died")
             await desk.settle()
             assert desk.stage("a") == "running"
             assert desk.service.view("a").losses == 1

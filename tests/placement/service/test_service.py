@@ -10,7 +10,7 @@ from headgate.placement.amounts import amounts
 from headgate.placement.errors import CannotFitError, UnknownPoolError
 from headgate.simulation import LoopClock
 from tests.placement.service.conftest import Opens, pool, virtual, work
-from tests.placement.service.fake_hands import FakeCluster
+from tests.placement.service.fake_executor import FakeCluster
 
 
 def test_work_runs_in_a_reserved_group_and_its_result_is_kept(opens: Opens) -> None:
@@ -22,7 +22,7 @@ def test_work_runs_in_a_reserved_group_and_its_result_is_kept(opens: Opens) -> N
             await desk.settle()
             assert desk.stage("train") == "running"
             assert desk.service.view("train").group_id.startswith("headgate-rlhf-r0-")
-            desk.hands.end("train", b"42")
+            desk.executor.end("train", b"42")
             await desk.settle()
             assert desk.stage("train") == "done"
             ended = desk.service.result("train")
@@ -39,7 +39,7 @@ def test_work_that_raises_fails_with_its_last_line(opens: Opens) -> None:
             desk.service.open_pool(pool())
             desk.service.submit(work("a"), "d1")
             await desk.settle()
-            desk.hands.end("a", b"pickled", kind="raised", why="Traceback\n  line\nValueError: no data")
+            desk.executor.end("a", b"pickled", kind="raised", why="Traceback\n  line\nValueError: no data")
             await desk.settle()
             assert desk.stage("a") == "failed"
             assert desk.service.view("a").note == "ValueError: no data"
@@ -91,7 +91,7 @@ def test_a_victim_gets_its_state_back_and_is_not_charged(opens: Opens) -> None:
             desk.service.submit(work("train", priority=9, labels={"role": "train"}), "d1")
             await desk.settle()
             assert (desk.stage("train"), desk.stage("rollout")) == ("running", "waiting")
-            desk.hands.end("train")
+            desk.executor.end("train")
             await desk.settle()
             order = desk.cluster.started("rollout")
             assert order is not None
@@ -138,7 +138,7 @@ def test_state_of_an_earlier_stop_is_kept_when_a_later_one_saves_nothing(opens: 
             for name in ("t1", "t2"):
                 desk.service.submit(work(name, priority=9), "d1")
                 await desk.settle()
-                desk.hands.end(name)
+                desk.executor.end(name)
                 await desk.settle(15)
                 cluster.states["rollout"] = None
             order = desk.cluster.started("rollout")
@@ -189,7 +189,7 @@ def test_ended_requests_are_forgotten_after_an_hour(opens: Opens) -> None:
             desk.service.open_pool(pool())
             desk.service.submit(work("a"), "d1")
             await desk.settle()
-            desk.hands.end("a", b"1")
+            desk.executor.end("a", b"1")
             await desk.settle(3_590)
             assert desk.service.result("a") is not None
             await desk.settle(20)

@@ -26,7 +26,7 @@ from headgate.replay.elastic import (
     terms_of,
 )
 from headgate.replay.elastic.bounds import fewest_fixed
-from headgate.replay.elastic.measures import wait_course
+from headgate.replay.elastic.outcome import wait_course
 from headgate.replay.elastic.page import replay_page
 
 SHORT = ramp(seed=3, scale=0.01)
@@ -74,8 +74,8 @@ def test_an_unknown_policy_is_refused_before_anything_runs() -> None:
 
 
 def test_a_frontier_falls_in_waiting_as_it_rises_in_cost() -> None:
-    line = frontier("fixed", terms_of(SHORT, Site()), values=[1, 2, 4, 8, 16])
-    assert [point.value for point in line.points] == [1, 2, 4, 8, 16]
+    line = frontier("fixed", terms_of(SHORT, Site()))
+    assert [point.value for point in line.points] == [3, 5, 7, 9, 11, 13, 15, 16]
     costs = [point.measures.cost for point in line.best]
     waits = [point.measures.p99_s for point in line.best]
     assert costs == sorted(costs)

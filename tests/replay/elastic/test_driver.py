@@ -7,15 +7,15 @@ import dataclasses
 import pytest
 
 from headgate.replay.elastic import Call, Site, load_of, measured, played, ramp
-from headgate.replay.elastic.measures import waits_s
+from headgate.replay.elastic.outcome import waits_s
 from tests.replay.elastic.conftest import Plan, config
 
 
 def test_a_request_waits_until_a_slot_is_free_and_no_longer() -> None:
     load = load_of("three", [Call(0.0, 0.0, 4.0), Call(1.0, 0.0, 1.0), Call(1.5, 0.5, 1.0)], slots=1)
     outcome = played(load, Plan((0, 1)), config(), Site(workers=1), validates=True)
-    assert outcome.given_s == (0.0, 4.0, 5.0)
-    assert outcome.done_s == (4.0, 5.0, 6.5)
+    assert outcome.given_s == [0.0, 4.0, 5.0]
+    assert outcome.done_s == [4.0, 5.0, 6.5]
     assert waits_s(load, outcome) == [0.0, 3.0, 3.5]
     assert measured(load, outcome).longest_s == 3.5
 
@@ -23,7 +23,7 @@ def test_a_request_waits_until_a_slot_is_free_and_no_longer() -> None:
 def test_answers_slow_each_other_down_as_the_load_says() -> None:
     load = load_of("two", [Call(0.0, 0.0, 4.0), Call(2.0, 0.0, 4.0)], slots=2, step_s=(1.0, 2.0))
     outcome = played(load, Plan((0, 1)), config(), Site(workers=1))
-    assert outcome.done_s == (6.0, 8.0)
+    assert outcome.done_s == [6.0, 8.0]
 
 
 def test_a_worker_costs_from_the_command_to_wake_it_until_it_sleeps() -> None:

@@ -77,18 +77,18 @@ def test_a_file_that_is_not_there_says_where_to_get_one(tmp_path: Path) -> None:
 
 def test_superposed_copies_keep_the_course_and_what_is_asked_for() -> None:
     trace = Trace("code", tuple(TracedRequest(float(at), at + 1, 5) for at in range(600)))
-    more = superposed(trace, 4, within_s=30, seed=1)
+    more = superposed(trace, 4, seed=1)
     assert Counter(one.prompt_tokens for one in more.requests) == dict.fromkeys(range(1, 601), 4)
     assert more.window_s == trace.window_s
-    assert all(abs(one.arrived_s - (one.prompt_tokens - 1)) <= 30 for one in more.requests)
+    assert all(abs(one.arrived_s - (one.prompt_tokens - 1)) <= 60 for one in more.requests)
     for edge in (0.0, trace.window_s):
         assert sum(abs(one.arrived_s - edge) < 10 for one in more.requests) == pytest.approx(40, rel=0.4)
     assert [one.arrived_s for one in more.requests] == sorted(one.arrived_s for one in more.requests)
     assert "4 copies" in more.notes[0]
-    assert more == superposed(trace, 4, within_s=30, seed=1)
+    assert more == superposed(trace, 4, seed=1)
     assert superposed(trace, 1) == trace
 
 
 def test_less_than_one_copy_is_refused() -> None:
-    with pytest.raises(InvalidLoadError, match=r"copies must be >= 1 .*\(got 0"):
+    with pytest.raises(InvalidLoadError, match=r"copies must be >= 1 \(got 0\)"):
         superposed(Trace("code", (TracedRequest(0.0, 1, 1),)), 0)

@@ -17,6 +17,7 @@ from headgate.cli.elastic.gateway_client import say
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, elastic_config
+from headgate.replay import yaml_settings
 from headgate.replay.elastic import (
     COLUMNS,
     CONTENDERS,
@@ -30,10 +31,11 @@ from headgate.replay.elastic import (
     compared,
     contender,
     named_load,
+    replay_figures,
+    replay_page,
     sites_for,
     terms_of,
 )
-from headgate.replay.files import yaml_settings
 
 WORKERS: Final = 16
 """Of a site, where nobody says how many."""
@@ -147,9 +149,6 @@ def _shown(name: str, total: int) -> Iterator[Callable[[str], None]]:
 
 def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:
     """Write a page, its figures, and all figures as JSON; return the files."""
-    # matplotlib takes a second to import: the tables do without it.
-    from headgate.replay.elastic.page import replay_figures, replay_page  # noqa: PLC0415
-
     texts = {"elastic-replay.html": replay_page(made)}
     for each in made:
         figures = replay_figures(each, f"elastic-{each.site.start_s:g}s")

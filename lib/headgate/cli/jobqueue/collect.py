@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headgate.campaign import (
+from headgate.cli.output import AsJson, QueueUrl, console, print_json, print_table
+from headgate.cli.run import stop_on_signals
+from headgate.config import Settings, load_settings
+from headgate.core import SystemClock
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import JobState
+from headgate.jobqueue.generator import ResultFolder
+from headgate.jobqueue.worker import JobQueueClient, RetryPolicy
+from headgate.run import (
     SCORE_FIELD,
     DrainResult,
     DrainRules,
@@ -18,14 +26,6 @@ from headgate.campaign import (
     QueueProgress,
     drain_queue,
 )
-from headgate.cli.output import AsJson, QueueUrl, console, print_json, print_table
-from headgate.cli.run import stop_on_signals
-from headgate.config import Settings, load_settings
-from headgate.core import SystemClock
-from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.generator import ResultFolder
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.worker import JobQueueClient, RetryPolicy
 from headgate.storage import sample_store
 
 _ONCE: DrainRules = DrainRules(poll_s=0.0, duration_s=0.0)

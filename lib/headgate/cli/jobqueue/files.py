@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json, print_table
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import ImportedJob, Instant, Job, ResourceSpec, Store
 from headgate.jobqueue.generator import (
     COLUMNS,
     DEFAULT_TOP,
@@ -39,10 +40,6 @@ from headgate.jobqueue.generator import (
     servers_of,
     write_files,
 )
-from headgate.jobqueue.job import Job
-from headgate.jobqueue.outcomes import ImportedJob, Instant
-from headgate.jobqueue.port import Store
-from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.worker import SyncJobQueueClient
 from headgate.telemetry import safe_text

@@ -19,8 +19,9 @@ from rich.text import Text
 
 from headgate.cli.output import AsJson, QueueUrl, console, counted, drawn_table, print_json, print_rows, print_table
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn, ResourceOut, StatisticsOut
+from headgate.jobqueue import JobState
+from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn
+from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import QueueUnreachableError, RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
 

@@ -15,19 +15,18 @@ from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy import (
     HEALTH_PATH,
     MAX_STEPS,
-    Errand,
+    EvaluationTask,
     PolicyAt,
     PolicyLease,
     PolicyServer,
     SyncPolicyClient,
     baseline_policy,
     load_simulation,
-    read_errand,
+    read_evaluation_task,
     run_episode,
     write_result,
 )
-from headgate.jobqueue.worker.environment import WORKER_SOCKET
-from headgate.jobqueue.worker.reserving import reserve_from_environment
+from headgate.jobqueue.worker.reservation import WORKER_SOCKET, reserve_from_environment
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 
 _DEFAULT_PORT: Final = 8000
@@ -80,15 +79,15 @@ def evaluate(
     """
     if max_steps < 1 or not act_timeout_s > 0:
         raise InvalidInputError(f"--max-steps and --act-timeout-s must be > 0 (got {max_steps} and {act_timeout_s:g})")
-    errand = read_errand(task, instance, job_file)
-    simulation = load_simulation(errand.task, errand.instance)
+    asked = read_evaluation_task(task, instance, job_file)
+    simulation = load_simulation(asked.task, asked.instance)
     server = _server(host, port)
     client = SyncPolicyClient(server.host, server.port, lease=server.lease, act_timeout_s=act_timeout_s)
     with client:
-        outcome = {"task": errand.task, "instance": errand.instance, **run_episode(client, simulation, max_steps)}
+        outcome = {"task": asked.task, "instance": asked.instance, **run_episode(client, simulation, max_steps)}
     if result is not None:
         write_result(result, outcome)
-    _show(errand, outcome, as_json=as_json)
+    _show(asked, outcome, as_json=as_json)
     return 0
 
 
@@ -115,16 +114,16 @@ def _server(host: str | None, port: int) -> PolicyAt:
             "no policy server is named", next_step="Give --host and --port, or let `headgate jobqueue work` start this."
         )
     server = reserve_from_environment()
-    return PolicyAt(server.host, server.port, PolicyLease(server.lease_id, server.epoch))
+    return PolicyAt(server.host, server.port, PolicyLease(*server.key))
 
 
-def _show(errand: Errand, outcome: dict[str, Any], *, as_json: bool) -> None:
+def _show(asked: EvaluationTask, outcome: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(outcome)
         return
     reached = "success" if outcome["success"] else "not all subgoals"
     _say(
-        f"{errand.task} {errand.instance}: q_score {outcome['q_score']:.3f} ({reached}) "
+        f"{asked.task} {asked.instance}: q_score {outcome['q_score']:.3f} ({reached}) "
         f"after {outcome['steps']} steps of {outcome['policy']}"
     )
 

@@ -16,7 +16,8 @@ from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core import DAY_S, Secret, record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.net.authority import REVOCATION_BOUND_S
-from headgate.net.tokens import Refusal, Scope, Token, TokenStore, new_token, open_tokens, revoked, rotated
+from headgate.net.token_stores import TokenStore, open_tokens
+from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
 from headgate.telemetry import safe_text
 
 _KEPT_S: Final = 90 * DAY_S

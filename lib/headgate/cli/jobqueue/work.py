@@ -17,8 +17,7 @@ from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, JobSpec
-from headgate.jobqueue.names import NAME_CHARS, id_prefix, object_text
+from headgate.jobqueue import DEFAULT_MAX_ATTEMPTS, NAME_CHARS, JobSpec, id_prefix, object_text
 from headgate.jobqueue.worker import (
     COMMAND_TASK,
     CommandJobs,

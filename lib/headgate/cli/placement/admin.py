@@ -14,14 +14,11 @@ from headgate.cli.output import AsJson, print_json, print_table
 from headgate.cli.placement.ledger import Address, joined, say
 from headgate.core import record_change
 from headgate.core.errors import InvalidInputError
-from headgate.placement.checks import PoolSpec, pool_spec
-from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.rules import PreemptionRules, rules_from
-from headgate.placement.scaling import homeless
+from headgate.placement import InvalidPlacementError, PoolSpec, PreemptionRules, homeless, pool_spec, rules_from
 from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
-    from headgate.placement.cluster.client import Placement
+    from headgate.placement import Placement
 
 DIFFERENCES_STATUS: Final = 4
 """Exit status of an audit that leaves differences: a check did not hold."""

@@ -12,11 +12,11 @@ from cyclopts import Parameter
 
 from headgate.cli.output import console
 from headgate.core.errors import InvalidInputError, MissingExtraError
-from headgate.placement.errors import LedgerUnreachableError
+from headgate.placement import ClusterUnreachableError, LedgerUnreachableError
 from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:
-    from headgate.placement.cluster.client import Placement
+    from headgate.placement import Placement
 
 
 Address = Annotated[
@@ -37,7 +37,7 @@ def joined(address: str | None) -> Iterator[Placement]:
     require_ray()
     import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
 
-    from headgate.placement.cluster.client import connect  # noqa: PLC0415
+    from headgate.placement import connect, has_ledger  # noqa: PLC0415 - as above
 
     connection = there_already(address)
     try:
@@ -51,8 +51,7 @@ def joined(address: str | None) -> Iterator[Placement]:
 
 def there_already(address: str | None) -> Any:
     """Connect to a cluster that runs; raises ClusterUnreachableError instead of starting one."""
-    from headgate.placement.cluster.connecting import connect_ray  # noqa: PLC0415 - as above
-    from headgate.placement.errors import ClusterUnreachableError  # noqa: PLC0415 - as above
+    from headgate.placement import connect_ray  # noqa: PLC0415 - as above
 
     named = address or os.environ.get("RAY_ADDRESS") or "auto"
     if named == "local":
@@ -90,20 +89,6 @@ def find_actor(name: str) -> Any:
         )
     ((namespace, own_name),) = found
     return ray.get_actor(own_name, namespace=namespace)
-
-
-def has_ledger() -> bool:
-    """Tell whether the cluster that this process is connected to has a ledger."""
-    import ray  # noqa: PLC0415 - as above
-
-    from headgate.placement.cluster.actor import LEDGER_NAME  # noqa: PLC0415
-    from headgate.placement.cluster.connecting import NAMESPACE  # noqa: PLC0415
-
-    try:
-        ray.get_actor(LEDGER_NAME, namespace=NAMESPACE)
-    except ValueError:
-        return False
-    return True
 
 
 def require_ray() -> None:

@@ -9,10 +9,8 @@ from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.core.errors import InvalidInputError
-from headgate.placement.amounts import amounts
-from headgate.placement.pool import GroupShape
-from headgate.placement.rules import PreemptionRules, rules_from
-from headgate.replay.files import yaml_settings
+from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
+from headgate.replay import yaml_settings
 from headgate.replay.placement import (
     MIXES,
     POLICIES,
@@ -27,6 +25,7 @@ from headgate.replay.placement import (
     generated,
     read_json_lines,
     read_openb,
+    timeline_svg,
 )
 
 _LABEL_RULES: Final = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}
@@ -154,9 +153,6 @@ def _compared(
 
 
 def _write_figure(made: Comparison, path: Path) -> None:
-    # matplotlib takes a second to import: the tables do without it.
-    from headgate.replay.placement.figure import timeline_svg  # noqa: PLC0415
-
     try:
         path.write_text(timeline_svg(made), encoding="utf-8")
     except OSError as error:

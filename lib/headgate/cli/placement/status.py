@@ -24,8 +24,7 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import json_safe, safe_text
 
 if TYPE_CHECKING:
-    from headgate.placement import PoolUsage
-    from headgate.placement.cluster.client import Placement
+    from headgate.placement import Placement, PoolUsage
 
 Document = Mapping[str, Any]
 """What `headgate placement status --json` prints."""

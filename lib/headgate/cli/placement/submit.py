@@ -16,14 +16,11 @@ from cyclopts import Parameter
 from headgate.cli.output import AsJson, console, print_json
 from headgate.cli.placement.ledger import Address, joined, require_ray, say
 from headgate.core.errors import InvalidInputError
-from headgate.placement.checks import request_spec
-from headgate.placement.errors import PlacementLostError, WorkFailedError
-from headgate.placement.request import Strategy
+from headgate.placement import PlacementLostError, Strategy, WorkFailedError, request_spec
 from headgate.telemetry import json_safe, printable, safe_text
 
 if TYPE_CHECKING:
-    from headgate.placement.cluster.placed import PlacedWork
-    from headgate.placement.service.values import WorkView
+    from headgate.placement import PlacedWork, WorkView
 
 _EVERY_S: Final = 0.3
 _ANSWER_S: Final = 5.0
@@ -115,7 +112,7 @@ def _tell(request_id: str, *, as_json: bool) -> None:
 
 
 def _command(work: Sequence[str], variables: Mapping[str, str]) -> tuple[type, tuple[Any, ...]]:
-    from headgate.placement.cluster.command_work import CommandWork  # noqa: PLC0415 - only where Ray is installed
+    from headgate.placement import CommandWork  # noqa: PLC0415 - only where Ray is installed
 
     return CommandWork, (tuple(work), dict(variables), str(Path.cwd()))
 

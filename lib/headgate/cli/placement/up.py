@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate.cli.placement.admin import Change, PlacementFile, Scale, open_pools, read_placement_file
-from headgate.cli.placement.ledger import Address, has_ledger, joined, require_ray, say, there_already
-from headgate.placement.outcomes import LedgerSettings
+from headgate.cli.placement.ledger import Address, joined, require_ray, say, there_already
+from headgate.placement import LedgerSettings
 
 _LOOK_S: Final = 2.0
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -42,9 +42,7 @@ def up(
     require_ray()
     import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
 
-    from headgate.placement.cluster.client import connect  # noqa: PLC0415
-    from headgate.placement.cluster.connecting import connect_ray  # noqa: PLC0415
-    from headgate.placement.cluster.tuning import LocalCluster  # noqa: PLC0415
+    from headgate.placement import LocalCluster, connect, connect_ray, has_ledger  # noqa: PLC0415
 
     written = PlacementFile(()) if pools is None else read_placement_file(pools)
     stopped = threading.Event()
@@ -79,6 +77,8 @@ def _lives_until(stopped: threading.Event) -> bool:
     """Wait for a signal to stop; False as soon as there is no ledger any more, which nobody is woken by."""
     from ray.exceptions import RayError  # noqa: PLC0415 - it may not be installed
 
+    from headgate.placement import has_ledger  # noqa: PLC0415
+
     while not stopped.wait(_LOOK_S):
         with contextlib.suppress(RayError):  # a head that restarts does not answer for a while
             if not has_ledger():
@@ -103,7 +103,7 @@ def _found_by_others(connection: Any) -> Iterator[None]:
     from ray._common.utils import reset_ray_address  # noqa: PLC0415 - see above
     from ray._private.utils import write_ray_address  # noqa: PLC0415
 
-    from headgate.placement.cluster.connecting import Found  # noqa: PLC0415
+    from headgate.placement import Found  # noqa: PLC0415
 
     if connection.found is not Found.STARTED:
         yield

@@ -1,16 +1,17 @@
-from .claims import claim as claim, same_for_all as same_for_all
+from .records import claim as claim, same_for_all as same_for_all
 from .engine import (
     Engine as Engine,
     EngineAnswer as EngineAnswer,
     EngineFacts as EngineFacts,
     Outgoing as Outgoing,
 )
-from .opening import (
+from .spec import (
     EngineKind as EngineKind,
     EngineSpec as EngineSpec,
     FindActor as FindActor,
     open_engine as open_engine,
 )
+from .process import EngineProcess as EngineProcess, Launch as Launch, Program as Program
 from .ray_actor import EngineActor as EngineActor, RayActorEngine as RayActorEngine
 from .sglang import SGLangEngine as SGLangEngine
 from .smg import RoutedEngine as RoutedEngine, SmgEngine as SmgEngine

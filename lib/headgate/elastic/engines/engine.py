@@ -1,4 +1,4 @@
-"""An engine as the pool's hands see it: one API over SGLang, vLLM, Ray actors and an external router's workers."""
+"""An engine as the pool sees it: one API over SGLang, vLLM, Ray actors and an external router's workers."""
 
 from __future__ import annotations
 

@@ -11,15 +11,15 @@ import aiohttp
 import orjson
 
 from headgate.core import Clock, Secret
-from headgate.elastic.engines.attempts import Attempts
-from headgate.elastic.engines.engine import EngineAnswer
-from headgate.elastic.engines.replies import (
+from headgate.elastic.engines.calls import (
     SHOWN_CHARS,
+    Attempts,
     KeyRefusedError,
     Reply,
     UnansweredError,
     broken,
 )
+from headgate.elastic.engines.engine import EngineAnswer
 from headgate.elastic.errors import EngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.models import Connections, Journey, read_up_to

@@ -11,9 +11,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 import orjson
 
 from headgate.core import Clock, redacted
-from headgate.elastic.engines.attempts import Attempts
+from headgate.elastic.engines.calls import Attempts, EngineBusyError, UnansweredError
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
-from headgate.elastic.engines.replies import EngineBusyError, UnansweredError
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
@@ -39,7 +38,8 @@ class EngineActor(Protocol):
     def chat(self, path: str, body: bytes, request_id: str) -> Any:
         """Answer a request of the OpenAI API: return the body, or `(status, body)`, or yield the parts of a stream.
 
-        A body, or part, is `bytes`, `str`, or something that becomes JSON.
+        A body, or part, is `bytes`, `str`, or something that becomes JSON. The first part of a stream may be a mapping
+        of `status` and `content_type`, where these are not 200 and those of a stream of events.
         """
         ...
 
@@ -128,7 +128,8 @@ class RayActorEngine:
             sent = self._remote("chat", request.path, request.body, request.request_id)
             if hasattr(sent, "__aiter__"):
                 parts = _Parts(self._name, sent)
-                yield EngineAnswer(200, _EVENTS, parts.read())
+                status, content_type = await parts.head()
+                yield EngineAnswer(status, content_type, parts.read())
                 is_whole = parts.is_whole
             else:
                 status, body = _status_and_body(await self._answered("chat", sent))
@@ -196,18 +197,38 @@ class _Parts:
 
     def __init__(self, name: str, sent: Any) -> None:
         self._name = name
-        self._sent = sent
+        self._sent = aiter(sent)
+        self._first: list[Any] = []
         self.is_whole = False
+
+    async def head(self) -> tuple[int, str]:
+        """Return status and content type, once the first part is there."""
+        self._first = [part async for part in self._parts(at_most=1)]
+        match self._first:
+            case [{"status": int() as status, "content_type": str() as content_type}]:
+                self._first = []
+                return status, content_type
+        return 200, _EVENTS
 
     async def read(self) -> AsyncIterator[bytes]:
         """Yield the parts as bytes."""
+        for part in self._first:
+            yield _as_bytes(part)
+        async for part in self._parts():
+            yield _as_bytes(part)
+        self.is_whole = True
+
+    async def _parts(self, at_most: int | None = None) -> AsyncIterator[Any]:
         try:
-            async for part in self._sent:
+            while at_most is None or at_most > 0:
+                part = await anext(self._sent)
+                at_most = None if at_most is None else at_most - 1
                 # A generator of Ray yields references, which are awaited; any other one yields the parts themselves.
-                yield _as_bytes(await part if inspect.isawaitable(part) else part)
+                yield await part if inspect.isawaitable(part) else part
+        except StopAsyncIteration:
+            return
         except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
             raise _failed(self._name, "chat", error) from None
-        self.is_whole = True
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
@@ -215,6 +236,9 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
 
 
 def _failed(name: str, method: str, error: Exception) -> EngineError:
+    cause = getattr(error, "cause", None)  # Ray's own error holds the actor's
+    if isinstance(cause, EngineError):
+        return EngineError(f"{method}() of the actor {name!r} failed: {cause.message}", is_final=cause.is_final)
     said = redacted(str(error).strip().rsplit("\n", 1)[-1], limit_chars=300)
     return EngineError(f"{method}() of the actor {name!r} failed: {type(error).__name__}: {said}")
 

@@ -8,15 +8,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
-from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
-from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.released import ReleasedTags
-from headgate.elastic.engines.replies import (
+from headgate.elastic.engines.calls import (
     LATE,
     MAYBE_DONE,
     ConnectionLostError,
     EngineBusyError,
     NobodyListensError,
+    RequestIds,
     UnansweredError,
     at_most,
     document,
@@ -26,7 +24,9 @@ from headgate.elastic.engines.replies import (
     total,
     with_field,
 )
-from headgate.elastic.engines.request_ids import RequestIds
+from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.http import EngineHttp
+from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad

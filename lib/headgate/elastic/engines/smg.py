@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, runtime_checkable
 
 from headgate.core import Secret
-from headgate.elastic.engines.claims import same_for_all
+from headgate.elastic.engines.calls import EngineBusyError, KeyRefusedError, document
 from headgate.elastic.engines.engine import Engine, EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.replies import EngineBusyError, KeyRefusedError, document
+from headgate.elastic.engines.records import same_for_all
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad

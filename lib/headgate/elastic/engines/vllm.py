@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
-from headgate.elastic.engines.http import EngineHttp
-from headgate.elastic.engines.replies import (
+from headgate.elastic.engines.calls import (
     LATE,
     MAYBE_DONE,
     EngineBusyError,
+    RequestIds,
     at_most,
     document,
     metric_samples,
     model_names,
     no_engine_of_its_kind,
 )
-from headgate.elastic.engines.request_ids import RequestIds
+from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.http import EngineHttp
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad

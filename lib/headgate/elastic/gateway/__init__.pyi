@@ -1,11 +1,5 @@
-from .before import check_before as check_before, check_port as check_port
+from .startup import check_before as check_before, check_port as check_port
 from .client import GatewayClient as GatewayClient
-from .errors import (
-    BodyTooLargeError as BodyTooLargeError,
-    ForbiddenError as ForbiddenError,
-    InvalidRequestError as InvalidRequestError,
-    UnknownModelError as UnknownModelError,
-)
 from .pool_file import (
     EngineEntry as EngineEntry,
     PoolFile as PoolFile,
@@ -14,6 +8,6 @@ from .pool_file import (
     read_pool_document as read_pool_document,
 )
 from .server import Gateway as Gateway, running_gateway as running_gateway
-from .serving import running_pool as running_pool, serve_opened as serve_opened, serve_pool as serve_pool
+from .startup import running_pool as running_pool, serve_opened as serve_opened, serve_pool as serve_pool
 from .settings import GatewaySettings as GatewaySettings
 from .status import AdmissionView as AdmissionView, GatewayStatus as GatewayStatus

@@ -21,8 +21,13 @@ from headgate.core.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-from headgate.elastic.errors import GatewayUnreachableError, InvalidElasticError, PoolClosedError, UnknownWorkerError
-from headgate.elastic.gateway.errors import ForbiddenError
+from headgate.elastic.errors import (
+    ForbiddenError,
+    GatewayUnreachableError,
+    InvalidElasticError,
+    PoolClosedError,
+    UnknownWorkerError,
+)
 from headgate.elastic.gateway.status import GatewayStatus
 
 TIMEOUT_S: Final = 10.0

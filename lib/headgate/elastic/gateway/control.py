@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from headgate.core import ANYBODY, Clock, record_change
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.elastic.errors import UnknownWorkerError
-from headgate.elastic.gateway.callers import Callers
+from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import json_answer, problem
 from headgate.elastic.service import ElasticService

@@ -22,8 +22,8 @@ MAX_FILE_BYTES: Final = 1_000_000
 class EngineEntry(BaseModel):
     """One engine as the file names it: as `EngineSpec`, with the variables that hold its keys instead of the keys.
 
-    An address alone is an engine, too. An entry with `class` stands for actors that are started in places of a
-    cluster: whoever starts them checks what it says.
+    An address alone is an engine, too. An entry with `class` or `serve` stands for actors that are started in places
+    of a cluster: whoever starts them checks what it says.
 
     Attributes:
         actors: such an entry as it was written; None for an engine with an address.
@@ -47,8 +47,9 @@ class EngineEntry(BaseModel):
             return {"url": written}
         if not isinstance(written, Mapping):
             raise ValueError("must be an address, or a mapping with its `url`")  # noqa: TRY004 - pydantic tells it
-        if "class" in written:
-            return {"url": f"ray://{written['class']}", "kind": "ray", "actors": dict(written)}
+        for how in ("class", "serve"):
+            if how in written:
+                return {"url": f"ray://{written[how]}", "kind": "ray", "actors": dict(written)}
         return written
 
     def spec(self, environ: Mapping[str, str]) -> EngineSpec:

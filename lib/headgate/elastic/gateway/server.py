@@ -22,9 +22,9 @@ from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit, Event
 from headgate.elastic.errors import InvalidElasticError
-from headgate.elastic.gateway.admitting import PoolAdmission
-from headgate.elastic.gateway.answering import Answering
-from headgate.elastic.gateway.callers import Callers
+from headgate.elastic.gateway.access import Callers
+from headgate.elastic.gateway.admission import PoolAdmission
+from headgate.elastic.gateway.completions import Completions
 from headgate.elastic.gateway.control import Control
 from headgate.elastic.gateway.settings import GatewaySettings
 from headgate.elastic.gateway.status import GatewayStatus
@@ -70,7 +70,7 @@ class Gateway:
         self._callers = callers
         chosen = clock or SystemClock()
         self._admission = PoolAdmission(service, config, settings.weights, chosen, emit or _ignored)
-        self._answering = Answering(
+        self._completions = Completions(
             service,
             self._admission,
             callers,
@@ -90,7 +90,7 @@ class Gateway:
 
     def status(self) -> GatewayStatus:
         """Return where it stands."""
-        return GatewayStatus(self._service.status(), self._admission.view(), self._answering.is_draining)
+        return GatewayStatus(self._service.status(), self._admission.view(), self._completions.is_draining)
 
     async def drain(self, drain_s: float | None = None) -> None:
         """Take no new requests (503, with a time to come again), and end the pool when those in flight are answered.
@@ -98,18 +98,18 @@ class Gateway:
         Args:
             drain_s: they get so long; what is left then is told that the pool ends. As the settings say by default.
         """
-        self._answering.is_draining = True
+        self._completions.is_draining = True
         self._control.hurry()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_s if drain_s is None else drain_s):
-                await self._answering.emptied()
+                await self._completions.emptied()
         self._admission.close("the gateway stops")
         await self._service.stop(0.0)
 
     def application(self) -> web.Application:
         """Return the routes, to be served with `handler_cancellation`."""
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[_in_words])
-        self._answering.add_to(app)
+        self._completions.add_to(app)
         self._control.add_to(app)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
@@ -121,7 +121,7 @@ class Gateway:
         await self._admission.follow()
 
     async def _health(self, _: web.Request) -> web.Response:
-        if self._answering.is_draining or not self._service.status().is_open:
+        if self._completions.is_draining or not self._service.status().is_open:
             return json_answer(b'{"status":"stopping"}', 503)
         return json_answer(b'{"status":"ok"}')
 

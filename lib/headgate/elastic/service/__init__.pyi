@@ -1,10 +1,10 @@
-from .leases import (
+from .supervisor import (
     FreeLeases as FreeLeases,
     OnLost as OnLost,
     WorkerLease as WorkerLease,
     WorkerLeases as WorkerLeases,
 )
-from .metering import ELASTIC_METRICS as ELASTIC_METRICS, ElasticCollector as ElasticCollector
+from .metrics import ELASTIC_METRICS as ELASTIC_METRICS, ElasticCollector as ElasticCollector
 from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService
 from .status import (
     BOUNDS_S as BOUNDS_S,

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 from headgate.core import Clock, SystemClock, events
 from headgate.core.events import Emit, Event
-from headgate.elastic.commands import Abort, Command, Cut, Fail, Send
 from headgate.elastic.demand import Policy
-from headgate.elastic.engines.claims import claim
 from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
+from headgate.elastic.engines.records import claim
 from headgate.elastic.errors import FAULTS, InvalidElasticError, WorkerClaimedError, sentence
+from headgate.elastic.outbox import Abort, Command, Cut, Fail, Send
 from headgate.elastic.policies import policy_of
 from headgate.elastic.pool import ElasticPool
-from headgate.elastic.request import ElasticRequest
-from headgate.elastic.service.flights import Flights
-from headgate.elastic.service.hand import Hand
-from headgate.elastic.service.leases import FreeLeases, WorkerLeases
-from headgate.elastic.service.opening import Opening, check_names, open_engines, together
-from headgate.elastic.service.status import PoolStatus
+from headgate.elastic.queue import ElasticRequest
+from headgate.elastic.service.in_flight import InFlight
+from headgate.elastic.service.startup import Opening, check_names, open_engines, together
+from headgate.elastic.service.status import PoolStatus, ServiceCounts, status_of
 from headgate.elastic.service.steps import Steps
-from headgate.elastic.service.tally import Tally, status_of
-from headgate.elastic.service.tasks import Tasks
+from headgate.elastic.service.supervisor import FreeLeases, WorkerLeases, WorkerSupervisor
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import Pin, WorkerState
 
@@ -34,6 +32,16 @@ _log = logging.getLogger("headgate.elastic")
 
 DRAIN_S: Final = 30.0
 """Requests in flight get so long to end when a service stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a service works with once it knows its engines."""
+
+    steps: Steps
+    supervisors: Mapping[str, WorkerSupervisor]
+    in_flight: InFlight
+    models: tuple[str, ...]
 
 
 class ElasticService:
@@ -78,12 +86,8 @@ class ElasticService:
         self._policy_name = config.policy if policy is None else type(policy).__name__
         self._clock = clock or SystemClock()
         self._emit = emit or _ignored
-        self._tally = Tally()
-        self._tasks = Tasks()
-        self._flights = Flights(self._engines, config, self._tally, self._tasks)
-        self._hands: dict[str, Hand] = {}
-        self._steps_or_none: Steps | None = None
-        self._models: tuple[str, ...] = ()
+        self._counts = ServiceCounts()
+        self._opened: _Opened | None = None
         self._is_stopping = False
         self._exits = AsyncExitStack()
 
@@ -100,9 +104,11 @@ class ElasticService:
                 exits.push_async_callback(engine.close)
             self._claim(exits)
             opening = await open_engines(list(self._engines.values()), self._config)
+            opened = self._opened = self._take_up(opening)
             exits.push_async_callback(self._give_back_leases)  # after the tasks have ended, which use them
-            await exits.enter_async_context(self._tasks)
-            await self._take_up(opening)
+            await exits.enter_async_context(opened.steps.tasks)
+            await self._lease(opening.awake)
+            opened.steps.decide()
             self._exits = exits.pop_all()
         return self
 
@@ -134,18 +140,18 @@ class ElasticService:
             InvalidElasticError: the same id is under way.
         """
         wanted = ElasticRequest(outgoing.request_id, tokens, prefixes, group)
-        return self._flights.request(outgoing, wanted)
+        return self._at_work.in_flight.request(outgoing, wanted)
 
     def status(self) -> PoolStatus:
         """Return what there is now; cheap enough for every scrape and every refresh of a page."""
         return status_of(
             self._steps.pool,
-            self._tally,
+            self._counts,
             self._clock.monotonic(),
             name=self.name,
             policy=self._policy_name,
             is_open=self._steps.is_open and not self._is_stopping,
-            models=self._models,
+            models=self._at_work.models,
             kinds={name: engine.kind for name, engine in self._engines.items()},
         )
 
@@ -207,14 +213,18 @@ class ElasticService:
                 while self._steps.pool.requests and self._steps.is_open:
                     await self._steps.changed()
         self._end()
-        await self._tasks.cancelled()
+        await self._steps.tasks.cancelled()
         if put_to_sleep:
-            await asyncio.gather(*(self._put_to_sleep(hand) for hand in self._hands.values()))
+            await asyncio.gather(*(self._put_to_sleep(supervisor) for supervisor in self._at_work.supervisors.values()))
+
+    @property
+    def _at_work(self) -> _Opened:
+        assert self._opened is not None, "a service is used inside `async with`"
+        return self._opened
 
     @property
     def _steps(self) -> Steps:
-        assert self._steps_or_none is not None, "a service is used inside `async with`"
-        return self._steps_or_none
+        return self._at_work.steps
 
     def _claim(self, exits: AsyncExitStack) -> None:
         refused: list[Exception] = []
@@ -227,28 +237,25 @@ class ElasticService:
         if refused:
             raise together(refused)
 
-    async def _take_up(self, opening: Opening) -> None:
-        """Begin with the engines as they are."""
-        self._models = opening.models
-        for name, engine in self._engines.items():
-            hand = Hand(engine, self._leases, self._config, self._tasks, is_checked=name in opening.facts)
-            self._hands[name] = hand
+    def _take_up(self, opening: Opening) -> _Opened:
+        """Return what works with the engines as they are; nothing is decided yet."""
         pool = ElasticPool(
             self._config, opening.slots, self._policy, self._clock.monotonic(), awake=opening.awake, name=self.name
         )
-        steps = self._steps_or_none = Steps(self.name, pool, self._clock, self._tasks, self._hear, self._carry_out)
-        for hand in self._hands.values():
-            hand.report_to(steps)
-        self._flights.report_to(steps)
-        await self._lease(opening.awake)
-        steps.decide()
+        steps = Steps(self.name, pool, self._clock, self._hear, self._carry_out)
+        supervisors = {
+            name: WorkerSupervisor(engine, self._leases, self._config, steps, is_checked=name in opening.facts)
+            for name, engine in self._engines.items()
+        }
+        in_flight = InFlight(self._engines, self._config, self._counts, steps)
+        return _Opened(steps, supervisors, in_flight, opening.models)
 
     async def _lease(self, awake: Sequence[str]) -> None:
         """Take the leases of the workers that are awake already."""
         try:
             async with asyncio.timeout(self._config.start_timeout):
                 taken = await asyncio.gather(
-                    *(self._hands[name].take_lease() for name in awake), return_exceptions=True
+                    *(self._at_work.supervisors[name].take_lease() for name in awake), return_exceptions=True
                 )
         except TimeoutError:
             raise InvalidElasticError(
@@ -261,31 +268,33 @@ class ElasticService:
                 raise each
 
     def _hear(self, event: Event) -> None:
-        self._tally.take(event)
+        self._counts.take(event)
         if isinstance(event, events.WorkerChanged):
-            self._hands[event.worker].now(WorkerState(event.after))
+            self._at_work.supervisors[event.worker].now(WorkerState(event.after))
         self._emit(event)
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, Send | Abort | Cut | Fail):
-            self._flights.carry_out(command)
+            self._at_work.in_flight.carry_out(command)
         else:
-            self._hands[command.worker_id].carry_out(command)
+            self._at_work.supervisors[command.worker_id].carry_out(command)
 
     def _end(self) -> None:
         has_failed = not self._steps.is_open and not self._is_stopping
-        self._flights.end(f"The elastic pool {self.name} {'has failed' if has_failed else 'has been stopped'}")
+        self._at_work.in_flight.end(
+            f"The elastic pool {self.name} {'has failed' if has_failed else 'has been stopped'}"
+        )
         self._steps.close()
 
     async def _give_back_leases(self) -> None:
-        await asyncio.gather(*(hand.give_back() for hand in self._hands.values()))
+        await asyncio.gather(*(supervisor.give_back() for supervisor in self._at_work.supervisors.values()))
 
-    async def _put_to_sleep(self, hand: Hand) -> None:
+    async def _put_to_sleep(self, supervisor: WorkerSupervisor) -> None:
         try:
             async with asyncio.timeout(self._config.start_timeout):
-                await hand.put_to_sleep()
+                await supervisor.put_to_sleep()
         except FAULTS as error:
-            _log.warning("%s was left awake: %s", hand.worker_id, sentence(error))
+            _log.warning("%s was left awake: %s", supervisor.worker_id, sentence(error))
 
 
 def _ignored(_: Event) -> None:

@@ -1,18 +1,82 @@
-"""Steps: the one place where the pool is called and decides, with nothing awaited in between."""
+"""The one place where the pool is called and decides, with nothing awaited in between; and the tasks of a service."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
-from headgate.elastic.commands import Command
 from headgate.elastic.errors import PoolClosedError
+from headgate.elastic.outbox import Command
 from headgate.elastic.pool import ElasticPool
-from headgate.elastic.service.tasks import Tasks
+
+
+class Tasks:
+    """One task group whose tasks are cancelled when it is left. Owned by one service.
+
+    An exception of the body passes as it is; exceptions of tasks come out of the group together.
+
+    Args:
+        on_end: called when no task may be started any more: one has failed, or the group is left.
+    """
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._group = asyncio.TaskGroup()
+        self._all: set[asyncio.Task[None]] = set()
+        self._on_end = on_end
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._on_end()
+        self.cancel()
+        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only it can tell
+            await self._group.__aexit__(kind, error, traceback)
+        else:
+            await self._group.__aexit__(None, None, None)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task."""
+        task = self._group.create_task(work, name=name)
+        self._all.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def fail(self, error: Exception) -> None:
+        """End everything with an error that the caller is about to raise: its task may be none of these."""
+        self.cancel()
+        if asyncio.current_task() not in self._all:
+            self.start(_raised(error), "failure")
+
+    def cancel(self) -> None:
+        """End all tasks."""
+        for task in self._all:
+            task.cancel()
+
+    async def cancelled(self) -> None:
+        """End all tasks, and return when they have ended."""
+        self.cancel()
+        others = self._all - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._all.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._on_end()
+
+
+async def _raised(error: Exception) -> None:
+    raise error
+
 
 _SHORTEST_TIMER_S: Final = 1e-3
 
@@ -28,9 +92,12 @@ class Steps:
         name: of the pool, in messages.
         pool: what decides.
         clock: gives the time.
-        tasks: end, all of them, with a mistake in a program, wherever it shows.
         hear: gets every event.
         carry_out: sets a command going, at once and without calling back.
+
+    Attributes:
+        tasks: what was set going; whoever runs the pool enters them before its first step. They end, all of them, with
+            a mistake in a program, wherever it shows.
     """
 
     def __init__(
@@ -38,16 +105,14 @@ class Steps:
         name: str,
         pool: ElasticPool,
         clock: Clock,
-        tasks: Tasks,
         hear: Callable[[Event], None],
         carry_out: Callable[[Command], None],
     ) -> None:
         self.pool = pool
+        self.tasks = Tasks(self.close)
         self._name = name
         self.is_open = True
         self._clock = clock
-        self._tasks = tasks
-        tasks.on_end(self.close)
         self._hear = hear
         self._carry_out = carry_out
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +176,7 @@ class Steps:
     def _break(self, error: Exception) -> None:
         """End everything: half a step was done, and whatever would be decided from here on could be wrong."""
         self.close()
-        self._tasks.fail(error)
+        self.tasks.fail(error)
 
     def _tell(self) -> None:
         if self._is_watched:
@@ -133,7 +198,7 @@ class Steps:
     def _ring(self) -> None:
         self._timer = None
         if self.is_open:
-            self._tasks.start(self._tick(), "elastic timer")
+            self.tasks.start(self._tick(), "elastic timer")
 
     async def _tick(self) -> None:
         self.decide()

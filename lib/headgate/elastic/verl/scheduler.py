@@ -10,19 +10,16 @@ from typing import Final
 
 from headgate.core import Clock, SystemClock, events
 from headgate.core.events import Emit, Event
-from headgate.elastic.commands import Abort, Command, Cut, Fail, Send
 from headgate.elastic.demand import Policy
-from headgate.elastic.engines.attempts import Attempts
+from headgate.elastic.engines.calls import Attempts
 from headgate.elastic.errors import InvalidElasticError
+from headgate.elastic.outbox import Abort, Command, Cut, Fail, LetGo, Read, Send, Sleep, Wake
 from headgate.elastic.policies import policy_of
 from headgate.elastic.pool import ElasticPool
-from headgate.elastic.request import ElasticRequest, RequestState
-from headgate.elastic.service.hand import Hand
-from headgate.elastic.service.leases import FreeLeases
-from headgate.elastic.service.status import PoolStatus
+from headgate.elastic.queue import ElasticRequest, RequestState
+from headgate.elastic.service.status import PoolStatus, ServiceCounts, status_of
 from headgate.elastic.service.steps import Steps
-from headgate.elastic.service.tally import Tally, status_of
-from headgate.elastic.service.tasks import Tasks
+from headgate.elastic.service.supervisor import FreeLeases, WorkerSupervisor
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.verl.worker_group import LOGGER, GroupCalls, GroupEngine, WorkerGroup
 from headgate.elastic.worker import WorkerState
@@ -40,41 +37,45 @@ _UNBOUNDED: Final = 1_000_000_000
 _log = logging.getLogger(LOGGER)
 
 
+Act = Callable[[ElasticPool, float], object]
+"""A call of the pool."""
+
+
 class CountedRequests:
     """What is known to be under way: requests that were added, and more where the workers count more.
 
     Owned by one scheduler. A request that only workers count has a name of its own here, and ends when they count
     fewer; who ended is not known, so it is the oldest: the mean time of a request comes out right all the same.
+
+    Args:
+        tell: calls the pool; nothing while none works.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Act], None]) -> None:
         self.added: dict[str, None] = {}
         self._surplus: dict[str, None] = {}
         self._counted = 0
         self._numbers = itertools.count(1)
-        self._steps: Steps | None = None
-        self._tasks: Tasks | None = None
+        self._tell = tell
 
-    def begin(self, steps: Steps, tasks: Tasks) -> None:
-        """Hand the pool what was added before it began to work."""
-        self._steps, self._tasks = steps, tasks
-        self._do(lambda pool, now: [pool.submit(ElasticRequest(request_id), now) for request_id in self.added])
+    def begin(self) -> None:
+        """Tell the pool what was added before it began to work."""
+        self._tell(lambda pool, now: [pool.submit(ElasticRequest(request_id), now) for request_id in self.added])
 
     def end(self) -> None:
         """Go on counting without a pool."""
-        self._steps = self._tasks = None
         self._surplus.clear()
 
     def add(self, request_id: str) -> None:
         """Count a request; the same id again is the same request."""
         self.added[request_id] = None
-        self._do(lambda pool, now: pool.submit(ElasticRequest(request_id), now))
+        self._tell(lambda pool, now: pool.submit(ElasticRequest(request_id), now))
 
     def complete(self, request_id: str) -> None:
         """Count a request no more; legal twice."""
         if request_id in self.added:
             del self.added[request_id]
-            self._do(lambda pool, now: _end(pool, request_id, now))
+            self._tell(lambda pool, now: _end(pool, request_id, now))
 
     def counted(self, total: int) -> None:
         """Take over how many requests all workers together say they run."""
@@ -94,32 +95,12 @@ class CountedRequests:
             for request_id in gone:
                 _end(pool, request_id, now)
 
-        self._do(act)
+        self._tell(act)
 
-    def carry_out(self, command: Send | Abort | Cut | Fail) -> None:
-        """Do what can be done for a request: it is the group that sends it."""
-        match command:
-            case Send():
-                _log.debug("Redistributed 1 requests")
-            case Abort():
-                assert self._tasks is not None, "commands come from a pool that works"
-                self._tasks.start(self._hand_over(command), f"hand over {command.request_id}")
-            case Cut():
-                pass
-            case Fail():
-                _log.warning("Request %s is no longer counted: %s", command.request_id, command.says)
-                self.added.pop(command.request_id, None)
-                self._surplus.pop(command.request_id, None)
-
-    async def _hand_over(self, command: Abort) -> None:
-        """Count a request of a draining worker for another one."""
-        request_id, epoch = command.request_id, command.epoch
-        why = f"worker {command.worker_id} drains"
-        self._do(lambda pool, now: pool.broke(request_id, epoch, why, now, was_aborted=True))
-
-    def _do(self, act: Callable[[ElasticPool, float], object]) -> None:
-        if self._steps is not None and self._steps.is_open:
-            self._steps.do(act)
+    def drop(self, request_id: str) -> None:
+        """Count a request no more that the pool has given up."""
+        self.added.pop(request_id, None)
+        self._surplus.pop(request_id, None)
 
 
 def _end(pool: ElasticPool, request_id: str, now: float) -> None:
@@ -171,10 +152,10 @@ class ElasticScheduler:
         self._clock = clock or SystemClock()
         self._emit = emit
         self._policy = policy
-        self._requests = CountedRequests()
-        self._tally = Tally()
+        self._requests = CountedRequests(self._tell)
+        self._counts = ServiceCounts()
         self._steps: Steps | None = None
-        self._hands: dict[str, Hand] = {}
+        self._supervisors: dict[str, WorkerSupervisor] = {}
         self._task: asyncio.Task[None] | None = None
         _log.info("Initialized elastic scheduler with %d workers", worker_group.world_size)
 
@@ -250,10 +231,10 @@ class ElasticScheduler:
         if self._steps is None:
             return None
         pool, now = self._steps.pool, self._clock.monotonic()
-        self._tally.arrived, self._tally.served = pool.demand(now).arrived, pool.served
+        self._counts.arrived, self._counts.served = pool.demand(now).arrived, pool.served
         return status_of(
             pool,
-            self._tally,
+            self._counts,
             now,
             name=POOL,
             policy=pool.config.policy if self._policy is None else type(self._policy).__name__,
@@ -289,8 +270,9 @@ class ElasticScheduler:
 
     async def _run(self, begun: asyncio.Future[None]) -> None:
         try:
-            async with Tasks() as tasks:
-                self._steps = self._begin(tasks)
+            steps = self._steps = self._made()
+            async with steps.tasks:
+                self._requests.begin()
                 begun.set_result(None)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001 - nobody awaits this task: told here, workers stay as they are
@@ -302,39 +284,54 @@ class ElasticScheduler:
             self._requests.end()
             self._steps = None
 
-    def _begin(self, tasks: Tasks) -> Steps:
+    def _made(self) -> Steps:
         config = _settings(self.config)
         calls = GroupCalls(self.worker_group, config, self._requests.counted)
         attempts = Attempts(config.engine_attempts, self._clock)
         engines = [GroupEngine(number, calls, attempts) for number in range(self.worker_group.world_size)]
-        self._hands = {engine.name: Hand(engine, FreeLeases(), config, tasks) for engine in engines}
         pool = ElasticPool(
             config,
-            dict.fromkeys(self._hands, self._slots),
+            dict.fromkeys((engine.name for engine in engines), self._slots),
             self._policy or policy_of(config),
             self._clock.monotonic(),
-            awake=tuple(self._hands),
+            awake=[engine.name for engine in engines],
             name=POOL,
             has_others=False,  # whatever the workers count is in `CountedRequests`, on whichever of them it runs
         )
-        self._tally = Tally()
-        steps = Steps(POOL, pool, self._clock, tasks, self._hear, self._carry_out)
-        for hand in self._hands.values():
-            hand.report_to(steps)
-        self._requests.begin(steps, tasks)
+        self._counts = ServiceCounts()
+        steps = Steps(POOL, pool, self._clock, self._hear, self._carry_out)
+        self._supervisors = {engine.name: WorkerSupervisor(engine, FreeLeases(), config, steps) for engine in engines}
         return steps
+
+    def _tell(self, act: Act) -> None:
+        if self._steps is not None and self._steps.is_open:
+            self._steps.do(act)
 
     def _hear(self, event: Event) -> None:
         log_event(event)
-        self._tally.take(event)
+        self._counts.take(event)
         if self._emit is not None:
             self._emit(event)
 
     def _carry_out(self, command: Command) -> None:
-        if isinstance(command, Send | Abort | Cut | Fail):
-            self._requests.carry_out(command)
-        else:
-            self._hands[command.worker_id].carry_out(command)
+        match command:  # of requests only what can be done for them: it is the group that sends them
+            case Send():
+                _log.debug("Redistributed 1 requests")
+            case Abort():
+                assert self._steps is not None, "commands come from a pool that works"
+                self._steps.tasks.start(self._hand_over(command), f"hand over {command.request_id}")
+            case Cut():
+                pass
+            case Fail():
+                _log.warning("Request %s is no longer counted: %s", command.request_id, command.says)
+                self._requests.drop(command.request_id)
+            case Read() | Sleep() | Wake() | LetGo():
+                self._supervisors[command.worker_id].carry_out(command)
+
+    async def _hand_over(self, command: Abort) -> None:
+        """Count a request of a draining worker for another one."""
+        why = f"worker {command.worker_id} drains"
+        self._tell(lambda pool, now: pool.broke(command.request_id, command.epoch, why, now, was_aborted=True))
 
 
 def _settings(config: ElasticConfig) -> ElasticConfig:

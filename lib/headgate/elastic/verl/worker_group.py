@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Final, Protocol
 
-from headgate.elastic.engines.attempts import Attempts
+from headgate.elastic.engines.calls import Attempts
 from headgate.elastic.engines.engine import EngineFacts
 from headgate.elastic.errors import EngineError
 from headgate.elastic.settings import ElasticConfig

@@ -12,8 +12,7 @@ from typing import Final
 from headgate.config import Settings
 from headgate.core import Message, did_you_mean
 from headgate.core.errors import EnvironmentFailedError, InvalidSettingError
-from headgate.environments.agentgym.dialects import DIALECTS, Dialect
-from headgate.environments.agentgym.session import AgentGymServer, Step
+from headgate.environments.agentgym.server import DIALECTS, AgentGymServer, Dialect, Step
 from headgate.environments.answers import named_actions
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
 from headgate.environments.uninterrupted import uninterrupted

@@ -6,19 +6,183 @@ parent's process id, then kind, name and value of the `Source`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import faulthandler
 import io
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from headgate.environments.apart.frames import Source
-from headgate.environments.apart.serving import serve
+from headgate.environments.apart import frames
+from headgate.environments.apart.frames import Frame, Source, failure_frame
+from headgate.environments.protocol import Collection, Environment, Episode
+from headgate.environments.registry import checked_environment, collection_at, environment_at
+
+_TIDY_S: Final = 2.0
+"""For episodes to be closed when the process is told to end; then it ends anyway."""
+
+
+def serve(descriptor: int, source: Source) -> None:
+    """Answer calls on the socket `descriptor` until it ends or says `end`."""
+    with socket.socket(fileno=descriptor) as connection:
+        connection.setblocking(False)
+        asyncio.run(_served(connection, source))
+
+
+async def _served(connection: socket.socket, source: Source) -> None:
+    reader, writer = await asyncio.open_connection(sock=connection)
+    server = _Server(source, writer)
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            count = frames.length(await reader.readexactly(frames.HEADER.size))
+            frame = frames.unpacked(await reader.readexactly(count))
+            if frame["do"] == "end":
+                break
+            server.take(frame)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TIDY_S):
+            await server.close()
+
+
+class _Server:
+    """The environments and open episodes of this process.
+
+    Calls run as tasks of one loop, as they do in a campaign: an environment that awaits is asked many things at once,
+    and one that blocks is never entered twice at once. Threads of our own would let packages that draw from the global
+    random generator mix up each other's tasks.
+    """
+
+    def __init__(self, source: Source, writer: asyncio.StreamWriter) -> None:
+        self._source = source
+        self._writer = writer
+        self._collection: Collection | None = None
+        self._environments: dict[str, Environment] = {}
+        self._episodes: dict[int, Episode] = {}
+        self._calls: dict[int, asyncio.Task[None]] = {}
+
+    def take(self, frame: Frame) -> None:
+        """Begin the call of `frame`, or cancel the one that it names."""
+        call = frame["call"]
+        if frame["do"] == "cancel":
+            if call in self._calls:
+                self._calls[call].cancel()
+            return
+        task = asyncio.get_running_loop().create_task(self._answered(call, frame))
+        self._calls[call] = task
+        task.add_done_callback(lambda task: self._ended(call, task))
+
+    async def close(self) -> None:
+        """Close every episode that is open; what they raise is nobody's concern any more."""
+        for episode in tuple(self._episodes.values()):
+            with contextlib.suppress(Exception):
+                await episode.close()
+
+    def _ended(self, call: int, task: asyncio.Task[None]) -> None:
+        del self._calls[call]
+        if task.cancelled():  # before its first step: a call and its cancelling may arrive together
+            self._say(_cancelled(call))
+
+    async def _answered(self, call: int, frame: Frame) -> None:
+        self._say(frames.packed({"call": call, "begun": True}))
+        try:
+            reply = frames.packed({"call": call, **await self._done(frame)})
+        except asyncio.CancelledError:
+            reply = _cancelled(call)
+        except BaseException as error:  # noqa: BLE001 - also SystemExit: an environment may not end the others' process
+            reply = frames.packed({"call": call, **failure_frame(error)})
+        self._say(reply)
+
+    def _say(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def _done(self, frame: Frame) -> Coroutine[Any, Any, Frame]:
+        match frame["do"]:
+            case "open":
+                return self._open(frame)
+            case "answer":
+                return self._answer(frame)
+            case "close":
+                return self._close(frame)
+            case "baseline":
+                return self._baseline(frame)
+            case "specs":
+                return self._specs(frame)
+        return self._names()
+
+    async def _open(self, frame: Frame) -> Frame:
+        episode = await self._environment(frame["environment"]).open(frame["index"], frame["seed"])
+        try:
+            opening = frames.said(episode.opening)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await episode.close()
+            raise
+        self._episodes[frame["call"]] = episode
+        return {"opening": opening}
+
+    async def _answer(self, frame: Frame) -> Frame:
+        return frames.answer_frame(await self._episodes[frame["episode"]].answer(frame["reply"]))
+
+    async def _close(self, frame: Frame) -> Frame:
+        episode = self._episodes.pop(frame["episode"], None)
+        if episode is not None:
+            await episode.close()
+        return {}
+
+    async def _baseline(self, frame: Frame) -> Frame:
+        known = self._environment(frame["environment"])
+        rng = random.Random(frame["draw"])
+        conversation = frames.heard(frame["conversation"])
+        reply = await known.baseline(frame["kind"], frame["index"], frame["seed"], conversation, rng)
+        if not isinstance(reply, str):
+            raise TypeError(f"its baseline said {reply!r:.80}, not text")
+        return {"reply": reply}
+
+    async def _specs(self, frame: Frame) -> Frame:
+        return {"specs": [self._spec(name) for name in frame["names"]]}
+
+    def _spec(self, name: str) -> Frame:
+        try:
+            found = frames.spec_frame(self._environment(name).spec)
+            frames.packed(found)  # a field of a foreign type is the problem of this one alone
+        except Exception as error:  # noqa: BLE001 - whatever one raises is told as its problem, beside the others
+            return failure_frame(error)
+        return found
+
+    async def _names(self) -> Frame:
+        return {"names": list(self._members().names())}
+
+    def _environment(self, name: str) -> Environment:
+        """Return environment `name`, made when first asked for.
+
+        In the main thread, since some packages install signal handlers.
+        """
+        if name not in self._environments:
+            made: object
+            if self._source.kind == "environment":
+                made = environment_at(self._source.value)
+            else:
+                made = self._members().environment(name)
+            self._environments[name] = checked_environment(name, made)
+        return self._environments[name]
+
+    def _members(self) -> Collection:
+        if self._collection is None:
+            self._collection = collection_at(self._source.name, self._source.value)
+        return self._collection
+
+
+def _cancelled(call: int) -> bytes:
+    return frames.packed({"call": call, "raised": "CancelledError", "message": "it cancelled itself"})
+
 
 _PR_SET_PDEATHSIG: Final = 1
 

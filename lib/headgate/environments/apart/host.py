@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments.apart.calls import Call
-from headgate.environments.apart.frames import ApartLimits, Source
+from headgate.environments.apart.frames import ApartLimits, Call, Source
 from headgate.environments.apart.process import Child
 from headgate.environments.shares import MODEL
 

@@ -11,8 +11,7 @@ from typing import Any
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
-from headgate.environments.apart.calls import MovedError
-from headgate.environments.apart.frames import failure_of
+from headgate.environments.apart.frames import MovedError, failure_of
 from headgate.environments.apart.host import Host
 from headgate.environments.apart.process import Child
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score

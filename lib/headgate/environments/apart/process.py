@@ -19,8 +19,17 @@ from typing import Any, BinaryIO, Final
 
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.apart import frames
-from headgate.environments.apart.calls import Call, Calls, MovedError, settle
-from headgate.environments.apart.frames import KILLED_ABOVE, ApartLimits, Frame, Source, failure_of
+from headgate.environments.apart.frames import (
+    KILLED_ABOVE,
+    ApartLimits,
+    Call,
+    Calls,
+    Frame,
+    MovedError,
+    Source,
+    failure_of,
+    settle,
+)
 from headgate.environments.shares import MODEL
 
 

@@ -8,19 +8,20 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.generator.instances import Instance, Instances
-from headgate.jobqueue.generator.legacy_groups import bound_evenly, fitting_groups
-from headgate.jobqueue.generator.problems import part_problem, refused
+from headgate.jobqueue.generator.json_files import refused
+from headgate.jobqueue.generator.legacy_files import bound_evenly, fitting_groups
 from headgate.jobqueue.generator.servers import grouped, servers_document
 from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,
     ChosenTeam,
+    Instance,
+    Instances,
     Submission,
     chosen_submissions,
     chosen_teams,
 )
 from headgate.jobqueue.job import JobSpec
-from headgate.jobqueue.names import object_text
+from headgate.jobqueue.names import object_text, part_problem
 from headgate.jobqueue.resource import ResourceSpec
 
 HasResult = Callable[[str, str, int], bool]

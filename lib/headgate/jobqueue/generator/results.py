@@ -13,8 +13,7 @@ from typing import Any
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.generator.instances import Instances, instance_number
-from headgate.jobqueue.generator.submissions import Submission
+from headgate.jobqueue.generator.submissions import Instances, Submission, instance_number
 from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.worker import result_path
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from headgate.jobqueue.generator.problems import Problems, name_problem, shown
-from headgate.jobqueue.names import Name, checked_object, object_text
+from headgate.jobqueue.generator.json_files import Problems, shown
+from headgate.jobqueue.names import Name, checked_object, name_problem, object_text
 from headgate.jobqueue.resource import ResourceSpec
 
 _HOST: Final = re.compile(r"(wss://)?[A-Za-z0-9._:\[\]-]+", re.ASCII)

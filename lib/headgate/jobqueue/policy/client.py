@@ -13,16 +13,20 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from headgate.jobqueue.blocking import BlockingClient, blocking
-from headgate.jobqueue.policy.dialogue import Action, Dialogue
-from headgate.jobqueue.policy.errors import (
+from headgate.jobqueue.policy.protocol import (
+    BUSY_CODE,
+    MAX_MESSAGE_BYTES,
+    SUPERSEDED_CODE,
+    Action,
+    Dialogue,
     PolicyError,
+    PolicyLease,
     PolicyLostError,
     PolicyRefusedError,
     PolicyTimeoutError,
     PolicyUnreachableError,
+    read_apart,
 )
-from headgate.jobqueue.policy.lease import PolicyLease
-from headgate.jobqueue.policy.wire import BUSY_CODE, MAX_MESSAGE_BYTES, SUPERSEDED_CODE, read_apart
 
 OPEN_TIMEOUT_S: Final = 30.0
 """Until the metadata is there: a server that has just been started may still load its weights."""

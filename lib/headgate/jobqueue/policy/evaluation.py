@@ -12,22 +12,16 @@ import orjson
 
 from headgate.core.errors import InvalidInputError
 from headgate.durable.files import write_whole
-from headgate.jobqueue.policy.dialogue import Action
-from headgate.jobqueue.policy.lease import PolicyLease
+from headgate.jobqueue.policy.protocol import Action, PolicyLease
 from headgate.jobqueue.policy.simulator import NAME, GridSimulation, load_simulation
+from headgate.jobqueue.reserved_server import server_in
 
 MAX_STEPS: Final = 300
 """Per episode: the shortest way through the largest grid takes a third of it."""
 
 
-HOST_VARIABLE: Final = "HEADGATE_RESOURCE_HOST"
-PORT_VARIABLE: Final = "HEADGATE_RESOURCE_PORT"
-LEASE_VARIABLE: Final = "HEADGATE_RESOURCE_LEASE"
-EPOCH_VARIABLE: Final = "HEADGATE_RESOURCE_EPOCH"
-
-
 @dataclass(frozen=True, slots=True)
-class Errand:
+class EvaluationTask:
     """What is evaluated.
 
     Attributes:
@@ -60,16 +54,13 @@ class PolicyAt:
         Raises:
             InvalidInputError: if the epoch there is no number.
         """
-        lease_id, epoch = environ.get(LEASE_VARIABLE, ""), environ.get(EPOCH_VARIABLE, "")
-        is_named = (environ.get(HOST_VARIABLE), environ.get(PORT_VARIABLE)) == (host, str(port))
-        if not lease_id or not is_named:
+        named = server_in(environ)
+        if named is None or not named.lease_id or (named.host, named.port) != (host, port):
             return cls(host, port)
-        if not (epoch.isascii() and epoch.isdigit()):
-            raise InvalidInputError(f"{EPOCH_VARIABLE} must be a number (got {epoch!r:.80})")
-        return cls(host, port, PolicyLease(lease_id, int(epoch)))
+        return cls(host, port, PolicyLease(*named.key))
 
 
-def read_errand(task: str | None, instance: str | None, job_file: Path | None) -> Errand:
+def read_evaluation_task(task: str | None, instance: str | None, job_file: Path | None) -> EvaluationTask:
     """Return what is to be evaluated; what is not given is taken from the job.
 
     A job has `task` and `instance`, or a `payload` that has `task` and `instance_basename`; it may stand under the key
@@ -87,7 +78,7 @@ def read_errand(task: str | None, instance: str | None, job_file: Path | None) -
     if not task:
         where = f"the job in {job_file} has none" if job_file is not None else "there is no job file either"
         raise InvalidInputError(f"no task is named, and {where}", next_step="Give --task and --instance.")
-    return Errand(task, instance)
+    return EvaluationTask(task, instance)
 
 
 def _job_in(path: Path) -> dict[str, Any]:

@@ -21,10 +21,18 @@ from websockets.http11 import Request, Response
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy.client import policy_url
-from headgate.jobqueue.policy.dialogue import Action
-from headgate.jobqueue.policy.errors import MalformedMessageError
-from headgate.jobqueue.policy.lease import PolicyLease, read_lease
-from headgate.jobqueue.policy.wire import BUSY_CODE, MAX_MESSAGE_BYTES, SUPERSEDED_CODE, decode, encode, read_apart
+from headgate.jobqueue.policy.protocol import (
+    BUSY_CODE,
+    MAX_MESSAGE_BYTES,
+    SUPERSEDED_CODE,
+    Action,
+    MalformedMessageError,
+    PolicyLease,
+    decode,
+    encode,
+    read_apart,
+    read_lease,
+)
 
 HEALTH_PATH: Final = "/healthz"
 CLOSE_TIMEOUT_S: Final = 2.0

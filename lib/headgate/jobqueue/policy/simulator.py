@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.jobqueue.policy.dialogue import Action
-from headgate.jobqueue.policy.errors import PolicyFailedError
+from headgate.jobqueue.policy.protocol import Action, PolicyFailedError
 
 NAME: Final = "headgate-grid-1"
 """Of this simulator in results; the number changes when the same task would give another world."""

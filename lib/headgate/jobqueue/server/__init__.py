@@ -1,8 +1,8 @@
 """The job queue over HTTP: `/v1`, the legacy protocol, figures and health; its settings, and how to serve it."""
 
+from headgate.jobqueue.generator.exchange import Imports, read_imports
 from headgate.jobqueue.server.app import build_app, new_service
 from headgate.jobqueue.server.cloud_log import cloud_logging
-from headgate.jobqueue.server.importing import Imports, read_imports
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.serving import RunningServer, running_server, serve
 from headgate.jobqueue.server.settings import ServerSettings, load_server_settings

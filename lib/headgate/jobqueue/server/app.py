@@ -19,18 +19,17 @@ from starlette.routing import Route as MountedRoute
 import headgate
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.port import Reader
-from headgate.jobqueue.server import legacy_routes
+from headgate.jobqueue.server import legacy
 from headgate.jobqueue.server.answers import Answer, problem, problem_of
 from headgate.jobqueue.server.endpoint import Endpoint
-from headgate.jobqueue.server.legacy_routes import is_legacy_path
+from headgate.jobqueue.server.legacy import is_legacy_path
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.openapi import add_routes
-from headgate.jobqueue.server.service import Listings, Service
+from headgate.jobqueue.server.service import Listings, LongPolls, Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.v1 import ROUTES
-from headgate.jobqueue.server.waiting import LongPolls
+from headgate.jobqueue.writer import LedgerWriter
 from headgate.net.authority import Authority
 from headgate.net.hosts import HostNames
 from headgate.net.refusals import PROBLEM_TYPE
@@ -44,7 +43,7 @@ _ABOUT: Final = (
 
 
 def new_service(
-    desk: Desk,
+    writer: LedgerWriter,
     open_reader: Callable[[], Reader],
     authority: Authority,
     settings: ServerSettings | None = None,
@@ -53,7 +52,7 @@ def new_service(
     """Return what the routes work with.
 
     Args:
-        desk: open; the caller closes it.
+        writer: open; the caller closes it.
         open_reader: `Store.reader` of the same store.
         authority: the caller closes it.
         settings: defaults when None.
@@ -62,7 +61,7 @@ def new_service(
     chosen = clock or SystemClock()
     by = settings or ServerSettings()
     return Service(
-        desk, Listings(open_reader), authority, by, chosen, Metrics(desk), LongPolls(), chosen.monotonic(),
+        writer, Listings(open_reader), authority, by, chosen, Metrics(writer), LongPolls(), chosen.monotonic(),
         names=HostNames(by.host),
     )  # fmt: skip
 
@@ -78,7 +77,7 @@ def build_app(service: Service) -> FastAPI:
     for route in ROUTES:
         app.router.routes.append(MountedRoute(route.pattern, Endpoint(route, service), methods=[route.method]))
     if service.settings.legacy_routes:
-        app.include_router(legacy_routes.router)
+        app.include_router(legacy.router)
     _answer_errors(app)
     app.state.service = service
     return app

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from headgate.jobqueue.errors import BodyTooLargeError, TooManyOpenError
 from headgate.jobqueue.server.answers import MOST_FLAWS, Flaw, FlawedError, flaws_of
-from headgate.jobqueue.server.errors import BodyTooLargeError, TooManyOpenError
 
 T = TypeVar("T")
 E = TypeVar("E")

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from headgate.core.errors import HeadgateError
+from headgate.jobqueue.errors import BodyTooLargeError, BodyTooSlowError, HungUp, NotJsonError
 from headgate.jobqueue.server.access import check_scope
 from headgate.jobqueue.server.answers import (
     Answer,
@@ -28,7 +29,6 @@ from headgate.jobqueue.server.answers import (
     problem_of_flaws,
 )
 from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
-from headgate.jobqueue.server.errors import BodyTooLargeError, BodyTooSlowError, HungUp, NotJsonError
 from headgate.jobqueue.server.route import AUDIT, Call, Route, key_of
 from headgate.jobqueue.server.service import Service
 from headgate.net.authority import EVERYBODY, Caller, Refused

@@ -1,4 +1,4 @@
-"""Looks whether policy servers answer: those that do not are handed out no more until they do."""
+"""Checks policy servers: one that does not answer is not handed out, one at a link-local address never called."""
 
 from __future__ import annotations
 
@@ -9,14 +9,51 @@ import random
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
-from headgate.jobqueue.errors import StoreFailedError, UnknownResourceError
+from headgate.core import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
+from headgate.jobqueue.errors import InvalidJobError, StoreFailedError, UnknownResourceError
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant
-from headgate.jobqueue.resource import Resource, ResourceState
-from headgate.jobqueue.server.addresses import is_refused_address
+from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 from headgate.jobqueue.server.service import Service
+
+
+def is_refused(host: str) -> bool:
+    """Return whether a host, as it is written, names a link-local or metadata address, or no host at all."""
+    name = host.removeprefix("wss://")
+    address = ip_address_of(name.strip("[]").rstrip(".").lower())
+    return is_metadata_host(name) or (address is not None and is_refused_address(address))
+
+
+def is_refused_address(address: IPAddress) -> bool:
+    """Return whether an address is link-local, a metadata service's, unspecified or multicast."""
+    address = getattr(address, "ipv4_mapped", None) or address
+    return is_metadata_address(address) or address.is_unspecified or address.is_multicast
+
+
+def check_addresses(specs: Iterable[ResourceSpec], *, allow_link_local: bool) -> None:
+    """Return when no server is registered at an address that must not be called.
+
+    Names are not resolved here: what a name means may change, so whoever calls it must look again.
+
+    Raises:
+        InvalidJobError: naming the first that has.
+    """
+    if allow_link_local:
+        return
+    for spec in specs:
+        if is_refused(spec.host):
+            raise _refusal(spec)
+
+
+def _refusal(spec: ResourceSpec) -> InvalidJobError:
+    return InvalidJobError(
+        f"policy server {spec.host}:{spec.port} has a link-local, metadata or unspecified address",
+        next_step="Name its real address, or allow such addresses with the server's setting `allow_link_local`.",
+    )
+
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -53,7 +90,7 @@ class HealthChecks:
 
     async def check_all(self) -> None:
         """Check every server once, and take down or open what has changed."""
-        resources = await self._service.desk.do(lambda ledger, _: list(ledger.resources().values()))
+        resources = await self._service.writer.do(lambda ledger, _: list(ledger.resources().values()))
         self._failures = Counter({one.resource_id: self._failures[one.resource_id] for one in resources})
         async with asyncio.TaskGroup() as tasks:
             for resource in resources:
@@ -88,7 +125,7 @@ class HealthChecks:
             return True
 
         try:
-            has_changed = await self._service.desk.do(operation)
+            has_changed = await self._service.writer.do(operation)
         except UnknownResourceError:
             return
         if has_changed:

@@ -13,20 +13,20 @@ from headgate.jobqueue.job import JobState
 from headgate.jobqueue.port import JobQuery
 from headgate.jobqueue.server.answers import Answer
 from headgate.jobqueue.server.documents import HealthOut
-from headgate.jobqueue.server.metrics import Tally, tally
+from headgate.jobqueue.server.metrics import QueueGauges, queue_gauges
 from headgate.jobqueue.server.route import Call
-from headgate.jobqueue.server.v1_resources import resources_of, statistics_of
+from headgate.jobqueue.server.v1_servers import resources_of, statistics_of
 from headgate.jobqueue.wire import JobOut
 
 _HEALTH_S: Final = 5.0
-"""A desk that has not answered after this does not work, whatever it is doing."""
+"""A writer that has not answered after this does not work, whatever it is doing."""
 
 _DEAD_READ: Final = 1000
 _DEAD_SHOWN: Final = 20
 
 
 async def health(call: Call) -> Answer:
-    """Say whether the server works: the desk answers, and its last transaction went through."""
+    """Say whether the server works: the writer answers, and its last transaction went through."""
     service = call.service
     uptime_s = round(service.clock.monotonic() - service.started_at, 1)
     try:
@@ -40,7 +40,7 @@ async def health(call: Call) -> Answer:
 
 async def metrics(call: Call) -> Answer:
     """Return figures for Prometheus."""
-    now: Tally = await call.look(lambda ledger, _: tally(ledger))
+    now: QueueGauges = await call.look(lambda ledger, _: queue_gauges(ledger))
     text = call.service.metrics.text(now, len(call.service.long_polls))
     return Answer(200, text, media_type=CONTENT_TYPE_LATEST.encode())
 

@@ -12,17 +12,17 @@ from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.resource import ResourceState
+from headgate.jobqueue.writer import LedgerWriter
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _NAME: Final = "headgate_jobqueue_"
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class QueueGauges:
     """The queue at one moment, as gauges show it.
 
     Attributes:
@@ -40,13 +40,13 @@ class Tally:
     waiting_reservations: int
 
 
-def tally(ledger: Ledger) -> Tally:
-    """Return the queue as it is; runs on the desk."""
+def queue_gauges(ledger: Ledger) -> QueueGauges:
+    """Return the queue as it is; runs on the writer."""
     servers: Counter[tuple[str, str]] = Counter()
     for resource in ledger.resources().values():
         state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
         servers[resource.spec.pool, state if resource.is_free else "busy"] += 1
-    return Tally(
+    return QueueGauges(
         ledger.totals(),
         dict(servers),
         ledger.claims.workers,
@@ -58,9 +58,9 @@ def tally(ledger: Ledger) -> Tally:
 class Metrics:
     """Counters of one server, in a registry of its own."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, writer: LedgerWriter) -> None:
         self._registry = CollectorRegistry()
-        self._gauges = _Gauges(desk)
+        self._gauges = _Gauges(writer)
         self._registry.register(self._gauges)
         self._claims = self._counter("claims", "Jobs handed out.")
         self._ended = self._counter("ended_claims", "Claims that workers ended, by how.", "how")
@@ -110,7 +110,7 @@ class Metrics:
         """Count a request that was not let in."""
         self._refused.labels(reason).inc()
 
-    def text(self, now: Tally, open_requests: int) -> bytes:
+    def text(self, now: QueueGauges, open_requests: int) -> bytes:
         """Return everything in the text form of Prometheus."""
         self._gauges.now, self._gauges.open_requests = now, open_requests
         return generate_latest(self._registry)
@@ -120,27 +120,27 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    def __init__(self, desk: Desk) -> None:
-        self.now: Tally | None = None
+    def __init__(self, writer: LedgerWriter) -> None:
+        self.now: QueueGauges | None = None
         self.open_requests = 0
-        self._desk = desk
+        self._writer = writer
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        figures = self._desk.figures
+        figures = self._writer.figures
         yield _counter("operations", "Operations executed and committed.", figures.operations)
         yield _counter("commits", "Transactions written; operations per commit is the group's size.", figures.commits)
         yield _counter("reloads", "Times the ledger was rebuilt after a failure.", figures.reloads)
         yield _counter("expired_claims", "Claims that ended because no heartbeat came.", figures.expired)
-        yield _gauge("waiting_operations", "Operations that wait for their transaction.", self._desk.depth)
+        yield _gauge("waiting_operations", "Operations that wait for their transaction.", self._writer.depth)
         yield _gauge("long_polls", "Long polls that are open.", self.open_requests)
         if self.now is not None:
-            yield from _of_tally(self.now)
+            yield from _samples_of(self.now)
 
 
-def _of_tally(now: Tally) -> Iterator[Metric]:
+def _samples_of(now: QueueGauges) -> Iterator[Metric]:
     jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
     for state, number in now.jobs.items():
         jobs.add_metric((state.value,), number)

@@ -14,7 +14,8 @@ from typing import Final
 import jinja2
 
 from headgate.jobqueue.job import JobState
-from headgate.jobqueue.wire import JobOut, LaneOut, PoolOut, ResourceOut, StatisticsOut
+from headgate.jobqueue.wire import JobOut
+from headgate.jobqueue.wire_servers import LaneOut, PoolOut, ResourceOut, StatisticsOut
 
 REFRESH_S: Final = 5
 """How often an open page asks again."""

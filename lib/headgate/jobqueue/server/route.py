@@ -17,7 +17,6 @@ from starlette.types import Receive
 
 from headgate.core import ANYBODY, record_change
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.desk import Operation
 from headgate.jobqueue.errors import ReplyConflictError
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant
@@ -25,6 +24,7 @@ from headgate.jobqueue.port import Reply
 from headgate.jobqueue.server.answers import Answer
 from headgate.jobqueue.server.bodies import SMALL_BYTES
 from headgate.jobqueue.server.service import Service
+from headgate.jobqueue.writer import Operation
 from headgate.net.authority import Caller
 from headgate.net.tokens import Scope
 
@@ -139,12 +139,12 @@ class Call:
         self.changes.append(partial(record_change, f"jobqueue {what}", thing, before=before, after=after, who=who))
 
     async def change(self, operation: Operation[Answer]) -> Answer:
-        """Run an operation on the desk and return its answer; one whose key was seen before is not run again."""
-        return await self.service.desk.do(operation if self.key is None else self.key.once(operation))
+        """Run an operation on the writer and return its answer; one whose key was seen before is not run again."""
+        return await self.service.writer.do(operation if self.key is None else self.key.once(operation))
 
     async def look(self, operation: Operation[T]) -> T:
         """Run an operation that changes nothing."""
-        return await self.service.desk.do(operation)
+        return await self.service.writer.do(operation)
 
 
 Handler = Callable[[Call], Awaitable[Answer]]

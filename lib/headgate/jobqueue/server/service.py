@@ -1,28 +1,81 @@
-"""What every request works with: the desk, a reader, the authority and the settings of one server."""
+"""What every request works with: the writer, a reader, the authority, the settings, and requests held open."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 
+from starlette.types import Receive
+
 from headgate.core import Clock
-from headgate.jobqueue.desk import Desk
-from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.errors import HungUp, StoreFailedError, TokenEndedError, TooManyOpenError
 from headgate.jobqueue.port import Reader
 from headgate.jobqueue.server.bodies import LargeBodies
-from headgate.jobqueue.server.errors import TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
-from headgate.jobqueue.server.waiting import LongPolls
+from headgate.jobqueue.writer import LedgerWriter
 from headgate.net.authority import Authority, Caller
 from headgate.net.hosts import HostNames
 
 T = TypeVar("T")
+
+
+class LongPolls:
+    """All requests of one server that stand in line. Lives on its event loop.
+
+    Invariant: what is in `_waiting` is not done, or its request is about to take it out.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return how many requests stand in line."""
+        return len(self._waiting)
+
+    async def stand(self, standing: Coroutine[Any, Any, T], receive: Receive) -> T | None:
+        """Return what comes of standing in line, or None when the server stops before.
+
+        Args:
+            standing: may be cancelled at any moment.
+            receive: of the request, whose body has been read.
+
+        Raises:
+            HungUp: the client is gone; `standing` was cancelled.
+        """
+        waiting = asyncio.ensure_future(standing)
+        gone = asyncio.ensure_future(_gone(receive))
+        self._waiting.add(waiting)
+        if self._is_closed:
+            waiting.cancel()
+        try:
+            await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise HungUp
+            return None if waiting.cancelled() else waiting.result()
+        finally:
+            self._waiting.discard(waiting)
+            waiting.cancel()
+            gone.cancel()
+            # Both are ended before the request is: whoever cancels a writer's waiter must let it leave its line.
+            await asyncio.gather(waiting, gone, return_exceptions=True)
+
+    def close(self) -> None:
+        """Let nobody stand in line any more: those who do are answered that their turn has not come."""
+        self._is_closed = True
+        for waiting in list(self._waiting):
+            waiting.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Listings:
@@ -72,7 +125,7 @@ class Service:
     """One server's parts. Owned by `serving`, which closes what it has opened.
 
     Attributes:
-        desk: works on the ledger; open.
+        writer: works on the ledger; open.
         listings: for people and collectors.
         authority: tells callers by their tokens.
         settings: what the server goes by.
@@ -85,7 +138,7 @@ class Service:
         description: makes the OpenAPI document.
     """
 
-    desk: Desk
+    writer: LedgerWriter
     listings: Listings
     authority: Authority
     settings: ServerSettings

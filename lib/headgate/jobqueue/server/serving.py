@@ -19,30 +19,31 @@ from typing import Any, Final
 
 from headgate.core import SystemClock, record_change
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.desk import Desk
 from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.generator.exchange import Imports
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.server.app import build_app, new_service
 from headgate.jobqueue.server.health_checks import HealthChecks
-from headgate.jobqueue.server.importing import Imports
-from headgate.jobqueue.server.legacy_ledger import type_of
+from headgate.jobqueue.server.legacy import type_of
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.stores import open_store
+from headgate.jobqueue.writer import LedgerWriter
 from headgate.net.asgi import serving
 from headgate.net.authority import Authority, Rate
 from headgate.net.hosts import is_loopback
 from headgate.net.listener import allow_many_connections, bound, url_of
 from headgate.net.refusals import check_binding
 from headgate.net.tls import server_context
-from headgate.net.tokens import TokenStore, open_tokens
+from headgate.net.token_stores import TokenStore, open_tokens
 
 _log = logging.getLogger("headgate.jobqueue")
 
 _SWITCH_S: Final = 0.0005
-"""How long the desk's thread and the event loop leave each other waiting for the interpreter while both have work. With
-Python's 5 ms each commit waits that long for the loop and each answer for the desk: a third of the jobs per second."""
+"""How long the writer's thread and the event loop leave each other waiting for the interpreter while both have work.
+With Python's 5 ms each commit waits that long for the loop and each answer for the writer: a third of the jobs per
+second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
         store = open_store(settings.database)
-        desk = Desk(store, clock, _owner())
-        desk.open()
-        stack.callback(desk.close)
+        writer = LedgerWriter(store, clock, _owner())
+        writer.open()
+        stack.callback(writer.close)
         if imports is not None:
-            taken = await desk.do(imports.into)
+            taken = await writer.do(imports.into)
             after = f"{taken.added} new jobs, {len(imports.resources)} policy servers"
             record_change("jobqueue import", "files of --import", after=after)
         tokens = open_tokens(settings.database)
@@ -95,7 +96,7 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
         rate = Rate(settings.rate_per_s, settings.rate_burst)
         authority = Authority(tokens, needs_no_tokens=is_loopback(settings.host), rate=rate)
         stack.callback(authority.close)
-        service = new_service(desk, store.reader, authority, settings, clock)
+        service = new_service(writer, store.reader, authority, settings, clock)
         stack.callback(service.listings.close)
         stack.callback(service.large_bodies.close)
         tls = server_context(settings.tls_certificate, settings.tls_key)
@@ -193,7 +194,7 @@ _SIGN_S: Final = 0.5
 
 
 def statistics_line(ledger: Ledger) -> str:
-    """Return the line of statistics; runs on the desk."""
+    """Return the line of statistics; runs on the writer."""
     jobs = ledger.totals()
     servers: Counter[str] = Counter()
     busy: Counter[str] = Counter()
@@ -222,7 +223,7 @@ async def periodic_statistics(service: Service) -> None:
     while every_s:
         await asyncio.sleep(every_s)
         try:
-            line = await service.desk.do(lambda ledger, _: statistics_line(ledger))
+            line = await service.writer.do(lambda ledger, _: statistics_line(ledger))
         except StoreFailedError as error:
             _log.warning("No statistics: %s", error.message)
         else:
@@ -230,7 +231,7 @@ async def periodic_statistics(service: Service) -> None:
 
 
 async def signs_of_life(service: Service) -> None:
-    """Tell the desk that this event loop turns, and so hears heartbeats, until cancelled."""
+    """Tell the writer that this event loop turns, and so hears heartbeats, until cancelled."""
     while True:
-        service.desk.hearing()
+        service.writer.hearing()
         await asyncio.sleep(_SIGN_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.jobqueue.server import meta, v1_claims, v1_jobs, v1_reservations, v1_resources
+from headgate.jobqueue.server import meta, v1_claims, v1_jobs, v1_servers
 from headgate.jobqueue.server.bodies import ORDINARY_BYTES
 from headgate.jobqueue.server.documents import (
     DeadQuery,
@@ -40,14 +40,11 @@ from headgate.jobqueue.wire import (
     RequeueOut,
     ReserveIn,
     ReserveOut,
-    ResourceOut,
-    ResourcesIn,
-    ResourcesOut,
     ResultsOut,
-    StatisticsOut,
     SubmitIn,
     SubmitOut,
 )
+from headgate.jobqueue.wire_servers import ResourceOut, ResourcesIn, ResourcesOut, StatisticsOut
 from headgate.net.tokens import Scope
 
 _NAMES: Final = 4 * 1024**2
@@ -100,11 +97,11 @@ ROUTES: Final = (
         example={**_LEASE, "reason": "preempted"},
     ),
     Route(
-        "POST", "/v1/reservations", v1_reservations.reserve, Scope.CLAIM, "Reserve a policy server for a claimed job",
+        "POST", "/v1/reservations", v1_servers.reserve, Scope.CLAIM, "Reserve a policy server for a claimed job",
         ReserveOut, ReserveIn, errors=(404, 409), tag="servers", example={"job_id": "17", **_LEASE, "wait_s": 60},
     ),
     Route(
-        "POST", "/v1/reservations/release", v1_reservations.release, Scope.CLAIM, "Release a policy server",
+        "POST", "/v1/reservations/release", v1_servers.release, Scope.CLAIM, "Release a policy server",
         ReleaseOut, ReleaseIn, errors=(409,), tag="servers", example={"resource_id": "team_a/0", **_LEASE},
     ),
     Route("GET", "/v1/dead-jobs", v1_jobs.list_dead, Scope.READ, "List dead jobs", JobsOut, query=DeadQuery),
@@ -118,28 +115,28 @@ ROUTES: Final = (
     ),
     Route("GET", "/v1/results", v1_jobs.results, Scope.READ, "Collect completed jobs", ResultsOut, query=PageQuery),
     Route("GET", "/v1/history", v1_jobs.history, Scope.READ, "Show what happened", HistoryOut, query=HistoryQuery),
-    Route("GET", "/v1/statistics", v1_resources.statistics, Scope.READ, "Count jobs and servers", StatisticsOut),
+    Route("GET", "/v1/statistics", v1_servers.statistics, Scope.READ, "Count jobs and servers", StatisticsOut),
     Route(
-        "GET", "/v1/resources", v1_resources.list_resources, Scope.READ, "List policy servers",
+        "GET", "/v1/resources", v1_servers.list_resources, Scope.READ, "List policy servers",
         ResourcesOut, tag="servers",
     ),
     Route(
-        "POST", "/v1/resources", v1_resources.register, Scope.ADMIN, "Register policy servers",
+        "POST", "/v1/resources", v1_servers.register, Scope.ADMIN, "Register policy servers",
         ResourcesOut, ResourcesIn, most_bytes=_BATCH, is_of_all_teams=True, tag="servers",
         example={"resources": [_SERVER]},
     ),
     Route(
-        "POST", "/v1/resources/{pool:path}/{index}/drain", v1_resources.drain, Scope.ADMIN, "Stop assigning a server",
+        "POST", "/v1/resources/{pool:path}/{index}/drain", v1_servers.drain, Scope.ADMIN, "Stop assigning a server",
         ResourceOut, ReasonIn, path=ResourcePath, is_of_all_teams=True, errors=(404,), tag="servers",
         example={"reason": "maintenance"},
     ),
     Route(
-        "POST", "/v1/resources/{pool:path}/{index}/open", v1_resources.open_, Scope.ADMIN, "Assign a server again",
+        "POST", "/v1/resources/{pool:path}/{index}/open", v1_servers.open_, Scope.ADMIN, "Assign a server again",
         ResourceOut, ReasonIn, path=ResourcePath, is_of_all_teams=True, errors=(404,), tag="servers",
         example={"reason": ""},
     ),
     Route(
-        "DELETE", "/v1/resources/{pool:path}/{index}", v1_resources.remove, Scope.ADMIN, "Remove a server",
+        "DELETE", "/v1/resources/{pool:path}/{index}", v1_servers.remove, Scope.ADMIN, "Remove a server",
         RemovedOut, query=RemoveQuery, path=ResourcePath, is_of_all_teams=True, errors=(404, 409), tag="servers",
     ),
     Route("GET", "/", meta.overview, Scope.READ, "Web page of the queue", media_type="text/html", tag="server"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from headgate.jobqueue.desk import Operation
-from headgate.jobqueue.errors import StaleLeaseError
+from headgate.jobqueue.errors import StaleLeaseError, TokenEndedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import object_text
@@ -26,7 +25,6 @@ from headgate.jobqueue.outcomes import (
 )
 from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown, usable_pools
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
-from headgate.jobqueue.server.errors import TokenEndedError
 from headgate.jobqueue.server.route import Call, Key
 from headgate.jobqueue.wire import (
     ClaimedJob,
@@ -44,6 +42,7 @@ from headgate.jobqueue.wire import (
     RenewOut,
     ReservationOut,
 )
+from headgate.jobqueue.writer import Operation
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -72,15 +71,15 @@ async def claim(call: Call) -> Answer:
 
 async def _claimed(call: Call, request: ClaimRequest) -> tuple[Job, ...]:
     if not call.body.wait_s:
-        return await call.service.desk.do(lambda ledger, at: ledger.claims.claim(request, at))
-    standing = call.service.desk.wait_for(lambda ledger, at: ledger.claim_or_wait(request, at), call.body.wait_s)
+        return await call.service.writer.do(lambda ledger, at: ledger.claims.claim(request, at))
+    standing = call.service.writer.wait_for(lambda ledger, at: ledger.claim_or_wait(request, at), call.body.wait_s)
     jobs = await call.service.long_polls.stand(standing, call.receive)
     if not isinstance(jobs, tuple):
         return ()
     try:
         await call.service.check_still_let_in(call.token)
     except TokenEndedError:
-        await call.service.desk.do(lambda ledger, at: _take_back(ledger, jobs, at, "the worker's token had ended"))
+        await call.service.writer.do(lambda ledger, at: _take_back(ledger, jobs, at, "the worker's token had ended"))
         raise
     return jobs
 
@@ -111,10 +110,10 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
             return known
         return _remembered(key, ledger, claimed, at)
 
-    answer = await call.service.desk.do(at_once)
+    answer = await call.service.writer.do(at_once)
     if answer is None:
         claimed = await _claimed(call, request)
-        answer = await call.service.desk.do(afterwards)
+        answer = await call.service.writer.do(afterwards)
     _note(call, claimed)
     return answer
 
@@ -160,7 +159,7 @@ async def renew(call: Call) -> Answer:
             for ref in refs
         ]
 
-    outcomes = await call.service.desk.do(operation)
+    outcomes = await call.service.writer.do(operation)
     return ok(RenewOut.model_construct(renewals=[_renewal(outcome) for outcome in outcomes]))
 
 

@@ -15,8 +15,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.port import Snapshot
 from headgate.jobqueue.stores.rows import Batch, Row
-from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found
-from headgate.jobqueue.stores.statements import check_version, statements, steps_from
+from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found, check_version, statements, steps_from
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""

@@ -17,8 +17,15 @@ from headgate.durable import sqlite
 from headgate.durable.locks import FileLock, LockHeldError
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.stores.rows import Batch, Row
-from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found
-from headgate.jobqueue.stores.statements import check_version, migrations, statements, steps_from
+from headgate.jobqueue.stores.sql import (
+    SqlReader,
+    SqlStore,
+    check_found,
+    check_version,
+    migrations,
+    statements,
+    steps_from,
+)
 
 
 class SqliteStore(SqlStore[sqlite3.Connection]):

@@ -3,23 +3,30 @@
 Needs httpx and pydantic, and nothing of the server.
 """
 
-from headgate.jobqueue.errors import ForbiddenError
-from headgate.jobqueue.worker.address import QueueAddress, queue_address
-from headgate.jobqueue.worker.client import JobQueueClient, SyncJobQueueClient
-from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
-from headgate.jobqueue.worker.errors import (
+from headgate.jobqueue.errors import (
+    ForbiddenError,
     LeaseLost,
     NoServerError,
     NotInAJobError,
     QueueUnreachableError,
     ResultRefusedError,
 )
+from headgate.jobqueue.reserved_server import ReservedServer
+from headgate.jobqueue.worker.address import QueueAddress, queue_address
+from headgate.jobqueue.worker.client import JobQueueClient, SyncJobQueueClient
+from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.publishing import provenance, publish
-from headgate.jobqueue.worker.reserved import ReservedServer
-from headgate.jobqueue.worker.reserving import release_from_environment, reserve_from_environment
-from headgate.jobqueue.worker.results import Artifact, artifact_of, publish_result, result_path, retract_result
-from headgate.jobqueue.worker.retrying import RetryPolicy
+from headgate.jobqueue.worker.requests import RetryPolicy
+from headgate.jobqueue.worker.reservation import release_from_environment, reserve_from_environment
+from headgate.jobqueue.worker.results import (
+    Artifact,
+    artifact_of,
+    provenance,
+    publish,
+    publish_result,
+    result_path,
+    retract_result,
+)
 from headgate.jobqueue.worker.sync_worker import SyncHeldJob, SyncWorker
 from headgate.jobqueue.worker.worker import TERMINATED, Worker, worker_name
 

@@ -2,88 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-import ssl
-import time
+import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar
+from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel
+from pydantic import ValidationError
 
-from headgate.jobqueue import wire
+from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import wire, wire_servers
 from headgate.jobqueue.blocking import BlockingClient, blocking
-from headgate.jobqueue.job import JobSpec
+from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.job import JobSpec, JobState
+from headgate.jobqueue.names import part_problem
 from headgate.jobqueue.port import Happening
 from headgate.jobqueue.resource import ResourceSpec
-from headgate.jobqueue.worker import calls
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
-from headgate.jobqueue.worker.calls import Call
-from headgate.jobqueue.worker.retrying import Heard, RetryPolicy, conversation
-
-T = TypeVar("T", bound=BaseModel)
+from headgate.jobqueue.worker.requests import Anything, Requests, RetryPolicy
 
 PAGE: Final = 1_000
 
-
-CONNECT_S: Final = 10.0
-ANSWER_S: Final = 30.0
-"""For an answer that the server gives at once; a commit behind a full group takes a fraction of it."""
-
-BEYOND_WAIT_S: Final = 10.0
-"""For the answer to a long poll, beyond the time that the server was asked to wait."""
-
-
-class ClientOptions(TypedDict):
-    """What both clients of httpx are made with."""
-
-    base_url: str
-    headers: dict[str, str]
-    limits: httpx.Limits
-    trust_env: bool
-    verify: ssl.SSLContext
-
-
-def client_options(address: QueueAddress) -> ClientOptions:
-    """Return how to make a client.
-
-    Long polls each hold a connection, so that their number is not bounded; the proxies of the environment are for the
-    world outside, and would cut long polls off.
-    """
-    return ClientOptions(
-        base_url=address.url,
-        headers={**address.headers, "User-Agent": "headgate-jobqueue"},
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-        trust_env=False,
-        verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, which `trust_env` would leave out
-    )
-
-
-def request_options(call: Call[Any], longest_s: float | None = None) -> dict[str, Any]:
-    """Return the arguments of `httpx.Client.request`; `longest_s` bounds the wait for an answer."""
-    headers = {"Idempotency-Key": call.key} if call.key else {}
-    content = None if call.body is None else _content(call.body)
-    if content is not None:
-        headers["Content-Type"] = "application/json"
-    answer_s = call.wait_s + BEYOND_WAIT_S if call.wait_s else ANSWER_S
-    connect_s = CONNECT_S
-    if longest_s is not None:
-        answer_s, connect_s = min(answer_s, longest_s), min(connect_s, longest_s)
-    return {
-        "method": call.method,
-        "url": call.path,
-        "params": dict(call.query) or None,
-        "content": content,
-        "headers": headers,
-        "timeout": httpx.Timeout(ANSWER_S, connect=connect_s, read=answer_s, pool=CONNECT_S),
-    }
-
-
-def _content(body: BaseModel) -> bytes:
-    # What was not given stays out: a server's own keys are passed on to workers as they came.
-    return body.model_dump_json(exclude_unset=True).encode()
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Payloads in one submission: a request stays small enough for any proxy and any retry."""
 
 
 class JobQueueClient:
@@ -109,8 +51,7 @@ class JobQueueClient:
         self.address = address if isinstance(address, QueueAddress) else queue_address(address)
         self._retry = retry or RetryPolicy()
         self._transport = transport
-        self._rng = random.Random()
-        self._http = httpx.AsyncClient(**client_options(self.address), transport=transport)
+        self._requests = Requests(self.address, self._retry, transport)
 
     def __copy__(self) -> JobQueueClient:
         """Return a client with the same options and no connection."""
@@ -126,32 +67,7 @@ class JobQueueClient:
 
     async def close(self) -> None:
         """Close its connections; legal twice."""
-        await self._http.aclose()
-
-    async def send(self, call: Call[T], retry: RetryPolicy | None = None, *, longest_s: float | None = None) -> T:
-        """Send a request until it is answered or patience ends.
-
-        Args:
-            call: the request.
-            retry: in place of the client's.
-            longest_s: seconds for one attempt at most.
-        """
-        talk = conversation(call, retry or self._retry, self._rng, time.monotonic)
-        wait_s = next(talk)
-        while True:
-            await asyncio.sleep(wait_s)
-            heard = await self._heard(call, longest_s)
-            try:
-                wait_s = talk.send(heard)
-            except StopIteration as end:
-                answer: T = end.value
-                return answer
-
-    async def _heard(self, call: Call[Any], longest_s: float | None) -> Heard:
-        try:
-            return await self._http.request(**request_options(call, longest_s))
-        except httpx.TransportError as error:
-            return error
+        await self._requests.close()
 
     # Jobs.
 
@@ -163,14 +79,26 @@ class JobQueueClient:
             JobConflictError: one exists with other contents.
         """
         added = existing = 0
-        for call in calls.submissions(specs):
-            answer = await self.send(call)
+        for part in _parts(specs):
+            body = wire.SubmitIn.model_construct(jobs=part)  # each was checked by itself
+            answer = await self._requests.send("POST", "/v1/jobs", wire.SubmitOut, body, key=_new_key())
             added, existing = added + answer.added, existing + answer.existing
         return wire.SubmitOut(added=added, existing=existing)
 
-    async def jobs(self, /, **wish: Any) -> wire.JobsOut:
-        """Return a page of jobs: `state`, `team`, `task`, `pool`, `after`, `limit`, `dead` (`calls.jobs`)."""
-        return await self.send(calls.jobs(**wish))
+    async def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        team: str | None = None,
+        task: str | None = None,
+        pool: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        dead: bool = False,
+    ) -> wire.JobsOut:
+        """Return a page of the jobs for which all of this holds; `dead` for those that will not be tried again."""
+        query = {"state": state, "team": team, "task": task, "pool": pool, "after": after, "limit": limit}
+        return await self._requests.send("GET", "/v1/dead-jobs" if dead else "/v1/jobs", wire.JobsOut, query=query)
 
     async def all_jobs(self, **wish: Any) -> AsyncIterator[wire.JobOut]:
         """Yield all jobs of a wish (`jobs`), by order of submission, page by page."""
@@ -185,31 +113,37 @@ class JobQueueClient:
 
     async def job(self, job_id: str) -> wire.JobOut:
         """Return a job."""
-        return await self.send(calls.job(job_id))
+        return await self._requests.send("GET", _of_job(job_id), wire.JobOut)
 
     async def job_history(self, job_id: str) -> wire.HistoryOut:
         """Return what happened to a job."""
-        return await self.send(calls.job_history(job_id))
+        return await self._requests.send("GET", _of_job(job_id, "/history"), wire.HistoryOut)
 
     async def withdraw(self, job_id: str, reason: str = "") -> wire.EndOut:
         """Take a pending or running job out of the queue."""
-        return await self.send(calls.withdraw(job_id, reason))
+        path, body = _of_job(job_id, "/withdraw"), wire.ReasonIn(reason=reason)
+        return await self._requests.send("POST", path, wire.EndOut, body, can_repeat=False)
 
     async def requeue(self, request: wire.RequeueIn) -> wire.RequeueOut:
         """Give dead jobs all their attempts again."""
-        return await self.send(calls.requeue(request))
+        return await self._requests.send("POST", "/v1/dead-jobs/requeue", wire.RequeueOut, request, can_repeat=False)
 
     # Work.
 
     async def claim(self, request: wire.ClaimIn, retry: RetryPolicy | None = None) -> wire.ClaimOut:
         """Claim jobs; with `wait_s`, stand in line for them."""
-        return await self.send(calls.claim(request), retry)
+        return await self._requests.send(
+            "POST", "/v1/claims", wire.ClaimOut, request, key=_new_key(), wait_s=request.wait_s, retry=retry
+        )
 
     async def renew(
         self, leases: Sequence[wire.JobLeaseIn], retry: RetryPolicy | None = None, *, longest_s: float | None = None
     ) -> wire.RenewOut:
-        """Renew leases, and the reservations of their jobs, in one request."""
-        return await self.send(calls.renew(leases), retry, longest_s=longest_s)
+        """Renew leases, and the reservations of their jobs, in one request; `longest_s` bounds each sending of it."""
+        body = wire.RenewIn(leases=list(leases))
+        return await self._requests.send(
+            "POST", "/v1/leases/renew", wire.RenewOut, body, longest_s=longest_s, retry=retry
+        )
 
     async def complete(
         self, job_id: str, body: wire.CompleteIn, retry: RetryPolicy | None = None
@@ -219,33 +153,36 @@ class JobQueueClient:
         Raises:
             StaleLeaseError: the job is not this lease's any more; the result is kept in the history.
         """
-        return await self.send(calls.complete(job_id, body), retry)
+        return await self._requests.send("POST", _of_job(job_id, "/complete"), wire.CompletionOut, body, retry=retry)
 
     async def complete_many(self, completions: Sequence[wire.CompletionIn]) -> wire.CompletionsOut:
         """Hand several results in; each is taken or refused by itself."""
-        return await self.send(calls.complete_many(completions))
+        body = wire.CompletionsIn(completions=list(completions))
+        return await self._requests.send("POST", "/v1/completions", wire.CompletionsOut, body)
 
     async def fail(self, job_id: str, body: wire.FailIn, retry: RetryPolicy | None = None) -> wire.EndOut:
         """Say that the work failed."""
-        return await self.send(calls.fail(job_id, body), retry)
+        return await self._requests.send("POST", _of_job(job_id, "/fail"), wire.EndOut, body, retry=retry)
 
     async def give_back(self, job_id: str, body: wire.GiveBackIn, retry: RetryPolicy | None = None) -> wire.EndOut:
         """Give a job back, without blame."""
-        return await self.send(calls.give_back(job_id, body), retry)
+        return await self._requests.send("POST", _of_job(job_id, "/give-back"), wire.EndOut, body, retry=retry)
 
     async def reserve(self, request: wire.ReserveIn, retry: RetryPolicy | None = None) -> wire.ReserveOut:
-        """Reserve a policy server; with `wait_s`, stand in line for one."""
-        return await self.send(calls.reserve(request), retry)
+        """Reserve a policy server; with `wait_s`, stand in line for one. A job that has one gets the same again."""
+        return await self._requests.send(
+            "POST", "/v1/reservations", wire.ReserveOut, request, wait_s=request.wait_s, retry=retry
+        )
 
     async def release(self, request: wire.ReleaseIn, retry: RetryPolicy | None = None) -> None:
         """Release a policy server before its job ends."""
-        await self.send(calls.release(request), retry)
+        await self._requests.send("POST", "/v1/reservations/release", Anything, request, retry=retry)
 
     # Results and history.
 
     async def results(self, after: int = -1, limit: int = PAGE) -> wire.ResultsOut:
         """Return jobs completed after an entry of the history."""
-        return await self.send(calls.results(after, limit))
+        return await self._requests.send("GET", "/v1/results", wire.ResultsOut, query={"after": after, "limit": limit})
 
     async def all_results(self, after: int = -1) -> AsyncIterator[wire.FinishedOut]:
         """Yield all jobs completed after an entry of the history; the last one's `entry` is where to go on later."""
@@ -259,33 +196,83 @@ class JobQueueClient:
 
     async def history(self, after: int = -1, limit: int = PAGE, what: Happening | None = None) -> wire.HistoryOut:
         """Return what happened in the queue after an entry."""
-        return await self.send(calls.history(after, limit, what))
+        query = {"after": after, "limit": limit, "what": what}
+        return await self._requests.send("GET", "/v1/history", wire.HistoryOut, query=query)
 
-    async def statistics(self) -> wire.StatisticsOut:
+    async def statistics(self) -> wire_servers.StatisticsOut:
         """Return the queue at a glance."""
-        return await self.send(calls.statistics())
+        return await self._requests.send("GET", "/v1/statistics", wire_servers.StatisticsOut)
 
     # Policy servers.
 
-    async def resources(self) -> list[wire.ResourceOut]:
+    async def resources(self) -> list[wire_servers.ResourceOut]:
         """Return the policy servers."""
-        return (await self.send(calls.resources())).resources
+        return (await self._requests.send("GET", "/v1/resources", wire_servers.ResourcesOut)).resources
 
-    async def register(self, specs: Sequence[ResourceSpec]) -> list[wire.ResourceOut]:
-        """Register policy servers; one that is there already gets the new rules."""
-        return [one for call in calls.registrations(specs) for one in (await self.send(call)).resources]
+    async def register(self, specs: Sequence[ResourceSpec]) -> list[wire_servers.ResourceOut]:
+        """Register policy servers, in parts where they are many; one that is there already gets the new rules.
 
-    async def drain(self, pool: str, index: int, reason: str = "") -> wire.ResourceOut:
+        Raises:
+            InvalidJobError: a server breaks a rule.
+        """
+        try:
+            servers = [wire_servers.ResourceIn.of(spec) for spec in specs]
+        except ValidationError as error:
+            raise InvalidJobError(f"a policy server: {wire.first_flaw(error)}") from None
+        registered: list[wire_servers.ResourceOut] = []
+        for start in range(0, len(servers), wire.MOST_AT_ONCE):
+            body = wire_servers.ResourcesIn(resources=servers[start : start + wire.MOST_AT_ONCE])
+            answer = await self._requests.send("POST", "/v1/resources", wire_servers.ResourcesOut, body)
+            registered += answer.resources
+        return registered
+
+    async def drain(self, pool: str, index: int, reason: str = "") -> wire_servers.ResourceOut:
         """Let a policy server end its job and get no other."""
-        return await self.send(calls.change_resource(pool, index, "drain", reason))
+        path, body = _of_resource(pool, index, "/drain"), wire.ReasonIn(reason=reason)
+        return await self._requests.send("POST", path, wire_servers.ResourceOut, body)
 
-    async def open(self, pool: str, index: int, reason: str = "") -> wire.ResourceOut:
+    async def open(self, pool: str, index: int, reason: str = "") -> wire_servers.ResourceOut:
         """Hand a policy server out again."""
-        return await self.send(calls.change_resource(pool, index, "open", reason))
+        path, body = _of_resource(pool, index, "/open"), wire.ReasonIn(reason=reason)
+        return await self._requests.send("POST", path, wire_servers.ResourceOut, body)
 
     async def remove(self, pool: str, index: int, *, force: bool = False) -> None:
         """Take a policy server out; `force` even while a job uses it."""
-        await self.send(calls.remove_resource(pool, index, force=force))
+        query = {"force": "true"} if force else None
+        await self._requests.send("DELETE", _of_resource(pool, index), Anything, query=query, can_repeat=False)
+
+
+def _new_key() -> str:
+    """Return an idempotency key."""
+    return uuid.uuid4().hex
+
+
+def _parts(specs: Iterable[JobSpec]) -> Iterator[list[wire.JobIn]]:
+    """Yield jobs in as many submissions as they need."""
+    part: list[wire.JobIn] = []
+    size = 0
+    for spec in specs:
+        if part and (len(part) == wire.MOST_AT_ONCE or size + len(spec.payload) > MOST_BYTES):
+            yield part
+            part, size = [], 0
+        try:
+            part.append(wire.JobIn.of(spec))
+        except ValidationError as error:
+            raise InvalidJobError(f"job {spec.job_id!r:.100}: {wire.first_flaw(error)}") from None
+        size += len(spec.payload)
+    if part:
+        yield part
+
+
+def _of_job(job_id: str, rest: str = "") -> str:
+    # `..` and the like would be another path by the time that they arrive.
+    if (problem := part_problem(job_id)) is not None:
+        raise InvalidInputError(f"a job's id {problem}", next_step="`headgate jobqueue jobs` lists the jobs.")
+    return f"/v1/jobs/{quote(job_id, safe='')}{rest}"
+
+
+def _of_resource(pool: str, index: int, rest: str = "") -> str:
+    return f"/v1/resources/{quote(pool, safe='')}/{index}{rest}"
 
 
 class SyncJobQueueClient(BlockingClient[JobQueueClient]):
@@ -300,8 +287,6 @@ class SyncJobQueueClient(BlockingClient[JobQueueClient]):
     ) -> None:
         super().__init__(JobQueueClient(address, retry=retry, transport=transport), "headgate-jobqueue")
         self.address = self._asynchronous.address
-
-    send = blocking(JobQueueClient.send)
 
     # Jobs.
 

@@ -21,13 +21,11 @@ from typing import Any, Final, TypeAlias
 
 from headgate.core import Clock, SystemClock, redacted
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.errors import StaleLeaseError
-from headgate.jobqueue.worker.environment import command_environment
-from headgate.jobqueue.worker.errors import ResultRefusedError
+from headgate.jobqueue.errors import ResultRefusedError, StaleLeaseError
 from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.publishing import place_of, publish
-from headgate.jobqueue.worker.reservation_socket import reservation_socket
-from headgate.jobqueue.worker.results import check_place, file_name, retract_result
+from headgate.jobqueue.worker.reservation import command_environment, reservation_socket
+from headgate.jobqueue.worker.results import check_place, file_name, place_of, publish, retract_result
+from headgate.processes import KEEPER
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
@@ -257,7 +255,6 @@ def tail_of(path: Path, chars: int) -> str:
     return redacted(clean, limit_chars=2 * _READ_BYTES)[-chars:] if chars > 0 else ""
 
 
-_GUARD: Final = str(Path(__file__).with_name("guard.py"))
 _TELL_SHARE: Final = 0.1
 
 
@@ -317,12 +314,12 @@ async def run_command(
         clock: gives the time.
     """
     with log.open("ab") as file:
-        guard = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", _GUARD, f"{grace_s:g}", *command,
+        keeper = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", KEEPER, "--leased", f"{grace_s:g}", *command,
             stdin=asyncio.subprocess.PIPE, stdout=file, stderr=file, env=dict(environ), start_new_session=True,
         )  # fmt: skip
-    ended = asyncio.create_task(guard.wait(), name="end of the command")
-    telling = asyncio.create_task(_tell(guard, lease_left_s, clock), name="lease of the command")
+    ended = asyncio.create_task(keeper.wait(), name="end of the command")
+    telling = asyncio.create_task(_tell(keeper, lease_left_s, clock), name="lease of the command")
     try:
         if timeout_s is None:
             return Ended(await asyncio.shield(ended))
@@ -334,24 +331,24 @@ async def run_command(
         return Ended(ended.result()) if ended.done() else TimedOut(timeout_s)
     finally:
         telling.cancel()
-        await _stopped(guard, ended)
+        await _stopped(keeper, ended)
 
 
-async def _tell(guard: asyncio.subprocess.Process, lease_left_s: Callable[[], float], clock: Clock) -> None:
-    """Tell the guard how long the lease still runs, again and again."""
-    assert guard.stdin is not None
+async def _tell(keeper: asyncio.subprocess.Process, lease_left_s: Callable[[], float], clock: Clock) -> None:
+    """Tell the keeper how long the lease still runs, again and again."""
+    assert keeper.stdin is not None
     while True:
         left_s = max(0.0, lease_left_s())
         with contextlib.suppress(ConnectionError):
-            guard.stdin.write(f"{left_s:.3f}\n".encode())
-            await guard.stdin.drain()
+            keeper.stdin.write(f"{left_s:.3f}\n".encode())
+            await keeper.stdin.drain()
         await clock.sleep(max(1.0, left_s * _TELL_SHARE))
 
 
-async def _stopped(guard: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
-    """Return when the guard has ended the command; it does so by itself once its line is closed."""
-    assert guard.stdin is not None
-    guard.stdin.close()
+async def _stopped(keeper: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
+    """Return when the keeper has ended the command; it does so by itself once its line is closed."""
+    assert keeper.stdin is not None
+    keeper.stdin.close()
     is_cancelled = False
     while not ended.done():
         try:

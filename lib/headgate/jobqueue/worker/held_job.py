@@ -4,25 +4,89 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from pydantic import ValidationError
 
 from headgate.core import Clock, redacted
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue import wire
-from headgate.jobqueue.errors import StaleLeaseError
+from headgate.jobqueue.errors import LeaseLost, NoServerError, StaleLeaseError
+from headgate.jobqueue.reserved_server import ReservedServer
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.endings import Failed, Said, Stopped, ending_of, error_text, may_pass, plain
-from headgate.jobqueue.worker.errors import NoServerError
-from headgate.jobqueue.worker.heart import Heart, JobLease
-from headgate.jobqueue.worker.reserved import ReservedServer
+from headgate.jobqueue.worker.heartbeat import JobLease
+from headgate.jobqueue.worker.requests import RetryPolicy
 from headgate.jobqueue.worker.results import Artifact, artifact_of
-from headgate.jobqueue.worker.retrying import RetryPolicy
+
+_MESSAGE_CHARS: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The server knows, or it is no concern of this worker's any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work is to blame: the attempt is charged."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The worker stops: the job goes back without blame."""
+
+    reason: str
+
+
+Ending: TypeAlias = Said | Failed | Stopped
+
+
+def ending_of(error: BaseException | None, *, is_settled: bool) -> Ending:
+    """Return what to tell the server.
+
+    Args:
+        error: what the work raised, or None when it came to its end.
+        is_settled: whether the server was told already, or has told that the lease is over.
+    """
+    if is_settled or isinstance(error, StaleLeaseError | LeaseLost):
+        return Said()
+    match error:
+        case None:
+            return Failed("the work came to its end without complete(), fail() or give_back()")
+        case asyncio.CancelledError() | KeyboardInterrupt() | SystemExit() | GeneratorExit():
+            return Stopped(f"the worker was stopped ({type(error).__name__})")
+        case NoServerError():
+            return Stopped(error.message)
+        case _:
+            return Failed(error_text(error))
+
+
+def error_text(error: BaseException) -> str:
+    """Return the type and message of an error, without secrets; the first of a group stands for it."""
+    first = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    message = plain(redacted(str(first), limit_chars=_MESSAGE_CHARS))
+    name = type(first).__qualname__
+    return f"{name}: {message}" if message else name
+
+
+def plain(text: str) -> str:
+    """Return a text that every database and encoding takes: without NUL and half characters."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Return whether an error ends its job alone: the worker goes on with the next one."""
+    return isinstance(error, Exception | LeaseLost)
+
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
@@ -42,30 +106,26 @@ _RELEASING: Final = RetryPolicy(patience_s=5.0)
 """Whoever stops has seconds; what is not told ends by its lease."""
 
 
-class HeldJob:
-    """A claimed job, as an async context manager around the work on it. Owned by the worker that claimed it.
+def long_polls(longest_s: float | None, clock: Clock) -> Iterator[float]:
+    """Yield how long each of the requests may wait that together wait for so long; None for ever."""
+    until = float("inf") if longest_s is None else clock.monotonic() + longest_s
+    while True:
+        yield min(POLL_S, max(0.0, until - clock.monotonic()))
+        if clock.monotonic() >= until:
+            return
 
-    Inside the context the lease is renewed by itself. When it is lost the task is cancelled at once, and the context
-    swallows that cancellation: the worker goes on with its next job. What the work raises is told to the server as the
-    attempt's failure; a worker that is stopped (cancelled) gives the job back.
+
+class ClaimedWork:
+    """A job that a worker has claimed: what it is, and whether the work on it may go on.
 
     Attributes:
         spec: the job as the server has it.
         lease: the right to work on it.
-        server: the policy server that it has now, or None.
-        last_server: the one that it had last, or None.
     """
 
-    def __init__(self, claimed: wire.ClaimedJob, client: JobQueueClient, heart: Heart, clock: Clock) -> None:
-        self.spec = claimed.job
-        self.lease = JobLease(claimed, heart, clock)
-        self.server: ReservedServer | None = None
-        self.last_server: ReservedServer | None = None
-        self._client = client
-        self._clock = clock
-        self._end_otherwise: Failed | Stopped | None = None
-        self._end_task: asyncio.Task[None] | None = None
-        self._cancels_before = 0
+    def __init__(self, spec: wire.JobOut, lease: JobLease) -> None:
+        self.spec = spec
+        self.lease = lease
 
     @property
     def id(self) -> str:
@@ -98,11 +158,6 @@ class HeldJob:
         return self.lease.is_lost
 
     @property
-    def lost(self) -> asyncio.Event:
-        """Set when the work must stop, for whoever would rather wait for that than be cancelled."""
-        return self.lease.lost
-
-    @property
     def loss(self) -> str:
         """Why the work must stop, in a sentence."""
         return self.lease.loss
@@ -111,6 +166,34 @@ class HeldJob:
     def is_finished(self) -> bool:
         """True when the server has been told how it ends."""
         return self.lease.is_over
+
+
+class HeldJob(ClaimedWork):
+    """A claimed job, as an async context manager around the work on it. Owned by the worker that claimed it.
+
+    Inside the context the lease is renewed by itself. When it is lost the task is cancelled at once, and the context
+    swallows that cancellation: the worker goes on with its next job. What the work raises is told to the server as the
+    attempt's failure; a worker that is stopped (cancelled) gives the job back.
+
+    Attributes:
+        server: the policy server that it has now, or None.
+        last_server: the one that it had last, or None.
+    """
+
+    def __init__(self, spec: wire.JobOut, lease: JobLease, client: JobQueueClient, clock: Clock) -> None:
+        super().__init__(spec, lease)
+        self.server: ReservedServer | None = None
+        self.last_server: ReservedServer | None = None
+        self._client = client
+        self._clock = clock
+        self._end_otherwise: Failed | Stopped | None = None
+        self._end_task: asyncio.Task[None] | None = None
+        self._cancels_before = 0
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the work must stop, for whoever would rather wait for that than be cancelled."""
+        return self.lease.lost
 
     @property
     def reservation_key(self) -> tuple[str, int] | None:
@@ -139,11 +222,9 @@ class HeldJob:
 
     async def reserve_server(self, timeout_s: float | None = None) -> ReservedServer:
         """Do as `reserve`, until `release_server` or the job's end."""
-        until = None if timeout_s is None else self._clock.monotonic() + timeout_s
         served_at = self._clock.monotonic()
-        while True:
-            left_s = POLL_S if until is None else min(POLL_S, max(0.0, until - self._clock.monotonic()))
-            request = wire.ReserveIn(**dict(self.lease.ref), wait_s=left_s)
+        for wait_s in long_polls(timeout_s, self._clock):
+            request = wire.ReserveIn(**dict(self.lease.ref), wait_s=wait_s)
             try:
                 answer = await self._client.reserve(request, FOR_EVER)
             except StaleLeaseError as error:
@@ -159,11 +240,10 @@ class HeldJob:
                 raise NoServerError(
                     f"no open policy server has served the task of job {self.id!r} for {UNSERVED_S:g} s"
                 )
-            if until is not None and self._clock.monotonic() >= until:
-                raise NoServerError(
-                    f"job {self.id!r} got no policy server within {timeout_s:g} s "
-                    f"({answer.serving} serve it, {answer.ahead} jobs are ahead)"
-                )
+        raise NoServerError(
+            f"job {self.id!r} got no policy server within {timeout_s:g} s "
+            f"({answer.serving} serve it, {answer.ahead} jobs are ahead)"
+        )
 
     async def release_server(self) -> None:
         """Give the policy server back before the job ends; legal without one."""
@@ -245,7 +325,7 @@ class HeldJob:
         body = wire.GiveBackIn(**self.lease.fields, reason=plain(redacted(reason, limit_chars=2_000)))
         await self._tell(self._client.give_back(self.id, body, _RELEASING), "is given back")
 
-    # What its heart does.
+    # What its heartbeat does.
 
     def lose(self, reason: str) -> None:
         """Stop the work: the job is somebody else's."""
@@ -327,9 +407,8 @@ class HeldJob:
                 **self.lease.fields, result=dict(result), result_ref=result_ref, checksum=checksum
             )  # fmt: skip
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
             raise InvalidInputError(
-                f"the result of job {self.id!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}"[:500],
+                f"the result of job {self.id!r}: {wire.first_flaw(error)}",
                 next_step="Put what is large into a file and hand that in as `artifact`.",
             ) from None
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-import re
+import os
+import platform
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+import headgate
+from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
 from headgate.durable.files import flush_folder, linked, written_beside
 from headgate.durable.locks import folder_locked
-from headgate.jobqueue.worker.errors import ResultRefusedError
+from headgate.jobqueue.errors import ResultRefusedError
+from headgate.jobqueue.names import number_in
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker.held_job import HeldJob
 
 PROVENANCE: Final = "provenance"
 """The key under which a result says where it came from."""
 
-_INSTANCE_SUFFIX: Final = "_template-tro_state.json"
-_NUMBER: Final = re.compile(r"_([0-9]{1,18})$", re.ASCII)
 _NAME_BYTES: Final = 180
 _PLAIN: Final = " !#$&'()+,-=@[]^_`{}~"
 
@@ -63,8 +71,7 @@ def result_path(folder: Path, team: str, task: str, instance: str) -> Path:
     The number is that at the end of the instance's name, without it the whole name. Characters that no file name
     should have are written as `%2F`.
     """
-    matched = _NUMBER.search(instance.removesuffix(_INSTANCE_SUFFIX))
-    return folder / file_name(team) / "metrics" / f"{file_name(f'{task}_{matched[1] if matched else instance}')}.json"
+    return folder / file_name(team) / "metrics" / f"{file_name(f'{task}_{number_in(instance) or instance}')}.json"
 
 
 def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> Artifact:
@@ -165,3 +172,61 @@ def file_name(name: str) -> str:
     if len(safe) <= _NAME_BYTES:
         return safe
     return f"{safe[:_NAME_BYTES]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+async def publish(
+    job: HeldJob,
+    folder: Path,
+    result: Mapping[str, Any],
+    *,
+    versions: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> Artifact:
+    """Write a job's result where its instance's belongs (`result_path`); hand it in with `job.complete(artifact=…)`.
+
+    Args:
+        job: held; its lease is confirmed right before.
+        folder: of the results of all teams.
+        result: the JSON object.
+        versions: of what made it, kept with it.
+        clock: gives the time.
+
+    Raises:
+        StaleLeaseError: the lease is over.
+        ResultRefusedError: a later claim's result is there.
+        InvalidInputError: it cannot be written.
+    """
+    told = provenance(job, versions or {}, clock or SystemClock())
+    await job.confirm()
+    return await asyncio.to_thread(publish_result, place_of(job, folder), result, told)
+
+
+def place_of(job: HeldJob, folder: Path) -> Path:
+    """Return where a job's result belongs (`result_path`); one without instance has its id in the name."""
+    return result_path(folder, job.spec.team, job.spec.task, job.spec.instance or job.id)
+
+
+def provenance(job: HeldJob, versions: Mapping[str, str], clock: Clock) -> dict[str, Any]:
+    """Return where a result of a job comes from."""
+    spec, server = job.spec, job.server or job.last_server
+    return {
+        "job_id": spec.id,
+        "epoch": job.epoch,
+        "attempt": job.attempt,
+        "team": spec.team,
+        "task": spec.task,
+        "instance": spec.instance,
+        "worker": job.worker,
+        "host": socket.gethostname(),
+        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "server": None
+        if server is None
+        else {"resource_id": server.resource_id, "host": server.host, "port": server.port, "epoch": server.epoch},
+        "claimed_at": None if spec.claimed_at is None else _when(spec.claimed_at),
+        "written_at": _when(clock.wall()),
+        "versions": {"headgate": headgate.__version__, "python": platform.python_version(), **versions},
+    }
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

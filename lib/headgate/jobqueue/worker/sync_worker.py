@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from headgate.jobqueue.blocking import BlockingFacade, LoopThread, blocking
-from headgate.jobqueue.wire import JobOut
-from headgate.jobqueue.worker import publishing
+from headgate.jobqueue.errors import LeaseLost
+from headgate.jobqueue.reserved_server import ReservedServer
 from headgate.jobqueue.worker.address import QueueAddress
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.endings import may_pass
-from headgate.jobqueue.worker.errors import LeaseLost
-from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.reserved import ReservedServer
-from headgate.jobqueue.worker.worker import TERMINATED, Worker
+from headgate.jobqueue.worker.held_job import ClaimedWork, HeldJob, may_pass
+from headgate.jobqueue.worker.results import publish
+from headgate.jobqueue.worker.worker import TERMINATED, Worker, quota_of
 
 
 class Interrupts:
@@ -81,7 +79,7 @@ class Interrupts:
         raise SystemExit(self._terminated)
 
 
-class SyncHeldJob(BlockingFacade[HeldJob]):
+class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
     """`HeldJob` with methods that block, as a context manager around the work on it; the same rules hold.
 
     When the work must stop, `LeaseLost` is raised in the main thread wherever it is; elsewhere at the next `check`,
@@ -94,48 +92,14 @@ class SyncHeldJob(BlockingFacade[HeldJob]):
     """
 
     def __init__(self, job: HeldJob, loop: LoopThread, watch: Callable[[HeldJob | None], None]) -> None:
-        super().__init__(job, loop)
+        ClaimedWork.__init__(self, job.spec, job.lease)
+        BlockingFacade.__init__(self, job, loop)
         self._watch = watch
-
-    @property
-    def spec(self) -> JobOut:
-        """The job as the server has it."""
-        return self._asynchronous.spec
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self._asynchronous.id
-
-    @property
-    def payload(self) -> Mapping[str, Any]:
-        """What was submitted with it."""
-        return self._asynchronous.payload
-
-    @property
-    def epoch(self) -> int:
-        """Number of this claim."""
-        return self._asynchronous.epoch
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1."""
-        return self._asynchronous.attempt
 
     @property
     def server(self) -> ReservedServer | None:
         """The policy server that it has now."""
         return self._asynchronous.server
-
-    @property
-    def is_lost(self) -> bool:
-        """True when the work must stop."""
-        return self._asynchronous.is_lost
-
-    @property
-    def loss(self) -> str:
-        """Why the work must stop, in a sentence."""
-        return self._asynchronous.loss
 
     def check(self) -> None:
         """Return when the work may go on.
@@ -143,13 +107,13 @@ class SyncHeldJob(BlockingFacade[HeldJob]):
         Raises:
             LeaseLost: when it must stop.
         """
-        if self._asynchronous.is_lost and not self._asynchronous.is_finished:
-            raise LeaseLost(self._asynchronous.loss)
+        if self.is_lost and not self.is_finished:
+            raise LeaseLost(self.loss)
 
     def progress(self) -> None:
         """Say that the work goes on; see `HeldJob.progress`, and `check` for what it raises."""
         self.check()
-        self._loop.post(self._asynchronous.progress)
+        self.lease.moved()
 
     @contextmanager
     def reserve(self, timeout_s: float | None = None) -> Iterator[ReservedServer]:
@@ -163,7 +127,7 @@ class SyncHeldJob(BlockingFacade[HeldJob]):
     complete = blocking(HeldJob.complete)
     fail = blocking(HeldJob.fail)
     give_back = blocking(HeldJob.give_back)
-    publish = blocking(publishing.publish)
+    publish = blocking(publish)
 
     def __enter__(self) -> Self:
         self._watch(self._asynchronous)
@@ -221,12 +185,10 @@ class SyncWorker:
     ) -> Iterator[SyncHeldJob]:
         """Yield one job after the other; work on each inside `with job:`. Arguments as of `Worker.jobs`."""
         worker = self._started.result()
-        taken = 0
-        while max_jobs is None or taken < max_jobs:
+        for _ in quota_of(max_jobs):
             job = self._loop.run(worker.claim(0.0 if stop_when_empty else idle_s))
             if job is None:
                 return
-            taken += 1
             yield SyncHeldJob(job, self._loop, self._interrupts.watch)
             self._loop.run(worker.put_away(job))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import itertools
 import logging
 import os
 import re
@@ -11,8 +12,7 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -20,11 +20,10 @@ from pydantic import ValidationError
 
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn
-from headgate.jobqueue.worker import calls
+from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn, first_flaw
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.heart import Heart
-from headgate.jobqueue.worker.held_job import FOR_EVER, POLL_S, HeldJob
+from headgate.jobqueue.worker.heartbeat import Heartbeat, JobLease
+from headgate.jobqueue.worker.held_job import FOR_EVER, HeldJob, long_polls
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
@@ -35,17 +34,6 @@ Work = Callable[[HeldJob], Awaitable[None]]
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PART_CHARS: Final = 50
-
-
-@dataclass(slots=True)
-class _Quota:
-    """How many jobs a run may still take."""
-
-    left: float
-
-    def take(self) -> bool:
-        self.left -= 1
-        return self.left >= 0
 
 
 class Worker:
@@ -98,7 +86,7 @@ class Worker:
         self._wish = _wish(
             worker=self.name, lease_s=float(lease_s), teams=_listed(teams), tasks=_listed(tasks), pools=_listed(pools)
         )
-        self._heart = Heart(client, self._clock, self.held)
+        self._heartbeat = Heartbeat(client, self._clock, self.held)
         self._group = asyncio.TaskGroup()
         self._beats: list[asyncio.Task[None]] = []
         self._is_terminated = False
@@ -107,8 +95,8 @@ class Worker:
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         self._beats = [
-            self._group.create_task(self._heart.renew_for_ever(), name="renewals"),
-            self._group.create_task(self._heart.watch_for_ever(), name="deadlines"),
+            self._group.create_task(self._heartbeat.renew_for_ever(), name="renewals"),
+            self._group.create_task(self._heartbeat.watch_for_ever(), name="deadlines"),
         ]
         self._handle_termination()
         return self
@@ -133,8 +121,7 @@ class Worker:
             idle_s: end when there was nothing to do for so long; None waits for ever.
             max_jobs: end after so many.
         """
-        quota = _Quota(float("inf") if max_jobs is None else max_jobs)
-        async for job in self._jobs(0.0 if stop_when_empty else idle_s, quota):
+        async for job in self._jobs(0.0 if stop_when_empty else idle_s, quota_of(max_jobs)):
             yield job
 
     async def run(
@@ -148,7 +135,7 @@ class Worker:
             idle_s: as of `jobs`.
             max_jobs: as of `jobs`, for all together.
         """
-        quota = _Quota(float("inf") if max_jobs is None else max_jobs)
+        quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
         async with asyncio.TaskGroup() as lanes:
             for number in range(self._count):
@@ -156,12 +143,10 @@ class Worker:
 
     async def claim(self, idle_s: float | None = None) -> HeldJob | None:
         """Return the next job, or None when there was none for `idle_s` seconds."""
-        until = None if idle_s is None else self._clock.monotonic() + idle_s
-        while True:
-            left_s = POLL_S if until is None else min(POLL_S, max(0.0, until - self._clock.monotonic()))
-            job = await self._claim(left_s)
-            if job is not None or (until is not None and self._clock.monotonic() >= until):
+        for wait_s in long_polls(idle_s, self._clock):
+            if (job := await self._claim(wait_s)) is not None:
                 return job
+        return None
 
     async def put_away(self, job: HeldJob) -> None:
         """Have done with a job: one whose end the server was not told of has failed."""
@@ -170,13 +155,13 @@ class Worker:
 
     # Inside.
 
-    async def _run_lane(self, work: Work, idle_s: float | None, quota: _Quota) -> None:
+    async def _run_lane(self, work: Work, idle_s: float | None, quota: Iterator[None]) -> None:
         async for job in self._jobs(idle_s, quota):
             async with job:
                 await work(job)
 
-    async def _jobs(self, idle_s: float | None, quota: _Quota) -> AsyncIterator[HeldJob]:
-        while quota.take():
+    async def _jobs(self, idle_s: float | None, quota: Iterator[None]) -> AsyncIterator[HeldJob]:
+        for _ in quota:
             job = await self.claim(idle_s)
             if job is None:
                 return
@@ -198,14 +183,20 @@ class Worker:
 
     async def _ask(self, wait_s: float) -> HeldJob | None:
         asked_at = self._clock.monotonic()
-        answer = await self._client.send(calls.claim(self._wish.model_copy(update={"wait_s": wait_s})), FOR_EVER)
+        answer = await self._client.claim(self._wish.model_copy(update={"wait_s": wait_s}), FOR_EVER)
         now = self._clock.monotonic()
         for claimed in answer.jobs:
-            job = self.held[claimed.lease.lease_id] = HeldJob(claimed, self._client, self._heart, self._clock)
-            tenure = self._heart.leases.add(job.lease.ref, claimed.lease.lease_s, asked_at=asked_at, now=now)
-            tenure.stall_after_s = self._stall_after_s
-            tenure.stop_s = self._stop_s
-            self._heart.wake()
+            tenure = self._heartbeat.leases.add(
+                JobLeaseIn(job_id=claimed.job.id, lease_id=claimed.lease.lease_id, epoch=claimed.lease.epoch),
+                claimed.lease.lease_s,
+                asked_at=asked_at,
+                now=now,
+                stall_after_s=self._stall_after_s,
+                stop_s=self._stop_s,
+            )
+            lease = JobLease(tenure, self._heartbeat, self._clock)
+            job = self.held[claimed.lease.lease_id] = HeldJob(claimed.job, lease, self._client, self._clock)
+            self._heartbeat.wake()
             _log.info("Job %s claimed (attempt %d, epoch %d)", job.id, job.attempt, job.epoch)
             return job
         return None
@@ -242,14 +233,16 @@ class Worker:
         self._unhandle = lambda: loop.remove_signal_handler(signal.SIGTERM)
 
 
+def quota_of(max_jobs: int | None) -> Iterator[None]:
+    """Return what runs out after so many jobs, for all that take from it together; None for as many as there are."""
+    return itertools.repeat(None) if max_jobs is None else itertools.repeat(None, max_jobs)
+
+
 def _wish(**fields: Any) -> ClaimIn:
     try:
         return ClaimIn(**fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InvalidInputError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r:.80})"
-        ) from None
+        raise InvalidInputError(f"{first_flaw(error)} (got {error.errors()[0]['input']!r:.80})") from None
 
 
 def _listed(names: Sequence[str] | None) -> list[str] | None:

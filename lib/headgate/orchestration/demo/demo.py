@@ -21,24 +21,26 @@ from rich.live import Live
 from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
 from headgate.core import errors
 from headgate.models import LOCAL_MODEL, serve
+from headgate.net.listener import free_port
 from headgate.orchestration.demo.figures import DemoJournal, demo_samples, missing_local_model
-from headgate.orchestration.demo.model import LOCAL_MODEL_OPTIONS, served_local_model
 from headgate.orchestration.demo.plan import (
     BLOCK,
     ENVIRONMENTS,
     LOCAL_BLOCK,
+    LOCAL_MODEL_OPTIONS,
     MODELS,
     DemoChoices,
     as_typed,
     demo_deployments,
     endpoint_options,
     faults,
+    served_local_model,
     worker_environ,
 )
-from headgate.orchestration.deploying import awaited_runs, cancel_runs, deploy_all, finished_runs, start_run
 from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
-from headgate.orchestration.own_server import PrivateServer, clear_leftovers, free_port, private_server
-from headgate.orchestration.stopping import SIGNALS
+from headgate.orchestration.deployments import awaited_runs, cancel_runs, deploy_all, finished_runs, start_run
+from headgate.orchestration.own_server import PrivateServer, clear_leftovers, private_server
+from headgate.orchestration.stop_request import SIGNALS
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.reports import ScoreTable, build_leaderboard
 from headgate.sampling import roster_source

@@ -81,11 +81,14 @@ class PlacedActorEngine:
         if (actor := self._living()) is None:
             return EngineLoad(slots=self._slots, is_asleep=True)
         try:
-            return await actor.load()
+            load = await actor.load()
         except EngineError:
             if await self._is_dead():
                 await self._end()
             raise
+        if load.is_asleep:
+            await self._end()  # what it had started is gone, and the next start is a new one
+        return load
 
     async def sleep(self) -> None:
         """End the process of an idle engine."""
@@ -169,7 +172,7 @@ def engine_class(written: str) -> type:
             f"the class {written!r} of an engine cannot be imported: {error}",
             next_step="Name it as module:Class, from where the module is found.",
         ) from error
-    if not any(part in (module.__file__ or "") for part in _INSTALLED):
+    if not module_name.startswith("headgate.") and not any(part in (module.__file__ or "") for part in _INSTALLED):
         # Ray writes classes with a copy of its own of cloudpickle, which only listens to its own register.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return checked_class(found, written)

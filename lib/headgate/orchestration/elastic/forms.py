@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.core import did_you_mean
+from headgate.core.errors import InvalidInputError
 from headgate.elastic import InvalidElasticError
+from headgate.elastic.engines import EngineProcess, Launch, Program
 from headgate.orchestration.placement.demand import Demand
-from headgate.placement import checked_request
-from headgate.placement.errors import InvalidPlacementError
+from headgate.placement import InvalidPlacementError, checked_request
 
 ROLE: Final = "rollout"
 """Label of workers that nobody labels otherwise: training and scoring go before it."""
@@ -44,6 +46,7 @@ class ActorEngines(_Form):
         options: of the actor, such as `runtime_env`, besides what its place decides.
         slots: requests that each runs at once; what the class tells once it is awake counts, too.
         models: that it serves.
+        worker: what its workers are called, numbered; its class when empty.
     """
 
     kind: Literal["ray"] = "ray"
@@ -54,6 +57,58 @@ class ActorEngines(_Form):
     options: dict[str, Any] = Field(default_factory=dict)
     slots: int | None = Field(default=None, ge=1)
     models: tuple[str, ...] = ()
+    worker: str = ""
+
+
+class ServedEngines(_Form):
+    """Engines that are started from weights: `{serve: vllm, weights: /models/qwen3-8b, count: 2}`.
+
+    Attributes:
+        serve: whose command line starts them.
+        weights: file or folder, at the same place on every node.
+        name: that requests call the model by; the last part of `weights` when empty.
+        resources: what each takes, such as `{gpu: 1}`.
+        count: how many there are at most.
+        slots: requests that each runs at once.
+        options: further flags of the engine.
+        command: how the engine `command` is started.
+        environ: variables that it gets besides those of its node.
+        start_s: how long it may take to answer.
+    """
+
+    serve: Program
+    weights: str = ""
+    name: str = ""
+    resources: dict[str, Any] = Field(default_factory=dict)
+    count: int = Field(default=1, ge=1, le=1_000)
+    slots: int = Field(default=8, ge=1)
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    command: str = ""
+    environ: dict[str, str] = Field(default_factory=dict)
+    start_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+
+    def launch(self) -> Launch:
+        """Return how one is started.
+
+        Raises:
+            InvalidInputError: something that its program needs is missing.
+        """
+        return Launch(
+            program=self.serve,
+            weights=self.weights,
+            name=self.model,
+            gpus=int(self.resources.get("gpu", 0)),
+            slots=self.slots,
+            options=self.options,
+            command=self.command,
+            environ=self.environ,
+            start_s=self.start_s,
+        )
+
+    @property
+    def model(self) -> str:
+        """The name that requests call the model by."""
+        return self.name or PurePosixPath(self.weights).name or "model"
 
 
 class WorkerPlacement(_Form):
@@ -119,11 +174,13 @@ def checked_placement(written: Mapping[str, Any]) -> WorkerPlacement:
 
 
 def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
-    """Return an entry of `engines` whose engines are actors.
+    """Return an entry of `engines` whose engines are actors: of a class of the user's, or started from weights.
 
     Raises:
         InvalidElasticError: a setting is unknown or impossible.
     """
+    if "serve" in written:
+        return _served(_checked(ServedEngines, written, "an engine that is served"))
     actors = _checked(ActorEngines, written, "an engine of kind ray")
     if decided := sorted(_DECIDED & actors.options.keys()):
         raise InvalidElasticError(
@@ -131,6 +188,22 @@ def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
             next_step="Say what it takes under `resources`.",
         )
     return actors
+
+
+def _served(engines: ServedEngines) -> ActorEngines:
+    try:
+        launch = engines.launch()
+    except InvalidInputError as error:
+        raise InvalidElasticError(error.message, next_step=error.next_step) from None
+    return ActorEngines(
+        class_name=f"{EngineProcess.__module__}:{EngineProcess.__name__}",
+        worker=engines.model,
+        resources=engines.resources or {"cpu": 1} if engines.serve == "llama.cpp" else {"gpu": 1, **engines.resources},
+        count=engines.count,
+        arguments={"launch": launch},
+        slots=engines.slots,
+        models=(engines.model,),
+    )
 
 
 F = TypeVar("F", bound=_Form)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import ray
@@ -14,8 +14,7 @@ from ray.exceptions import RayError
 from headgate.core.errors import HeadgateError
 from headgate.elastic import EngineError
 from headgate.orchestration.placement.demand import Demand
-from headgate.placement import PlacementLease, PlacementPool
-from headgate.placement.errors import PlacementLostError
+from headgate.placement import PlacementLease, PlacementLostError, PlacementPool
 
 _UP_S: Final = 60.0
 """How long a process that does nothing may take to start: a second, more on a node that loads images."""
@@ -72,17 +71,8 @@ class WorkerPlace:
         Raises:
             HeadgateError: it never will be held.
         """
-        demand = self._demand
-        lease = self._lease = self._pool.lease(
-            resources=demand.resources,
-            priority=demand.priority,
-            labels={**demand.labels, "worker": self.worker_id},
-            on_lost=self._on_lost,
-            preemptible=demand.preemptible,
-            restart_s=demand.restart_s,
-            min_runtime_s=demand.min_runtime_s,
-            checkpoints=demand.checkpoints,
-        )
+        demand = replace(self._demand, labels={**self._demand.labels, "worker": self.worker_id})
+        lease = self._lease = self._pool.lease(on_lost=self._on_lost, **demand.as_arguments())
         try:
             lease.wait(unless=lambda: self._is_given_up)
         except BaseException:
@@ -110,13 +100,7 @@ class WorkerPlace:
             EngineError: the place has to be left already, or Ray does not take the actor.
         """
         assert self._lease is not None, "a place is stood in line for first"
-        asked = self._demand.resources.as_ray()
-        taken = {
-            "num_cpus": asked.pop("CPU", 0),
-            "num_gpus": asked.pop("GPU", 0),
-            "memory": asked.pop("memory", None),
-            "resources": asked or None,
-        }
+        taken = self._demand.resources.as_options()
         try:
             options = {**order.options, **taken, "scheduling_strategy": self._lease.strategy(), "max_restarts": 0}
             self._actor = ray.remote(order.actor_class).options(**options).remote(**order.arguments)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +18,8 @@ from blocks import PublishedReport, ReportStore
 from headgate.elastic import ElasticConfig
 from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import report_store_for
-from headgate.orchestration.run_state import artifact_key, ended, heed_state, run_logger
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown, how_to_open
 from headgate.replay.elastic import (
     COLUMNS,
@@ -36,9 +36,10 @@ from headgate.replay.elastic import (
     compared,
     contender,
     named_load,
+    replay_figures,
+    replay_page,
     sites_for,
 )
-from headgate.replay.elastic.page import replay_figures, replay_page
 
 _WORKERS: Final = "-workers.svg"
 _PANELS: Final = 3
@@ -48,7 +49,6 @@ _FINER: Final = re.compile(r"(\d\.\d\d)\d+")
 """Coordinates finer than a hundredth of a point, of which figures otherwise consist by half."""
 
 _PAGE: Final = "report.html"
-_HEED_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ async def run_elastic_report(order: ElasticReportOrder) -> Any:
     run_logger().info("%s: %s requests, work for %s worker-seconds", load.name, len(load.calls), round(load.work_s))
     stop = StopRequest()
     with stop_on_signals(stop):
-        async with _heeded(stop):
+        async with heeding(stop):
             made = await asyncio.to_thread(_replayed, order, load, sites, stop)
         published = await _published(made, reports) if made else None
         if published is not None:
@@ -182,23 +182,6 @@ def _compared(
         frontiers=tuple(dict.fromkeys(order.frontiers)),
         tell=tell,
     )
-
-
-@asynccontextmanager
-async def _heeded(stop: StopRequest) -> AsyncIterator[None]:
-    """Ask the API now and then whether the run was cancelled."""
-
-    async def heed() -> None:
-        while True:
-            await asyncio.sleep(_HEED_EVERY_S)
-            await heed_state(stop)
-
-    heeding = asyncio.create_task(heed())
-    try:
-        yield
-    finally:
-        heeding.cancel()
-        await asyncio.wait([heeding])
 
 
 async def _published(made: Sequence[Comparison], reports: ReportStore) -> PublishedReport:

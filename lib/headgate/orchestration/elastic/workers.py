@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ray
-
 from headgate.elastic import ElasticConfig, InvalidElasticError
 from headgate.elastic.engines import Engine
 from headgate.orchestration.elastic.actors import PlacedActorEngine, engine_class, has_async_methods
@@ -18,7 +16,7 @@ from headgate.orchestration.elastic.forms import ActorEngines, WorkerPlacement, 
 from headgate.orchestration.elastic.leases import PlacedLeases
 from headgate.orchestration.elastic.place import ActorOrder
 from headgate.orchestration.placement.demand import Demand
-from headgate.placement import Placement, PlacementPool, amounts, connect
+from headgate.placement import Placement, PlacementPool, connect
 
 _BESIDE: Final = 8
 """Calls that a class without `async` methods answers beside its requests: readings, aborts."""
@@ -73,7 +71,7 @@ async def placed_engines(
     async with AsyncExitStack() as exits:
         connection = await asyncio.to_thread(connect, wanted.address)
         exits.push_async_callback(asyncio.to_thread, connection.close)
-        pool = await asyncio.to_thread(_opened, connection, wanted)
+        pool = await asyncio.to_thread(connection.pool_or_whole, wanted.pool, wanted.quota)
         demand = wanted.demand(wanted.resources)
         demands = {name: wanted.demand(spec.resources) for name, (spec, _) in actors.items()}
         await asyncio.to_thread(_check_fit, connection, pool, demands.values() or [demand])
@@ -103,19 +101,10 @@ def _orders(
             slots = spec.slots or config.requests_per_worker_capacity or _USUAL_SLOTS
             options.setdefault("max_concurrency", slots + _BESIDE)
         for _ in range(spec.count):
-            number = numbers[actor_class.__name__] = numbers.get(actor_class.__name__, 0) + 1
-            orders[f"{actor_class.__name__}-{number}"] = (spec, ActorOrder(actor_class, spec.arguments, options))
+            name = spec.worker or actor_class.__name__
+            number = numbers[name] = numbers.get(name, 0) + 1
+            orders[f"{name}-{number}"] = (spec, ActorOrder(actor_class, spec.arguments, options))
     return orders
-
-
-def _opened(connection: Placement, wanted: WorkerPlacement) -> PlacementPool:
-    if any(pool.name == wanted.pool for pool in connection.pools()):
-        return connection.pool(wanted.pool)
-    if wanted.quota is not None:
-        return connection.pool(wanted.pool, quota=wanted.quota)
-    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    whole = amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0)))
-    return connection.pool(wanted.pool, quota=whole)
 
 
 def _check_fit(connection: Placement, pool: PlacementPool, demands: Iterable[Demand]) -> None:

@@ -13,7 +13,18 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Failed
 
 from blocks import JobQueueServer
-from headgate.campaign import (
+from headgate.core import SystemClock
+from headgate.jobqueue import JobState
+from headgate.jobqueue.generator import ResultFolder
+from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
+from headgate.orchestration.artifacts import RunArtifacts, TableArtifact
+from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
+from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
+from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
+from headgate.orchestration.run_logs import library_logs_in_run
+from headgate.orchestration.run_state import artifact_key, ended, run_logger, sole_error
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.run import (
     SCORE_FIELD,
     DrainResult,
     DrainRules,
@@ -22,17 +33,6 @@ from headgate.campaign import (
     QueueProgress,
     drain_queue,
 )
-from headgate.core import SystemClock
-from headgate.jobqueue.generator import ResultFolder
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
-from headgate.orchestration.artifacts import RunArtifacts, TableArtifact
-from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
-from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
-from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
-from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import artifact_key, ended, run_logger, sole_error
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
 from headgate.storage import SampleStore
 
 

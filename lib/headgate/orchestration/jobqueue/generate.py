@@ -12,6 +12,7 @@ from prefect.states import Completed
 
 from blocks import JobQueueServer
 from headgate.core import errors
+from headgate.jobqueue import JobSpec, ResourceSpec
 from headgate.jobqueue.generator import (
     Generation,
     ResultFolder,
@@ -25,8 +26,6 @@ from headgate.jobqueue.generator import (
     servers_of,
     write_files,
 )
-from headgate.jobqueue.job import JobSpec
-from headgate.jobqueue.resource import ResourceSpec
 from headgate.orchestration.artifacts import publish_table
 from headgate.orchestration.jobqueue.inputs import job_queue_for
 from headgate.orchestration.jobqueue.rows import generation_rows

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.campaign import DrainResult, QueueProgress, TaskProgress
 from headgate.core import redacted
+from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import Generation
-from headgate.jobqueue.job import JobState
 from headgate.jobqueue.wire import JobOut
 from headgate.orchestration.score_rows import MAX_ROWS
+from headgate.run import DrainResult, QueueProgress, TaskProgress
 
 
 def generation_rows(made: Generation) -> list[dict[str, str]]:

@@ -99,14 +99,7 @@ class TaskOrder:
 
     def ray_options(self, strategy: Any) -> dict[str, Any]:
         """Return how Ray starts it: in its place, and never again on its own account."""
-        asked = self.demand.resources.as_ray()
-        taken = {
-            "num_cpus": asked.pop("CPU", 0),
-            "num_gpus": asked.pop("GPU", 0),
-            "memory": asked.pop("memory", None),
-            "resources": asked or None,
-        }
-        given = {name: value for name, value in taken.items() if value is not None}
+        given = {name: value for name, value in self.demand.resources.as_options().items() if value is not None}
         own = {"scheduling_strategy": strategy, "max_retries": 0, "name": self.task.name}
         return {**self.remote_options, **given, **own}
 

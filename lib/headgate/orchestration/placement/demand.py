@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from headgate.placement import Amounts, amounts
@@ -37,6 +37,10 @@ class Demand:
     restart_s: float = 0.0
     min_runtime_s: float | None = None
     checkpoints: bool = False
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return it as arguments of `PlacementPool.lease`."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"labels": dict(self.labels)}
 
 
 _CHANGES: Final[ContextVar[Mapping[str, Any]]] = ContextVar("headgate_placement_changes")

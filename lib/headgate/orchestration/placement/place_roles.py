@@ -25,8 +25,8 @@ from headgate.orchestration.placement.rounds import (
 from headgate.orchestration.placement.runner import PlacementTaskRunner
 from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import artifact_key, ended, heed_state, run_logger
-from headgate.orchestration.stopping import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown
 from headgate.placement import PoolSpec
 from headgate.placement.roles import BATCH, Place
@@ -47,8 +47,6 @@ _COST: Final = (
     "The ledger counts all work of a stay as lost. A role goes on from its last checkpoint, so a stop costs one step "
     "of it, a batch of episodes or a step of the gradient, and a new start."
 )
-
-_HEED_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +131,14 @@ async def _running(
     runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRequest, stops: list[Stop]
 ) -> AsyncIterator[None]:
     """Keep a runner open; a wish to stop cancels what it holds, and nothing is held after."""
-    watchers = [asyncio.create_task(_cancelled_at(stop, runner)), asyncio.create_task(_heeded(stop))]
+    cancelling = asyncio.create_task(_cancelled_at(stop, runner))
     runner.__enter__()
     try:
-        yield
+        async with heeding(stop):
+            yield
     finally:
-        for watcher in watchers:
-            watcher.cancel()
-        await asyncio.wait(watchers)
+        cancelling.cancel()
+        await asyncio.wait([cancelling])
         runner.cancel_all()
         await asyncio.to_thread(runner.join)
         with suppress(HeadgateError):  # a ledger that is away now keeps its costs; how the run ends does not change
@@ -152,12 +150,6 @@ async def _running(
 async def _cancelled_at(stop: StopRequest, runner: PlacementTaskRunner) -> None:
     await stop.event.wait()
     runner.cancel_all()
-
-
-async def _heeded(stop: StopRequest) -> None:
-    while True:
-        await asyncio.sleep(_HEED_EVERY_S)
-        await heed_state(stop)
 
 
 def _data(learned: Learned, runner: PlacementTaskRunner) -> dict[str, Any]:

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-import ray
-
 from blocks import RayCluster
 from headgate.core.errors import HeadgateError
 from headgate.orchestration.placement.demand import Demand
 from headgate.orchestration.placement.tenures import Stop
-from headgate.placement import Placement, PlacementLease, PlacementPool, PoolSpec, amounts, connect
+from headgate.placement import Placement, PlacementLease, PlacementPool, PoolSpec, connect
 
 
 class PoolLeases:
@@ -31,17 +29,7 @@ class PoolLeases:
     def take(self, demand: Demand, name: str, *, on_lost: Callable[[], None]) -> Iterator[PoolLease]:
         """See `Leases`."""
         del name
-        lease = self._pool.lease(
-            resources=demand.resources,
-            priority=demand.priority,
-            labels=dict(demand.labels),
-            on_lost=on_lost,
-            preemptible=demand.preemptible,
-            estimated_duration_s=demand.estimated_duration_s,
-            restart_s=demand.restart_s,
-            min_runtime_s=demand.min_runtime_s,
-            checkpoints=demand.checkpoints,
-        )
+        lease = self._pool.lease(on_lost=on_lost, **demand.as_arguments())
         try:
             yield PoolLease(self.placement, lease)
         finally:
@@ -113,7 +101,7 @@ def pool_leases(address: str | None, pool: str) -> PoolLeases:
     """
     placement = connect(address)
     try:
-        return PoolLeases(placement, _any_pool(placement, pool))
+        return PoolLeases(placement, placement.pool_or_whole(pool))
     except BaseException:
         placement.close()
         raise
@@ -135,7 +123,7 @@ def open_pool_leases(block: RayCluster, spec: PoolSpec) -> PoolLeases:
             placement.set_rules(block.preemption_rules())
         for each in block.pool_specs():
             _opened(placement, each, change=True)
-        is_open = _is_open(placement, spec.name)
+        is_open = any(each.name == spec.name for each in placement.pools())
         pool = placement.pool(spec.name) if is_open else _opened(placement, spec, scale=True)
         return PoolLeases(placement, pool)
     except BaseException:
@@ -146,14 +134,3 @@ def open_pool_leases(block: RayCluster, spec: PoolSpec) -> PoolLeases:
 def _opened(placement: Placement, spec: PoolSpec, *, scale: bool = False, change: bool = False) -> PlacementPool:
     fields = spec.model_dump()
     return placement.pool(fields.pop("name"), scale=scale, change=change, **fields)
-
-
-def _any_pool(placement: Placement, name: str) -> PlacementPool:
-    if _is_open(placement, name):
-        return placement.pool(name)
-    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return placement.pool(name, quota=amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0))))
-
-
-def _is_open(placement: Placement, name: str) -> bool:
-    return any(pool.name == name for pool in placement.pools())

@@ -1,4 +1,4 @@
-"""The ledger's actor: one per cluster, detached, named, restarted by Ray whenever it dies."""
+"""The ledger's actor: one per cluster, detached, named, restarted by Ray whenever it dies; and its metrics."""
 
 from __future__ import annotations
 
@@ -6,22 +6,71 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import ray
 from ray._private import worker as ray_worker
+from ray.util.metrics import Counter, Gauge, Histogram
 
-from headgate.core import SystemClock
+from headgate.core import Metric, SystemClock, events
 from headgate.core.errors import HeadgateError, JournalError
 from headgate.core.events import Event
-from headgate.placement.cluster.auditing import audit, tidy
-from headgate.placement.cluster.connecting import NAMESPACE
-from headgate.placement.cluster.metrics import PlacementMetrics
-from headgate.placement.cluster.ray_hands import RayHands
+from headgate.placement.cluster.audit import audit, tidy
+from headgate.placement.cluster.connection import NAMESPACE
+from headgate.placement.cluster.executor import RayExecutor
+from headgate.placement.metrics import PLACEMENT_METRICS, Meter, Reading
 from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.pool import Group
+from headgate.placement.request import Occupancy
 from headgate.placement.service.journal import Journal
 from headgate.placement.service.service import PlacementService
+
+_Write = Callable[[float, dict[str, str]], None]
+
+
+class PlacementMetrics:
+    """Counts events into Ray's metrics. Owned by the ledger actor, one per process: Ray keeps one series per process.
+
+    A sink: call it with each event.
+    """
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+        self._metrics: dict[str, tuple[tuple[str, ...], _Write]] = {
+            name: (metric.labels, _ray_metric(metric)) for name, metric in PLACEMENT_METRICS.items()
+        }
+
+    def __call__(self, event: events.Event) -> None:
+        """Count one event."""
+        self._write(self._meter.take(event))
+
+    def seed(self, groups: Iterable[Group], requests: Iterable[Occupancy]) -> None:
+        """Let the gauges show what a restored ledger found in its journal."""
+        self._write(self._meter.seed(groups, requests))
+
+    def _write(self, readings: Iterable[Reading]) -> None:
+        for reading in readings:
+            tags, write = self._metrics[reading.name]
+            write(reading.value, dict(zip(tags, reading.tags, strict=True)))
+
+
+def _ray_metric(metric: Metric) -> _Write:
+    if metric.kind == "gauge":
+        return Gauge(metric.name, metric.help, tag_keys=metric.labels).set
+    if metric.kind == "histogram":
+        return Histogram(metric.name, metric.help, boundaries=list(metric.buckets), tag_keys=metric.labels).observe
+    return _adding(Counter(metric.name, metric.help, tag_keys=metric.labels))
+
+
+def _adding(counter: Counter) -> _Write:
+    def write(value: float, tags: dict[str, str]) -> None:
+        if value > 0:  # Ray refuses to add nothing
+            counter.inc(value, tags)
+
+    return write
+
 
 LEDGER_NAME: Final = "headgate-placement"
 
@@ -79,7 +128,7 @@ class LedgerActor:
         }
 
     async def _ask_audit(self, service: PlacementService, fix: bool) -> tuple[Any, ...]:
-        differences = await audit(service, RayHands, fix=fix)
+        differences = await audit(service, RayExecutor, fix=fix)
         for each in differences:
             self._metrics(each.as_event())
         return differences
@@ -96,7 +145,7 @@ class LedgerActor:
     async def _opened(self) -> PlacementService:
         journal = await self._opened_journal()
         service = PlacementService(
-            journal, RayHands(), SystemClock(), settings=self._settings, emit=self._emit, on_fatal=_end_process
+            journal, RayExecutor(), SystemClock(), settings=self._settings, emit=self._emit, on_fatal=_end_process
         )
         self._metrics.seed(service.ledger.groups.values(), service.ledger.requests.values())
         await service.start()

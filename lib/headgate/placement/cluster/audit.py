@@ -1,13 +1,21 @@
-"""What an audit finds: differences between ledger, journal and Ray, each a sentence. Pure."""
+"""The audit: differences between ledger, journal and Ray, each a sentence; leaks are removed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import ray
+from ray.exceptions import RayError
+
 from headgate.core.events import PlacementDiffers
-from headgate.placement.group import GroupState
+from headgate.placement.cluster.connection import NAMESPACE
+from headgate.placement.cluster.executor import RayExecutor
+from headgate.placement.cluster.groups import PREFIX, Groups
+from headgate.placement.pool import GroupState
+from headgate.placement.service.protocol import GroupFailedError
 from headgate.placement.service.service import PlacementService
 
 HOST_PREFIX: Final = "headgate-host-"
@@ -31,10 +39,6 @@ class Difference:
     says: str
     is_leak: bool = False
     fixed: bool = False
-
-    def as_fixed(self) -> Difference:
-        """Return it as removed."""
-        return replace(self, fixed=True)
 
     def as_event(self) -> PlacementDiffers:
         """Return the event that tells of it."""
@@ -66,3 +70,51 @@ def compared(
             place = "ledger but not in the journal" if name in known else "journal but not in the ledger"
             found.append(Difference("journal", name, f"{name} of {table} is in the {place}"))
     return found
+
+
+_LEDGER: Final = f"{PREFIX}placement"
+_CHANGING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
+
+
+async def audit(service: PlacementService, looks: Callable[[], RayExecutor], *, fix: bool) -> tuple[Difference, ...]:
+    """Return how ledger, journal and Ray differ; with `fix`, what is in Ray alone is removed."""
+    in_ray = await looks().existing_groups()  # an executor of its own: that of the service keeps what it knows
+    differences = compared(service, in_ray.keys(), actors_of_ours(), _CHANGING)
+    return tuple([await _fixed(each) if fix and each.is_leak else each for each in differences])
+
+
+async def tidy() -> None:
+    """Remove every group and actor of ours except the ledger itself."""
+    groups = Groups()
+    for name in list(groups.found()):
+        with suppress(GroupFailedError):  # told by the next audit
+            await groups.remove(name)
+    for name in actors_of_ours():
+        _kill(name)
+
+
+def actors_of_ours() -> list[str]:
+    """Return the names of the actors in our namespace with our prefix, the ledger left out."""
+    rows = ray.util.list_named_actors(all_namespaces=True)
+    names = [row["name"] for row in rows if row["namespace"] == NAMESPACE]
+    return [name for name in names if name.startswith(PREFIX) and name != _LEDGER]
+
+
+async def _fixed(difference: Difference) -> Difference:
+    if difference.kind == "group":
+        groups = Groups()
+        groups.found()
+        try:
+            await groups.remove(difference.name)
+        except GroupFailedError:
+            return difference
+        return replace(difference, fixed=True)
+    return replace(difference, fixed=_kill(difference.name))
+
+
+def _kill(name: str) -> bool:
+    try:
+        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+    except (ValueError, RayError):  # it is gone
+        return False
+    return True

@@ -12,23 +12,21 @@ import ray
 
 from headgate.core import ReleaseOutcome, new_holder_id, record_change
 from headgate.core.errors import HeadgateError, JournalError
-from headgate.placement.amounts import Amounts
+from headgate.placement.amounts import Amounts, amounts
+from headgate.placement.backfill import PoolUsage
 from headgate.placement.checks import pool_spec
 from headgate.placement.cluster.audit import Difference
-from headgate.placement.cluster.connecting import Connection, Found, connect_ray
-from headgate.placement.cluster.heart import Heart
-from headgate.placement.cluster.link import LedgerLink
-from headgate.placement.cluster.placed import PlacedWork
+from headgate.placement.cluster.connection import Connection, Found, connect_ray
+from headgate.placement.cluster.link import Heartbeat, LedgerLink
 from headgate.placement.cluster.pools import PlacementPool
 from headgate.placement.cluster.tuning import LocalCluster
+from headgate.placement.cluster.work import PlacedWork
 from headgate.placement.errors import InvalidPlacementError, UnknownPoolError
-from headgate.placement.node import NodeView
 from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened
-from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.pool import GroupShape, NodeView, Pool
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.scaling import scaled
-from headgate.placement.service.values import GroupView, Told, WorkView
-from headgate.placement.usage import PoolUsage
+from headgate.placement.service.protocol import GroupView, Told, WorkView
 
 _BRIEFLY_S = 5.0
 
@@ -101,7 +99,7 @@ class Placement:
         self._link = link
         self._keep_work = keep_work
         self._is_closed = False
-        self._heart = Heart(link, driver)
+        self._heartbeat = Heartbeat(link, driver)
         # Before Ray's own, which was registered earlier: it still needs the connection. SIGTERM comes here, too.
         atexit.register(self.close)
 
@@ -151,7 +149,7 @@ class Placement:
             if known is None:
                 names = ", ".join(sorted(each.name for each in open_pools)) or "none"
                 raise UnknownPoolError(f"There is no open pool {name!r} (open: {names})")
-            return PlacementPool(self._link, self._heart, known)
+            return PlacementPool(self._link, self._heartbeat, known)
         spec = pool_spec({"name": name, "quota": quota, "reserved": tuple(reserved), **more})
         wanted, factor = scaled(spec, self._link.ask("nodes")) if scale else (spec.as_pool(), 1.0)
         told: PoolOpened | PoolDiffers = self._link.ask("open_pool", wanted)
@@ -165,7 +163,16 @@ class Placement:
             record_change("placement change pool", name, before=told.pool, after=wanted)
         elif not told.again:
             record_change("placement open pool", name, after=wanted)
-        return PlacementPool(self._link, self._heart, wanted, factor)
+        return PlacementPool(self._link, self._heartbeat, wanted, factor)
+
+    def pool_or_whole(self, name: str, quota: Mapping[str, Any] | None = None) -> PlacementPool:
+        """Return a pool; one that is not open is opened with `quota`, or with all that the cluster has."""
+        if any(each.name == name for each in self.pools()):
+            return self.pool(name)
+        if quota is not None:
+            return self.pool(name, quota=quota)
+        has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        return self.pool(name, quota=amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0))))
 
     def close_pool(self, name: str) -> None:
         """Withdraw the work of a pool and remove its groups."""
@@ -182,8 +189,7 @@ class Placement:
 
     def pools(self) -> tuple[Pool, ...]:
         """Return the open pools."""
-        pools: tuple[Pool, ...] = self._link.ask("pools")
-        return pools
+        return tuple(self._link.ask("pools"))
 
     def work(self, request_id: str, *, take_over: bool = False) -> PlacedWork:
         """Return submitted work by its id, of any driver.
@@ -199,10 +205,10 @@ class Placement:
         if take_over:
             self._link.ask("hand_over", (request_id,), self.driver)
         if view.stage.has_ended:
-            self._heart.take(view)
+            self._heartbeat.take(view)
         elif view.holder != self.driver and not take_over:
-            self._heart.watch(request_id)
-        return PlacedWork(self._link, self._heart, request_id)
+            self._heartbeat.watch(request_id)
+        return PlacedWork(self._link, self._heartbeat, request_id)
 
     def complete(self, request_id: str) -> ReleaseOutcome:
         """Take back what a request holds; see `PlacedWork.complete`."""
@@ -219,8 +225,7 @@ class Placement:
 
     def usage(self) -> tuple[PoolUsage, ...]:
         """Return how much of each pool's quota is in use, by what, and who waits beside a free group and why."""
-        usage: tuple[PoolUsage, ...] = self._link.ask("usage")
-        return usage
+        return tuple(self._link.ask("usage"))
 
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for all pools."""
@@ -240,18 +245,15 @@ class Placement:
 
     def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
         """Return the requests of a pool or of all, ended ones of the last hour included."""
-        views: tuple[WorkView, ...] = self._link.ask("requests", pool)
-        return views
+        return tuple(self._link.ask("requests", pool))
 
     def groups(self, pool: str | None = None) -> tuple[GroupView, ...]:
         """Return the placement groups of a pool or of all."""
-        views: tuple[GroupView, ...] = self._link.ask("groups", pool)
-        return views
+        return tuple(self._link.ask("groups", pool))
 
     def events(self, since: int = 0) -> tuple[Told, ...]:
         """Return what happened after event number `since`; the last ten thousand are kept."""
-        told: tuple[Told, ...] = self._link.ask("events", since)
-        return told
+        return tuple(self._link.ask("events", since))
 
     def stats(self) -> dict[str, Any]:
         """Return counts of preemption, under ScheduleMesh's keys."""
@@ -274,8 +276,7 @@ class Placement:
         Args:
             fix: remove groups and actors of ours that nobody knows.
         """
-        differences: tuple[Difference, ...] = self._link.ask("audit", fix)
-        return differences
+        return tuple(self._link.ask("audit", fix))
 
     def close(self, *, keep_work: bool | None = None) -> None:
         """Leave the cluster; legal twice. Open requests are withdrawn, or kept for whoever takes them over.
@@ -293,7 +294,7 @@ class Placement:
             # The ledger does not answer: it will miss this driver's heartbeats when it is back.
             pass
         finally:
-            self._heart.close()
+            self._heartbeat.close()
             self._leave()
 
     def shutdown(self) -> None:
@@ -301,7 +302,7 @@ class Placement:
         self._is_closed = True
         atexit.unregister(self.close)
         try:
-            self._heart.close()  # first: its next call would be one of a ledger that has ended
+            self._heartbeat.close()  # first: its next call would be one of a ledger that has ended
             self._link.ask("end")
             self._link.kill()
             record_change("placement down", self.connection.address, after="all work and groups are removed")

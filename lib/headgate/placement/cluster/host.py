@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import ray
 
-from headgate.placement.cluster.working import Ended, Halted, Occupant, Order
+from headgate.placement.cluster.occupant import Ended, Halted, Occupant, Order
 from headgate.placement.errors import PlacementLostError
 
 _OURS: Final = ("headgate-", "asyncio_", "ray_")

@@ -1,4 +1,4 @@
-"""The hosts of the groups, seen from the ledger's process: warmed up, watched, killed, replaced."""
+"""The hosts of the groups, seen from the ledger's process, and the work in them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import secrets
 from contextlib import suppress
 from typing import Any, Final
 
+import cloudpickle  # type: ignore[import-untyped]
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from headgate.placement.amounts import CPU, GPU, MEMORY, Amounts
-from headgate.placement.cluster.connecting import NAMESPACE
+from headgate.placement.cluster.connection import NAMESPACE
 from headgate.placement.cluster.groups import PREFIX, Groups, RayGroup
-from headgate.placement.cluster.host import HostActor
-from headgate.placement.service.hands import GroupFailedError
+from headgate.placement.cluster.host import GRACE_S, HostActor, Left
+from headgate.placement.cluster.occupant import Halted, Order
+from headgate.placement.service.protocol import GroupFailedError, Outcome, Stopped, WorkOrder
 
 HOST_PREFIX: Final = f"{PREFIX}host-"
 
@@ -64,7 +65,7 @@ class HostHandle(Watched):
 
 
 class Hosts:
-    """Keeps one host per bundle. Owned by the hands, one per process."""
+    """Keeps one host per bundle. Owned by the executor, one per process."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -154,7 +155,7 @@ class Hosts:
             lifetime="detached",
             max_restarts=0,
             max_concurrency=1000,
-            **as_options(group.bundles[bundle]),
+            **group.bundles[bundle].as_options(),
             scheduling_strategy=in_bundle(group, bundle),
         ).remote()
         return self._take(HostHandle(actor, group.group_id, bundle))
@@ -166,17 +167,6 @@ class Hosts:
     def _forget(self, host: HostHandle) -> None:
         if self._hosts.get((host.group_id, host.bundle)) is host:
             del self._hosts[host.group_id, host.bundle]
-
-
-def as_options(amounts: Amounts) -> dict[str, Any]:
-    """Return what an actor takes, as its options are written."""
-    resources = amounts.as_ray()
-    return {
-        "num_cpus": resources.pop(CPU, 0),
-        "num_gpus": resources.pop(GPU, 0),
-        "memory": resources.pop(MEMORY, None),
-        "resources": resources,
-    }
 
 
 def in_bundle(group: RayGroup, bundle: int) -> PlacementGroupSchedulingStrategy:
@@ -202,3 +192,135 @@ async def _death(watch: Any) -> str:
 async def _up(actor: Any) -> int:
     process_id: int = await actor.process_id.remote()
     return process_id
+
+
+_ANSWER_S: Final = 0.05
+"""How much later than its time the answer of a host may come before it counts as stuck."""
+
+
+class HostedWork:
+    """One request's work in hosts. Owned by the executor from its start until it is seen gone."""
+
+    def __init__(self, hosts: Hosts, group: RayGroup, work: WorkOrder) -> None:
+        self._hosts, self._group, self._work = hosts, group, work
+        self._members: list[HostHandle] = []
+        self._lives: list[asyncio.Task[Outcome | Left]] = []
+        self._is_stopping = False
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start all members.
+
+        Raises:
+            GroupFailedError: not all could be; none runs.
+        """
+        for _ in range(2):  # an idle host may have died unseen: the second time it is a new one
+            self._members = await self._hosts.ready(self._group)
+            begun = await asyncio.gather(*(self._begin(rank) for rank in range(len(self._members))))
+            if all(begun):
+                self.resume(self._members)
+                return
+            await asyncio.gather(*(self._hosts.retire(member) for member in self._members))
+        raise GroupFailedError(f"The hosts of group {self._group.group_id} do not take work")
+
+    def resume(self, members: list[HostHandle]) -> None:
+        """Watch members that run already."""
+        self._members = members
+        self._lives = [asyncio.ensure_future(self._life(member)) for member in members]
+        self._watch = asyncio.ensure_future(self._watched())
+
+    def reach(self) -> tuple[Any, ...]:
+        """Return the host actor of each member; its `call` takes the epoch of this start."""
+        return tuple(member.actor for member in self._members)
+
+    async def stop(self, timeout_s: float) -> Stopped:
+        """Ask all members to stop, kill those that do not, and return when all are seen gone."""
+        self._is_stopping = True
+        halts = await asyncio.gather(*(self._halted(member, timeout_s) for member in self._members))
+        gone = await asyncio.gather(
+            *(
+                self._gone(member, life, halted)
+                for member, life, halted in zip(self._members, self._lives, halts, strict=True)
+            )
+        )
+        states = tuple(halted.state for halted in halts)
+        state = states[0] if len(states) == 1 else cloudpickle.dumps(states) if all(states) else None
+        return Stopped(state, all(gone), answered=not any(halted.why for halted in halts))
+
+    async def _begin(self, rank: int) -> bool:
+        work = self._work
+        state = work.state
+        if state is not None and len(work.bundles) > 1:
+            state = cloudpickle.loads(state)[rank]
+        order = Order(work.request_id, work.lease_id, work.epoch, rank, len(work.bundles), work.payload, state)
+        try:
+            return bool(await self._members[rank].actor.begin.remote(order))
+        except RayError:
+            return False
+
+    async def _life(self, member: HostHandle) -> Outcome | Left:
+        """Return how one member ended, when it ended by itself."""
+        while True:
+            try:
+                left: Left = await member.actor.outcome.remote(self._work.epoch)
+            except ActorUnavailableError:
+                await asyncio.sleep(_ANSWER_S)
+            except RayError as error:
+                if not member.died.done() and not await member.kill():
+                    return Outcome("died", why=f"not seen dead: {first_line(error)}")
+                return Outcome("died", why=await member.died)
+            else:
+                return left
+
+    async def _watched(self) -> None:
+        """Wait for all members, or for the first that fails; then see to it that none is left."""
+        waiting = set(self._lives)
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if any(not _has_returned(life.result()) for life in done):
+                break
+        if self._is_stopping:
+            return
+        outcome = self._told()
+        await asyncio.gather(
+            *(self._emptied(member, life) for member, life in zip(self._members, self._lives, strict=True))
+        )
+        if not self._is_stopping:
+            self.outcome.set_result(outcome)
+
+    def _told(self) -> Outcome:
+        ended = [life.result() for life in self._lives if life.done()]
+        for each in ended:
+            if isinstance(each, Outcome):
+                return each
+        lefts = [each.ended for each in ended if isinstance(each, Left)]
+        for left in lefts:
+            if left.kind != "returned":
+                return Outcome("raised", left.payload, left.why)
+        payloads = tuple(left.payload for left in lefts)
+        return Outcome("returned", payloads[0] if len(payloads) == 1 else cloudpickle.dumps(payloads))
+
+    async def _emptied(self, member: HostHandle, life: asyncio.Task[Outcome | Left]) -> bool:
+        """Leave a member's host empty, or dead where it cannot be used again."""
+        left = life.result() if life.done() else None
+        if isinstance(left, Left) and not left.remains:
+            return True
+        return await self._hosts.retire(member)
+
+    async def _halted(self, member: HostHandle, timeout_s: float) -> Halted:
+        asked = member.actor.stop.remote(self._work.epoch, timeout_s)
+        try:
+            halted: Halted = await asyncio.wait_for(asked, timeout_s + _ANSWER_S)
+        except (TimeoutError, RayError):
+            return Halted(why="It does not answer")
+        return halted
+
+    async def _gone(self, member: HostHandle, life: asyncio.Task[Outcome | Left], halted: Halted) -> bool:
+        if halted.has_ended:
+            await asyncio.wait([life], timeout=GRACE_S + _ANSWER_S)
+        return await self._emptied(member, life)
+
+
+def _has_returned(ended: Outcome | Left) -> bool:
+    return isinstance(ended, Left) and ended.ended.kind == "returned"

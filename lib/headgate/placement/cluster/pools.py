@@ -1,26 +1,186 @@
-"""A pool, as a driver holds it: work and leases are asked for here."""
+"""A pool, as a driver holds it: work is submitted here, and places are leased for work of its own."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from headgate.core import nearest_name
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from headgate.core import ReleaseOutcome, nearest_name
 from headgate.placement.amounts import Amounts
 from headgate.placement.checks import RequestSpec, request_spec
-from headgate.placement.cluster.heart import Heart
-from headgate.placement.cluster.leases import PlacementLease
-from headgate.placement.cluster.link import LedgerLink
-from headgate.placement.cluster.placed import PlacedWork
-from headgate.placement.cluster.work_class import Restore, Save, packed_work, plain_class, with_handlers
-from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.outcomes import Submitted
+from headgate.placement.cluster.link import Heartbeat, LedgerLink
+from headgate.placement.cluster.work import PlacedWork, Restore, Save, packed_work, plain_class, with_handlers
+from headgate.placement.errors import InvalidPlacementError, PlacementLostError
+from headgate.placement.outcomes import Submitted, Why
 from headgate.placement.pool import Pool
-from headgate.placement.request import PlacementRequest
+from headgate.placement.request import PlacementRequest, Stage
 from headgate.placement.scaling import scaled_amounts
-from headgate.placement.service.hands import WorkKind
-from headgate.placement.service.values import Submission, WorkView
+from headgate.placement.service.protocol import Reach, Submission, WorkKind, WorkView
+
+
+class PlacementLease:
+    """A place that is waited for, held until it is given back or taken away, and given back exactly once.
+
+    When it is taken away `lost` is set: what runs there has `cancel_timeout_s` to end and is killed then. A lost lease
+    stands in line again, with its old place in it; `wait` holds it anew, leaving the context gives it up.
+
+    Attributes:
+        request_id: the request's id.
+        lost: set when the place has to be left.
+        why_lost: why it has to be left; empty while it has not.
+    """
+
+    def __init__(
+        self,
+        link: LedgerLink,
+        heartbeat: Heartbeat,
+        request_id: str,
+        *,
+        on_lost: Callable[[], None] | None,
+        timeout: float | None,
+    ) -> None:
+        self.request_id = request_id
+        self.lost = threading.Event()
+        self.why_lost = ""
+        self._link = link
+        self._heartbeat = heartbeat
+        self._on_lost = on_lost
+        self._timeout = timeout
+        self._work = PlacedWork(link, heartbeat, request_id)
+        self._held: WorkView | None = None
+        self._reached: Reach | None = None
+        self._lock = threading.Lock()  # of what is held, and of giving it back once
+        self._is_released = False
+        heartbeat.listen(request_id, self._take)
+
+    @property
+    def lease_id(self) -> str:
+        """Names it in events and in `headgate placement status`; empty before it is held."""
+        return "" if self._held is None else self._held.lease_id
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the place has to be left."""
+        return self.lost.is_set()
+
+    def wait(self, timeout: float | None = None, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until the place is held, again where it was lost; return whether it is.
+
+        Args:
+            timeout: seconds after which it is not waited for any longer; None for as long as it takes.
+            unless: not waited for any longer once this holds; whoever makes it so calls `wake`.
+
+        Raises:
+            PlacementLostError: the request has ended, or the connection was closed.
+        """
+        held = self._held
+        before = held.epoch if held is not None and self.is_lost else -1
+        view = self._heartbeat.wait(
+            self.request_id,
+            lambda view: view.stage.has_ended or (view.stage is Stage.RUNNING and view.epoch != before),
+            timeout,
+            unless,
+        )
+        if view is None and self._heartbeat.is_closed:
+            raise PlacementLostError(
+                f"The connection was closed while the lease {self.request_id} was waited for",
+                next_step="Connect again with connect().",
+            )
+        if view is None:
+            return False
+        if view.stage.has_ended:
+            raise PlacementLostError(f"The lease {self.request_id} is {view.stage}: {view.note}")
+        reached: Reach | None = self._link.ask("reach", self.request_id)
+        with self._lock:
+            self._held, self._reached = view, reached
+            self.lost.clear()
+            self.why_lost = ""
+        newest = self._heartbeat.view(self.request_id)
+        if newest is not None:
+            self._take(newest)
+        return True
+
+    def wake(self) -> None:
+        """Have `wait`, in whatever thread, look at its `unless` now."""
+        self._heartbeat.wake()
+
+    def strategy(self, bundle: int = 0) -> PlacementGroupSchedulingStrategy:
+        """Return Ray's scheduling strategy for a task or actor in one bundle.
+
+        Raises:
+            PlacementLostError: the place is not held.
+        """
+        reached = self._reached
+        if reached is None or not reached.handles or self.is_lost:
+            raise PlacementLostError(f"The lease {self.request_id} is not held: {self.why_lost or 'it still waits'}")
+        return PlacementGroupSchedulingStrategy(
+            placement_group=reached.handles[0],
+            placement_group_bundle_index=bundle,
+            placement_group_capture_child_tasks=True,
+        )
+
+    def saved(self) -> bool:
+        """Tell the ledger that everything up to now is saved: a stop would lose nothing of it."""
+        held = self._held
+        return held is not None and bool(self._link.ask("saved", self.request_id, held.epoch))
+
+    def why(self) -> Why:
+        """Return what holds it now."""
+        return self._work.why()
+
+    def release(self) -> ReleaseOutcome:
+        """Give it back, or give its place in line up; only the first call changes anything."""
+        with self._lock:
+            if self._is_released:
+                return ReleaseOutcome.DUPLICATE
+            self._is_released = True
+            held = self._held
+        try:
+            if held is None:
+                self._link.ask("withdraw", self.request_id, "given up by its driver")
+                return ReleaseOutcome.RELEASED
+            outcome: ReleaseOutcome = self._link.ask("release", self.request_id, held.lease_id, held.epoch)
+            if outcome is ReleaseOutcome.STALE:  # it was lost and already given anew, which nobody has asked for
+                self._link.ask("withdraw", self.request_id, "given up by its driver")
+            return outcome
+        finally:
+            self._heartbeat.forget(self.request_id)
+
+    def __enter__(self) -> Self:
+        try:
+            is_held = self.wait(self._timeout)
+        except BaseException:
+            self.release()
+            raise
+        if not is_held:
+            why = self.why().says
+            self.release()
+            raise TimeoutError(f"The lease {self.request_id} was not given in {self._timeout} s: {why}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _take(self, view: WorkView) -> None:
+        with self._lock:
+            held = self._held
+            if held is None or self.lost.is_set() or view.epoch < held.epoch:
+                return
+            if view.epoch == held.epoch and view.stage is Stage.RUNNING:
+                return
+            preempted = "preemption" if view.preemptions > held.preemptions else ""
+            self.why_lost = view.stop_reason or preempted or view.note or f"it is {view.stage}"
+            self.lost.set()
+        if self._on_lost is not None and not self._is_released:
+            self._on_lost()
+
 
 _Resources = Amounts | Mapping[str, Any]
 
@@ -33,11 +193,11 @@ class PlacementPool:
         factor: 1, or how much smaller than written it was opened; requests are made smaller by it, too.
     """
 
-    def __init__(self, link: LedgerLink, heart: Heart, pool: Pool, factor: float = 1.0) -> None:
+    def __init__(self, link: LedgerLink, heartbeat: Heartbeat, pool: Pool, factor: float = 1.0) -> None:
         self.pool = pool
         self.factor = factor
         self._link = link
-        self._heart = heart
+        self._heartbeat = heartbeat
         self._save: Save | None = None
         self._restore: Restore | None = None
 
@@ -139,12 +299,11 @@ class PlacementPool:
             resources, bundles, request_id, priority=priority, labels=labels or {}, **{"checkpoints": False, **more}
         )
         placed = self._submitted(request, "lease", b"")
-        return PlacementLease(self._link, self._heart, placed.request_id, on_lost=on_lost, timeout=timeout)
+        return PlacementLease(self._link, self._heartbeat, placed.request_id, on_lost=on_lost, timeout=timeout)
 
     def requests(self) -> tuple[WorkView, ...]:
         """Return the pool's requests, ended ones of the last hour included."""
-        views: tuple[WorkView, ...] = self._link.ask("requests", self.name)
-        return views
+        return tuple(self._link.ask("requests", self.name))
 
     def stats(self) -> dict[str, Any]:
         """Return counts of the pool's groups, under ScheduleMesh's keys."""
@@ -175,8 +334,8 @@ class PlacementPool:
         return replace(request, bundles=tuple(scaled_amounts(each, self.factor) for each in request.bundles))
 
     def _submitted(self, request: PlacementRequest, kind: WorkKind, payload: bytes) -> PlacedWork:
-        submitted: Submitted = self._link.ask("submit", Submission(request, kind, payload), self._heart.driver)
-        return PlacedWork(self._link, self._heart, submitted.request_id)
+        submitted: Submitted = self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
+        return PlacedWork(self._link, self._heartbeat, submitted.request_id)
 
 
 def _refuse_arguments_of_the_class(more: Mapping[str, Any]) -> None:

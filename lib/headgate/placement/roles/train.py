@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.placement.roles.batches import names_in, read_batch
-from headgate.placement.roles.policy import Policy, ScoredEpisode, blank_policy
+from headgate.placement.roles.policy import Policy, ScoredEpisode, blank_policy, names_in, read_batch
 from headgate.placement.roles.role import Place, Role
 
 _CLIP: Final = 0.2

@@ -11,14 +11,15 @@ from uuid import uuid4
 
 from headgate.core.errors import HeadgateError, NotFoundError
 from headgate.placement.cluster.client import Placement, connect
-from headgate.placement.cluster.live_actor import actor_of, driver_namespace
+from headgate.placement.cluster.work import actor_of, driver_namespace
 from headgate.placement.errors import PlacementLostError
-from headgate.placement.occupancy import Stage
+from headgate.placement.request import Stage
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.schedulemesh.agent import (
     Agent,
     Preserver,
     Restorer,
+    SimpleTaskSpec,
     actor_options,
     agent_class,
     ended,
@@ -32,9 +33,8 @@ from headgate.placement.schedulemesh.config.policy import (
     changed_rules,
     protected_pools,
 )
-from headgate.placement.schedulemesh.forms import PoolBook, amounts_of, as_written
-from headgate.placement.schedulemesh.task_spec import SimpleTaskSpec
-from headgate.placement.service.values import WorkView
+from headgate.placement.schedulemesh.pools import OpenPools, amounts_of, as_written
+from headgate.placement.service.protocol import WorkView
 
 WAIT_S: Final = 60.0
 """How long a submission waits until its work runs; then it is withdrawn and not successful."""
@@ -75,7 +75,7 @@ class RayScheduler:
         self.name = name
         self.placement = placement or connect()
         self.wait_s = wait_s
-        self._pools = PoolBook(self.placement)
+        self._pools = OpenPools(self.placement)
         self._agents: dict[str, Agent] = {}
         self._handlers: dict[str, tuple[Preserver | None, Restorer | None]] = {}
         before = self.placement.stats()

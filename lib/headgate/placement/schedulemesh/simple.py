@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.placement.schedulemesh.agent import Preserver, Restorer
+from headgate.placement.schedulemesh.agent import Preserver, Restorer, SimpleTaskSpec
 from headgate.placement.schedulemesh.config.policy import PreemptionAggressiveness
 from headgate.placement.schedulemesh.ray_scheduler import WAIT_S, RayScheduler
-from headgate.placement.schedulemesh.task_spec import SimpleTaskSpec
 
 __all__ = ["PreemptionAggressiveness", "SimpleScheduler", "SimpleTaskSpec"]
 

@@ -1,14 +1,1 @@
-"""The ledger at work: journal, timers, and the hands that act for it."""
-
-__all__ = [
-    "carrying",
-    "feeds",
-    "hands",
-    "journal",
-    "looking",
-    "reconciling",
-    "service",
-    "steps",
-    "tally",
-    "values",
-]
+"""The ledger at work: journal, timers, and what acts for it in the cluster."""

@@ -17,11 +17,9 @@ from headgate.core import credible
 from headgate.core.errors import JournalError
 from headgate.durable import sqlite
 from headgate.durable.locks import FileLock, LockHeldError
-from headgate.placement.group import Group
-from headgate.placement.occupancy import Occupancy
-from headgate.placement.pool import Pool
-from headgate.placement.service.hands import WorkKind
-from headgate.placement.service.values import Ended
+from headgate.placement.pool import Group, Pool
+from headgate.placement.request import Occupancy
+from headgate.placement.service.protocol import Outcome, WorkKind, WorkOrder
 
 _VERSION: Final = 1
 _LONGEST_RETRY_S: Final = 3_600.0
@@ -62,7 +60,7 @@ class Writes:
     requests: Mapping[str, Occupancy | None] = field(default_factory=dict)
     payloads: Mapping[str, tuple[WorkKind, bytes]] = field(default_factory=dict)
     states: Mapping[str, bytes] = field(default_factory=dict)
-    results: Mapping[str, Ended] = field(default_factory=dict)
+    results: Mapping[str, Outcome] = field(default_factory=dict)
     meta: Mapping[str, object] = field(default_factory=dict)
     spent: Iterable[str] = ()
 
@@ -144,10 +142,23 @@ class Journal:
         row = self._one("SELECT body FROM states WHERE name = ?", request_id)
         return None if row is None else row[0]
 
-    def result(self, request_id: str) -> Ended | None:
+    def result(self, request_id: str) -> Outcome | None:
         """Return how a request's work ended by itself."""
         row = self._one("SELECT kind, body, why FROM results WHERE name = ?", request_id)
-        return None if row is None else Ended(*row)
+        return None if row is None else Outcome(*row)
+
+    def order(self, request: Occupancy) -> WorkOrder:
+        """Return what is needed to start a request's work, or to take it up again."""
+        kind, payload = self.payload(request.request_id)
+        return WorkOrder(
+            request.request_id,
+            request.lease_id,
+            request.epoch,
+            kind,
+            payload,
+            self.state(request.request_id),
+            request.request.bundles,
+        )
 
     def names(self, table: str) -> set[str]:
         """Return the names of journalled pools, groups or requests; for the audit."""

@@ -1,4 +1,4 @@
-"""The placement service: the ledger at work, with its journal, its timers and its hands."""
+"""The placement service: the ledger at work, with its journal, its timers and its executor."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from typing import Any, Final
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import JournalError, NotFoundError
 from headgate.core.events import Event
+from headgate.placement.backfill import PoolUsage
 from headgate.placement.ledger import PlacementLedger
-from headgate.placement.node import NodeView
-from headgate.placement.occupancy import Occupancy, Stage
+from headgate.placement.outbox import Command
 from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
-from headgate.placement.pool import Pool
+from headgate.placement.pool import NodeView, Pool
+from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules, rules_from
-from headgate.placement.service.carrying import Carrier
-from headgate.placement.service.hands import Hands
 from headgate.placement.service.journal import Journal, Writes
-from headgate.placement.service.looking import Looker, Strays, ours
-from headgate.placement.service.reconciling import reconcile
-from headgate.placement.service.steps import Steps
-from headgate.placement.service.tally import pool_stats
-from headgate.placement.service.values import Beat, Ended, GroupView, Reach, Submission, Told, WorkView, view_of
-from headgate.placement.usage import PoolUsage
+from headgate.placement.service.protocol import (
+    Beat,
+    Executor,
+    GroupView,
+    Outcome,
+    Reach,
+    Submission,
+    Told,
+    WorkView,
+    view_of,
+)
+from headgate.placement.service.reconciler import Orphans, Reconciler, ours, reconcile
+from headgate.placement.service.steps import Steps, pool_stats
+from headgate.placement.service.supervisor import Supervisor
 
 _LONGEST_WAIT_S: Final = 30.0
 
@@ -41,7 +48,7 @@ class PlacementService:
     def __init__(
         self,
         journal: Journal,
-        hands: Hands,
+        executor: Executor,
         clock: Clock,
         *,
         settings: LedgerSettings | None = None,
@@ -53,7 +60,7 @@ class PlacementService:
 
         Args:
             journal: opened, and owned by this service from now on.
-            hands: act in the cluster.
+            executor: act in the cluster.
             clock: gives the time.
             settings: of the ledger.
             rules: of preemption, where the journal has none.
@@ -64,11 +71,9 @@ class PlacementService:
         now = clock.monotonic()
         held = journal.load(now=now, wall=clock.wall())
         written = journal.meta("rules")
-        self._hands = hands
+        self._executor = executor
         self._clock = clock
-        self._strays = Strays(hands)
-        self._looker = Looker(hands, self._strays)
-        self._carrier = Carrier(hands, clock, self._looker.soon)
+        self._orphans = Orphans(executor)
         ledger = PlacementLedger.restore(
             settings or LedgerSettings(),
             (rules or PreemptionRules()) if written is None else rules_from(written),
@@ -78,8 +83,9 @@ class PlacementService:
             requests=held.requests,
             now=now,
         )
-        self._steps = Steps(ledger, journal, clock, emit, self._carrier.carry_out, on_fatal)
-        self._carrier.report_to(self._steps)
+        self._steps = Steps(ledger, journal, clock, emit, self._carry_out, on_fatal)
+        self._reconciler = Reconciler(self._steps, executor, self._orphans)
+        self._supervisor = Supervisor(self._steps, executor, clock, self._reconciler.soon)
         self._steps.begin(now)
 
     @property
@@ -94,15 +100,15 @@ class PlacementService:
 
     async def start(self) -> None:
         """Bring ledger and cluster together, and begin to decide."""
-        await reconcile(self._steps, self._carrier, self._hands, self._strays)
-        self._looker.start(self._steps)
+        await reconcile(self._steps, self._executor, self._orphans, self._supervisor.take_up)
+        self._reconciler.start()
 
     async def close(self) -> None:
         """End the service; work goes on in the cluster, and the next service takes it up."""
         self._steps.close()
-        await self._looker.close()
-        await self._strays.close()
-        await self._carrier.close()
+        await self._reconciler.close()
+        await self._orphans.close()
+        await self._supervisor.close()
         self.journal.close()
 
     # Pools and rules
@@ -259,18 +265,18 @@ class PlacementService:
         assert found is not None, "it was there a line ago"
         return found
 
-    def result(self, request_id: str) -> Ended | None:
+    def result(self, request_id: str) -> Outcome | None:
         """Return how a request's work ended by itself; None where it did not."""
         return self.journal.result(request_id)
 
     def reach(self, request_id: str) -> Reach | None:
         """Return what running work is reached by; None when it does not run."""
-        running = self._carrier.running.get(request_id)
+        running = self._supervisor.running.get(request_id)
         request = self.ledger.requests.get(request_id)
         if running is None or request is None or request.stage is not Stage.RUNNING:
             return None
         kind, _ = self.journal.payload(request_id)
-        return Reach(kind, running.epoch, self._hands.reach(running))
+        return Reach(kind, running.epoch, self._executor.reach(running))
 
     def requests(self, pool: str | None = None) -> tuple[WorkView, ...]:
         """Return the requests of a pool or of all, ended ones included."""
@@ -299,16 +305,16 @@ class PlacementService:
 
     async def nodes(self) -> list[NodeView]:
         """Return the living nodes."""
-        return await self._hands.nodes(ours(self.ledger))
+        return await self._executor.nodes(ours(self.ledger))
 
     def events(self, since: int = 0) -> tuple[Told, ...]:
         """Return what happened after event number `since`, as far as it is kept."""
-        return self._steps.tally.since(since)
+        return self._steps.history.since(since)
 
     def stats(self) -> dict[str, Any]:
         """Return counts of preemption, under ScheduleMesh's keys."""
         running = sum(each.stage in {Stage.RUNNING, Stage.STOPPING} for each in self._all())
-        return self._steps.tally.stats(running)
+        return self._steps.history.stats(running)
 
     def pool_stats(self, pool: str | None = None) -> dict[str, Any]:
         """Return counts of groups under ScheduleMesh's keys: of one pool, or of all under `pools`."""
@@ -316,6 +322,9 @@ class PlacementService:
         if pool is not None:
             return pool_stats(pool, groups)
         return {"pools": {name: pool_stats(name, groups) for name in self.ledger.pools}}
+
+    def _carry_out(self, command: Command) -> None:
+        self._supervisor.carry_out(command)
 
     def _all(self) -> Iterable[Occupancy]:
         return self.ledger.requests.values()

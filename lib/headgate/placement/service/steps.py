@@ -1,4 +1,4 @@
-"""Steps: the one place where the ledger is called, decides, and is journalled, with nothing awaited in between.
+"""The one place where the ledger is called, decides, and is journalled, with nothing awaited in between.
 
 Feeds tell the drivers that wait for it which requests a step has changed.
 """
@@ -6,22 +6,89 @@ Feeds tell the drivers that wait for it which requests a step has changed.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from headgate.core import Clock
+from headgate.core import Clock, events
 from headgate.core.errors import JournalError
 from headgate.core.events import Event, PreemptionPlanned
-from headgate.placement.commands import Command
 from headgate.placement.ledger import PlacementLedger
-from headgate.placement.occupancy import Stage
+from headgate.placement.outbox import Command
 from headgate.placement.outcomes import Changes
+from headgate.placement.pool import Group, GroupState
+from headgate.placement.request import Stage
 from headgate.placement.service.journal import Journal, Writes
-from headgate.placement.service.tally import Tally
+from headgate.placement.service.protocol import Told
+
+KEPT_EVENTS: Final = 10_000
+_RECENT: Final = 10
+_ALLOCATED: Final = frozenset({GroupState.HELD, GroupState.QUARANTINED})
+
+
+class EventHistory:
+    """Counts preemptions and keeps the latest events. Owned by the service; `as_meta` is journalled with it."""
+
+    def __init__(self, written: Mapping[str, Any] | None = None) -> None:
+        written = written or {}
+        self.total = int(written.get("total", 0))
+        self.by_reason: dict[str, int] = dict(written.get("by_reason", {}))
+        self.recent: deque[dict[str, Any]] = deque(written.get("recent", ()), maxlen=_RECENT)
+        self._events: deque[Told] = deque(maxlen=KEPT_EVENTS)
+        self._number = 0
+
+    def take(self, event: Event, wall: float) -> bool:
+        """Count an event; return whether the counts have changed."""
+        self._number += 1
+        fields = {each.name: getattr(event, each.name) for each in dataclasses.fields(event)}
+        self._events.append(Told(self._number, wall, type(event).__name__, fields))
+        if not isinstance(event, events.WorkPreempted):
+            return False
+        self.total += 1
+        self.by_reason[event.reason] = self.by_reason.get(event.reason, 0) + 1
+        self.recent.append({"timestamp": wall, "task_id": event.request, "preemptor_task_id": event.by} | fields)
+        return True
+
+    def since(self, number: int) -> tuple[Told, ...]:
+        """Return the events after a number, in order; the oldest may have been dropped."""
+        return tuple(told for told in self._events if told.number > number)
+
+    def as_meta(self) -> dict[str, Any]:
+        """Return what is journalled."""
+        return {"total": self.total, "by_reason": self.by_reason, "recent": list(self.recent)}
+
+    def stats(self, running: int) -> dict[str, Any]:
+        """Return the counts of preemption."""
+        cross = self.by_reason.get("cross_pool_preemption", 0)
+        return {
+            "total_preemptions": self.total,
+            "same_pool_preemptions": self.total - cross,
+            "cross_pool_preemptions": cross,
+            "preemptions_by_reason": dict(self.by_reason),
+            "running_tasks": running,
+            "recent_preemptions": list(self.recent),
+        }
+
+
+def pool_stats(pool: str, groups: Iterable[Group]) -> dict[str, Any]:
+    """Return the counts of one pool's groups."""
+    theirs = [group for group in groups if group.pool == pool]
+    states = [group.state for group in theirs]
+    return {
+        "pool_name": pool,
+        "total_pgs": len(theirs),
+        "high_priority_pgs": sum(group.reserved is not None for group in theirs),
+        "dynamic_pgs": sum(group.reserved is None for group in theirs),
+        "allocated_pgs": sum(state in _ALLOCATED for state in states),
+        "available_pgs": states.count(GroupState.FREE),
+        "total_reuse_count": sum(max(0, group.uses - 1) for group in theirs),
+        "by_status": {state.value: states.count(state) for state in dict.fromkeys(states)},
+    }
+
 
 KEPT_ENDED_S: Final = 3_600.0
 KEPT_ENDED: Final = 10_000
@@ -134,7 +201,7 @@ class Steps:
         self.ledger = ledger
         self.journal = journal
         self.feeds = Feeds()
-        self.tally = Tally(journal.meta("tally"))
+        self.history = EventHistory(journal.meta("tally"))
         self._clock = clock
         self._emit = emit
         self._carry_out = carry_out
@@ -197,9 +264,9 @@ class Steps:
         return len(self._ended) > KEPT_ENDED or now - oldest > KEPT_ENDED_S
 
     def _journal_step(self, changes: Changes, events: list[Event], writes: Writes, now: float) -> None:
-        counted = [self.tally.take(event, self._clock.wall()) for event in events]
+        counted = [self.history.take(event, self._clock.wall()) for event in events]
         if any(counted):
-            writes = replace(writes, meta={**writes.meta, "tally": self.tally.as_meta()})
+            writes = replace(writes, meta={**writes.meta, "tally": self.history.as_meta()})
         if not changes and writes == _NOTHING:
             return
         requests = {name: self.ledger.requests.get(name) for name in changes.requests}

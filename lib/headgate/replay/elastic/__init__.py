@@ -1,7 +1,4 @@
-"""Loads replayed through the elastic pool in virtual time, beside the rules of other systems and bounds.
-
-What draws stands apart, in `page`: matplotlib takes a second to import.
-"""
+"""Loads replayed through the elastic pool in virtual time, beside the rules of other systems and bounds."""
 
 from headgate.replay.elastic.comparison import (
     COLUMNS,
@@ -17,7 +14,8 @@ from headgate.replay.elastic.comparison import (
 from headgate.replay.elastic.contenders import CONTENDERS, OURS, contender, terms_of
 from headgate.replay.elastic.driver import played
 from headgate.replay.elastic.load import Call, Load, Site, backlog, load_of, ramp, steady, step
-from headgate.replay.elastic.measures import Measures, asked_course, awake_course, measured
+from headgate.replay.elastic.outcome import Measures, asked_course, awake_course, measured
+from headgate.replay.elastic.page import replay_figures, replay_page
 from headgate.replay.elastic.traces import RAMP_NAME, Hardware, named_load, roomy_site, sites_for, traced_load
 from headgate.replay.errors import InvalidLoadError, ReplayFailedError
 
@@ -49,6 +47,8 @@ __all__ = [
     "operations_when_steady",
     "played",
     "ramp",
+    "replay_figures",
+    "replay_page",
     "roomy_site",
     "sites_for",
     "starts_until_served",

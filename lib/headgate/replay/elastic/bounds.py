@@ -5,9 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from headgate.replay.elastic.load import Load
 
@@ -35,12 +34,8 @@ class Bound:
     cost: float
     p99_cost: float
 
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
 
-
-def bounds(load: Load, *, start_s: float, lowest: int, waits_s: Sequence[float] = (0.0, 0.5, 1.5)) -> tuple[Bound, ...]:
+def bounds(load: Load, *, start_s: float, lowest: int) -> tuple[Bound, ...]:
     """Return the bounds of a load for several times of waiting."""
     return tuple(
         Bound(
@@ -48,7 +43,7 @@ def bounds(load: Load, *, start_s: float, lowest: int, waits_s: Sequence[float] 
             least_worker_s(load, start_s=start_s, wait_s=wait_s, lowest=lowest) / load.work_s,
             least_worker_s_but(load, share=0.01, wait_s=wait_s, lowest=lowest) / load.work_s,
         )
-        for wait_s in waits_s
+        for wait_s in (0.0, 0.5, 1.5)
     )
 
 

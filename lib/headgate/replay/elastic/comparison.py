@@ -11,8 +11,8 @@ from headgate.elastic import ElasticConfig
 from headgate.replay.elastic.bounds import Bound, bounds
 from headgate.replay.elastic.contenders import Terms, contender, terms_of
 from headgate.replay.elastic.load import SLOTS, Load, Site, backlog, steady, step
-from headgate.replay.elastic.measures import Measures, measured
-from headgate.replay.elastic.outcome import Outcome
+from headgate.replay.elastic.outcome import Measures, Outcome, measured
+from headgate.replay.measures import policies_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +42,19 @@ class Frontier:
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        points = [{"value": point.value} | point.measures.document() for point in self.points]
+        points = [{"value": point.value} | asdict(point.measures) for point in self.points]
         return {"policy": self.policy, "knob": self.knob, "points": points}
 
 
-def frontier(
-    name: str,
-    terms: Terms,
-    *,
-    values: Sequence[float] | None = None,
-    tell: Callable[[str], None] = lambda _what: None,
-) -> Frontier:
-    """Return a policy's frontier; `values` are those of its own sweep unless given.
+def frontier(name: str, terms: Terms, *, tell: Callable[[str], None] = lambda _what: None) -> Frontier:
+    """Return a policy's frontier over the sweep of its knob.
 
     Raises:
         InvalidLoadError: there is no such policy.
     """
     who = contender(name)
     points = []
-    for value in who.sweep(terms) if values is None else values:
+    for value in who.sweep(terms):
         tell(f"{name}, {who.knob} {value:g}")
         points.append(Point(float(value), measured(terms.load, who.play(terms, value))))
     return Frontier(name, who.knob, tuple(points))
@@ -152,11 +146,8 @@ class Comparison:
             "work_s": self.load.work_s,
             "site": asdict(self.site),
             "notes": list(self.load.notes),
-            "policies": [
-                {"says": outcome.says} | measures.document()
-                for outcome, measures in zip(self.outcomes, self.measures, strict=True)
-            ],
-            "bounds": [bound.document() for bound in self.bounds],
+            "policies": policies_document(self.outcomes, self.measures),
+            "bounds": [asdict(bound) for bound in self.bounds],
             "frontiers": [each.document() for each in self.frontiers],
         }
 
@@ -219,29 +210,27 @@ _STEP_AT_S = 121.3
 """Between two decisions of whoever decides at whole seconds."""
 
 
-def operations_when_steady(policy: str, *, lasts_s: float = 600.0, config: ElasticConfig | None = None) -> int:
+def operations_when_steady(policy: str, *, lasts_s: float = 600.0) -> int:
     """Return how many workers are started, drained or turned back under 7 requests in flight on 2 workers of 8 slots.
 
     One worker would have room for all of them, and be nearly full.
     """
     load, site = steady(SLOTS - 1, lasts_s=lasts_s), Site(workers=8, awake=2)
-    return len(contender(policy).play(terms_of(load, site, config)).changes)
+    return len(contender(policy).play(terms_of(load, site)).changes)
 
 
-def drained_with_a_backlog(policy: str, *, count: int = 500, config: ElasticConfig | None = None) -> int:
+def drained_with_a_backlog(policy: str, *, count: int = 500) -> int:
     """Return how many workers are drained while requests wait, of `count` that are there at once on 4 workers."""
     load, site = backlog(count), Site(workers=8, awake=4)
-    outcome = contender(policy).play(terms_of(load, site, config))
+    outcome = contender(policy).play(terms_of(load, site))
     until_s = max(given_s for given_s in outcome.given_s if given_s is not None)
     return sum(change < 0 and at < until_s for at, change in outcome.changes)
 
 
-def starts_until_served(
-    policy: str, *, workers: int = 4, start_s: float = 1.0, config: ElasticConfig | None = None
-) -> float:
+def starts_until_served(policy: str, *, workers: int = 4, start_s: float = 1.0) -> float:
     """Return how long it takes from a sudden load of `workers` workers until so many take requests, in starts."""
     load, site = step(workers, at_s=_STEP_AT_S), Site(workers=2 * workers, start_s=start_s)
-    return _ready_s(contender(policy).play(terms_of(load, site, config)), workers) / start_s
+    return _ready_s(contender(policy).play(terms_of(load, site)), workers) / start_s
 
 
 def _ready_s(outcome: Outcome, workers: int) -> float:

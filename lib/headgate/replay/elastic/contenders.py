@@ -114,7 +114,7 @@ def _theirs(
     name: str,
     says: str,
     knob: str,
-    value: float,
+    value: float | Callable[[Terms], float],
     sweep: Sequence[float],
     policy: Callable[[Terms, float], Policy],
     **settings: Any,
@@ -124,40 +124,39 @@ def _theirs(
     def make(terms: Terms, at: float) -> Made:
         return terms.config.model_copy(update=_BARE | settings), policy(terms, at), terms.site
 
-    return Contender(name, says, knob, lambda _: value, lambda _: sweep, make)
-
-
-def _sizes(terms: Terms) -> list[float]:
-    """Return sizes of a fixed pool from what the work takes on average to all workers, at most eight."""
-    most = terms.config.max_workers
-    least = min(most, math.ceil(terms.load.work_s / terms.load.window_s))
-    step = max(1, math.ceil((most - least) / (_MOST_SIZES - 1)))
-    return [float(size) for size in (*range(least, most, step), most)]
+    return Contender(name, says, knob, value if callable(value) else lambda _: value, lambda _: sweep, make)
 
 
 def _fixed(name: str, says: str, value: Callable[[Terms], float]) -> Contender:
+    """Return a pool of so many workers; it is swept from what the work takes on average to all, in eight sizes."""
+
     def make(terms: Terms, at: float) -> Made:
         site = dataclasses.replace(terms.site, awake=int(at))
         return terms.config.model_copy(update=_BARE), Fixed(int(at)), site
 
-    return Contender(name, says, "workers", value, _sizes, make)
+    def sizes(terms: Terms) -> list[float]:
+        most = terms.config.max_workers
+        least = min(most, math.ceil(terms.load.work_s / terms.load.window_s))
+        step = max(1, math.ceil((most - least) / (_MOST_SIZES - 1)))
+        return [float(size) for size in (*range(least, most, step), most)]
+
+    return Contender(name, says, "workers", value, sizes, make)
 
 
 def _clairvoyant(name: str, hold_s: float, says: str) -> Contender:
-    def make(terms: Terms, short: float) -> Made:
-        config = terms.config.model_copy(update=_BARE | {"monitoring_interval": _PLAN_EVERY_S})
-        policy = Clairvoyant(
+    def policy(terms: Terms, short: float) -> Policy:
+        return Clairvoyant(
             terms.load,
             start_s=terms.site.start_s,
             every_s=_PLAN_EVERY_S,
             short=int(short),
             hold_s=hold_s,
-            lowest=config.min_workers,
+            lowest=terms.config.min_workers,
         )
-        return config, policy, terms.site
 
     says = f"knows every arrival and service time of the future and plans for them, {says}; nobody can run it"
-    return Contender(name, says, "slots short", lambda terms: terms.load.slots // 2, lambda _: (0, 2, 4, 5, 6, 8), make)
+    usual, sweep = (lambda terms: terms.load.slots // 2), (0, 2, 4, 5, 6, 8)
+    return _theirs(name, says, "slots short", usual, sweep, policy, monitoring_interval=_PLAN_EVERY_S)
 
 
 _PER_SLOT: Final = 0.75

@@ -151,13 +151,12 @@ SLOTS: Final = 8
 SERVICE_S: Final = 2.0
 
 
-def ramp(*, seed: int = 0, scale: float = 1.0, phases: Sequence[Phase] = RAMP, slots: int = SLOTS) -> Load:
+def ramp(*, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
     """Return the ramp: Poisson arrivals, exponential service of mean 2 s; the same seed gives the same calls.
 
     Args:
         seed: of arrivals and services.
         scale: of all lengths of time, so that a test has a short one with the same rates.
-        phases: how the rate runs.
         slots: of a worker.
 
     Raises:
@@ -165,7 +164,7 @@ def ramp(*, seed: int = 0, scale: float = 1.0, phases: Sequence[Phase] = RAMP, s
     """
     if not scale > 0:
         raise InvalidLoadError(f"the scale of a ramp must be > 0 (got {scale:g})")
-    scaled = [Phase(phase.lasts_s * scale, phase.from_per_s, phase.to_per_s) for phase in phases]
+    scaled = [Phase(phase.lasts_s * scale, phase.from_per_s, phase.to_per_s) for phase in RAMP]
     chance = random.Random(f"ramp/{seed}")
     calls = [Call(at, 0.0, chance.expovariate(1 / SERVICE_S)) for at in _arrivals(scaled, chance)]
     window_s = sum(phase.lasts_s for phase in scaled)
@@ -176,36 +175,28 @@ def ramp(*, seed: int = 0, scale: float = 1.0, phases: Sequence[Phase] = RAMP, s
     return load_of("ramp", calls, slots=slots, window_s=window_s, notes=[note])
 
 
-def steady(in_flight: int, *, lasts_s: float = 600.0, service_s: float = SERVICE_S, slots: int = SLOTS) -> Load:
+def steady(in_flight: int, *, lasts_s: float = 600.0) -> Load:
     """Return a load of so many requests in flight at any moment, if nobody waits: each is followed at once."""
     calls = []
     for client in range(in_flight):
-        at = client * service_s / in_flight
+        at = client * SERVICE_S / in_flight
         while at < lasts_s:
-            calls.append(Call(at, 0.0, service_s))
-            at += service_s
-    note = f"{in_flight} requests in flight all the time, each of {service_s:g} s."
-    return load_of(f"steady {in_flight}", calls, slots=slots, window_s=lasts_s, notes=[note])
+            calls.append(Call(at, 0.0, SERVICE_S))
+            at += SERVICE_S
+    return load_of(f"steady {in_flight}", calls, slots=SLOTS, window_s=lasts_s)
 
 
-def backlog(count: int, *, service_s: float = 20.0, slots: int = SLOTS) -> Load:
-    """Return a load of requests that are all there at the start."""
-    calls = [Call(0.0, 0.0, service_s) for _ in range(count)]
-    return load_of(
-        f"backlog {count}", calls, slots=slots, notes=[f"{count} requests at once, each of {service_s:g} s."]
-    )
+def backlog(count: int) -> Load:
+    """Return a load of requests of 20 s that are all there at the start."""
+    return load_of(f"backlog {count}", [Call(0.0, 0.0, 20.0)] * count, slots=SLOTS)
 
 
-def step(
-    workers: int, *, at_s: float = 120.0, lasts_s: float = 240.0, service_s: float = SERVICE_S, slots: int = SLOTS
-) -> Load:
+def step(workers: int, *, at_s: float = 120.0, lasts_s: float = 240.0) -> Load:
     """Return one request in flight, then from `at_s` on so many that `workers` workers are full."""
-    after = workers * slots
-    before = [Call(number * service_s, 0.0, service_s) for number in range(int(at_s / service_s))]
-    rounds = int(lasts_s / service_s)
-    calls = [Call(at_s + number * service_s, 0.0, service_s) for number in range(rounds) for _ in range(after)]
-    note = f"One request in flight, then {after}: as many as {workers} workers of {slots} slots have room for."
-    return load_of(f"step to {workers}", before + calls, slots=slots, notes=[note])
+    before = [Call(number * SERVICE_S, 0.0, SERVICE_S) for number in range(int(at_s / SERVICE_S))]
+    rounds = [Call(at_s + number * SERVICE_S, 0.0, SERVICE_S) for number in range(int(lasts_s / SERVICE_S))]
+    after = [call for call in rounds for _ in range(workers * SLOTS)]
+    return load_of(f"step to {workers}", before + after, slots=SLOTS)
 
 
 def _arrivals(phases: Sequence[Phase], chance: random.Random) -> Iterator[float]:

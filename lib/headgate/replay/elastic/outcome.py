@@ -1,16 +1,23 @@
-"""What a policy made of a load: the record that every figure and table is counted from."""
+"""What a policy made of a load: the record of it, its figures, and their courses."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
 
 from headgate.core import events
 from headgate.core.events import Event
 from headgate.elastic import WorkerState
-from headgate.replay.elastic.load import Site
+from headgate.replay.elastic.bounds import stretches
+from headgate.replay.elastic.load import Load, Site
+from headgate.replay.measures import quantiles
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stay:
     """A stretch of time in which a worker held its memory: starting, active, draining, going to sleep.
 
@@ -24,20 +31,27 @@ class Stay:
 
     worker: str
     woken_s: float
-    ready_s: float | None
-    drained_s: float | None
-    slept_s: float | None
+    ready_s: float | None = None
+    drained_s: float | None = None
+    slept_s: float | None = None
+
+    def held_s(self, ended_s: float) -> float:
+        """Return how long it held its memory, in a replay that ended then."""
+        return (ended_s if self.slept_s is None else self.slept_s) - self.woken_s
 
 
-@dataclass(frozen=True, slots=True)
+_UP = frozenset({(WorkerState.INACTIVE, WorkerState.STARTING), (WorkerState.DRAINING, WorkerState.ACTIVE)})
+_DOWN = frozenset({(WorkerState.ACTIVE, WorkerState.DRAINING), (WorkerState.STARTING, WorkerState.INACTIVE)})
+
+
+@dataclass(slots=True)
 class Outcome:
-    """One policy on one load.
+    """One policy on one load. Written by its driver during the replay, and only read from then on.
 
     Attributes:
         policy: its name in tables.
         says: what it does, in a sentence.
         site: the workers.
-        ended_s: when the last answer was complete, or the load's window was over if that was later.
         given_s: of each call, when it was given to the worker that answered it; None for those that were lost.
         done_s: of each call, when its answer was complete; None for those that were lost.
         stays: of all workers, in the order in which they began.
@@ -46,70 +60,23 @@ class Outcome:
         hand_overs: calls that were taken from one worker and given to another.
         dropped: calls that were never answered.
         doubled: calls that were answered more than once.
-        decisions: how often the policy was asked.
+        ended_s: when the last answer was complete, or the load's window was over if that was later.
         took_s: real seconds of the replay.
     """
 
     policy: str
     says: str
     site: Site
-    ended_s: float
-    given_s: tuple[float | None, ...]
-    done_s: tuple[float | None, ...]
-    stays: tuple[Stay, ...]
-    changes: tuple[tuple[float, int], ...]
-    wanted: tuple[tuple[float, int], ...]
-    hand_overs: int
-    dropped: int
-    doubled: int
-    decisions: int
-    took_s: float
-
-
-_UP = frozenset({(WorkerState.INACTIVE, WorkerState.STARTING), (WorkerState.DRAINING, WorkerState.ACTIVE)})
-_DOWN = frozenset({(WorkerState.ACTIVE, WorkerState.DRAINING), (WorkerState.STARTING, WorkerState.INACTIVE)})
-
-
-@dataclass(slots=True)
-class _OpenStay:
-    """A stay that has not ended."""
-
-    worker: str
-    woken_s: float
-    ready_s: float | None = None
-    drained_s: float | None = None
-
-    def closed(self, slept_s: float | None) -> Stay:
-        return Stay(self.worker, self.woken_s, self.ready_s, self.drained_s, slept_s)
-
-
-@dataclass(slots=True)
-class Ledger:
-    """The record of one replay. Owned by its driver.
-
-    Attributes:
-        given_s: of each call, when it was last given to a worker.
-        done_s: of each call, when its answer was complete.
-        changes: see `Outcome`.
-        wanted: see `Outcome`.
-        hand_overs: calls that changed hands.
-        dropped: calls that were given up.
-        doubled: answers that were complete a second time.
-    """
-
     given_s: list[float | None]
     done_s: list[float | None]
+    stays: list[Stay]
     changes: list[tuple[float, int]] = field(default_factory=list)
     wanted: list[tuple[float, int]] = field(default_factory=list)
     hand_overs: int = 0
     dropped: int = 0
     doubled: int = 0
-    _open: dict[str, _OpenStay] = field(default_factory=dict)
-    _closed: list[Stay] = field(default_factory=list)
-
-    def awake_at_start(self, worker: str) -> None:
-        """Note a worker that is awake when the load begins."""
-        self._open[worker] = _OpenStay(worker, 0.0, 0.0)
+    ended_s: float = 0.0
+    took_s: float = 0.0
 
     def note(self, event: Event, now: float) -> None:
         """Take over what the pool tells."""
@@ -131,11 +98,6 @@ class Ledger:
             self.doubled += 1
         self.done_s[call] = now
 
-    def stays(self) -> tuple[Stay, ...]:
-        """Return all stays, open ones too, in the order in which they began."""
-        every = [*self._closed, *(stay.closed(None) for stay in self._open.values())]
-        return tuple(sorted(every, key=lambda stay: (stay.woken_s, stay.worker)))
-
     def _changed(self, event: events.WorkerChanged, now: float) -> None:
         edge = (WorkerState(event.before), WorkerState(event.after))
         if edge in _UP:
@@ -144,8 +106,9 @@ class Ledger:
             self.changes.append((now, -1))
         after = edge[1]
         if after is WorkerState.STARTING:
-            self._open[event.worker] = _OpenStay(event.worker, now)
-        stay = self._open.get(event.worker)
+            self.stays.append(Stay(event.worker, now))
+        open_stays = (each for each in self.stays if each.worker == event.worker and each.slept_s is None)
+        stay = next(open_stays, None)
         if stay is None:
             return
         if after is WorkerState.ACTIVE:
@@ -154,4 +117,148 @@ class Ledger:
         elif after is WorkerState.DRAINING:
             stay.drained_s = now
         elif after is WorkerState.INACTIVE:
-            self._closed.append(self._open.pop(event.worker).closed(now))
+            stay.slept_s = now
+
+
+WORTH_STARTS: Final = 3.0
+"""A worker that was active for less than so many times its start was hardly worth starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One row of a comparison.
+
+    Attributes:
+        policy: whose.
+        cost: worker-seconds awake (starting, draining and going to sleep included) by what the work takes at least.
+        worker_s: those worker-seconds.
+        p50_s: waiting from arrival to being given to a worker, by quantile.
+        p95_s: see `p50_s`.
+        p99_s: see `p50_s`.
+        longest_s: the longest waiting.
+        operations: workers that were started, drained, or turned back while they drained.
+        decisions: changes of the number that was wanted.
+        periods: stretches that workers were active between a start and their end.
+        worth_share: share of them that lasted three times as long as the start, or longer.
+        shortest_s: the shortest of them; None where there is none.
+        peak: most workers awake at one time.
+        hand_overs: calls that were taken from one worker and given to another.
+        dropped: calls that were never answered.
+        doubled: calls that were answered more than once.
+        took_s: real seconds of the replay.
+    """
+
+    policy: str
+    cost: float
+    worker_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    longest_s: float
+    operations: int
+    decisions: int
+    periods: int
+    worth_share: float
+    shortest_s: float | None
+    peak: int
+    hand_overs: int
+    dropped: int
+    doubled: int
+    took_s: float
+
+
+def measured(load: Load, outcome: Outcome) -> Measures:
+    """Return the figures of an outcome."""
+    waits = waits_s(load, outcome) or [math.inf]
+    p50_s, p95_s, p99_s = quantiles(waits)
+    worker_s = sum(stay.held_s(outcome.ended_s) for stay in outcome.stays)
+    periods = active_periods_s(outcome)
+    worth = sum(period >= WORTH_STARTS * outcome.site.start_s for period in periods)
+    return Measures(
+        policy=outcome.policy,
+        cost=worker_s / load.work_s,
+        worker_s=worker_s,
+        p50_s=p50_s,
+        p95_s=p95_s,
+        p99_s=p99_s,
+        longest_s=max(waits),
+        operations=len(outcome.changes),
+        decisions=len(outcome.wanted),
+        periods=len(periods),
+        worth_share=worth / len(periods) if periods else 1.0,
+        shortest_s=min(periods, default=None),
+        peak=max(awake for _, awake in awake_over_time(outcome)),
+        hand_overs=outcome.hand_overs,
+        dropped=outcome.dropped,
+        doubled=outcome.doubled,
+        took_s=outcome.took_s,
+    )
+
+
+def waits_s(load: Load, outcome: Outcome) -> list[float]:
+    """Return how long each call that was answered waited before it was given to the worker that answered it."""
+    return [
+        given_s - call.arrived_s
+        for call, given_s, done_s in zip(load.calls, outcome.given_s, outcome.done_s, strict=True)
+        if given_s is not None and done_s is not None
+    ]
+
+
+def active_periods_s(outcome: Outcome) -> list[float]:
+    """Return how long workers that were started took requests; those that still did at the end are left out."""
+    return [
+        stay.drained_s - stay.ready_s
+        for stay in outcome.stays
+        if stay.woken_s > 0 and stay.ready_s is not None and stay.drained_s is not None
+    ]
+
+
+def awake_over_time(outcome: Outcome) -> list[tuple[float, int]]:
+    """Return seconds and how many workers held their memory from then on."""
+    steps: dict[float, int] = {0.0: 0}
+    for stay in outcome.stays:
+        steps[stay.woken_s] = steps.get(stay.woken_s, 0) + 1
+        if stay.slept_s is not None:
+            steps[stay.slept_s] = steps.get(stay.slept_s, 0) - 1
+    awake, line = 0, []
+    for at, change in sorted(steps.items()):
+        awake += change
+        line.append((at, awake))
+    return line
+
+
+Course = list[tuple[float, float]]
+"""Points as (x, y)."""
+
+_BINS: Final = 360
+_SHARES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+
+
+def asked_course(load: Load, *, bins: int = _BINS) -> Course:
+    """Return the workers that calls would fill if nobody waited: means of equal stretches of the window, by minute."""
+    spans = ((call.arrived_s, call.arrived_s + load.crowded_s(call)) for call in load.calls)
+    return _course([(one.from_s, one.to_s, one.count / load.slots) for one in stretches(spans)], load, bins)
+
+
+def awake_course(load: Load, outcome: Outcome, *, bins: int = _BINS) -> Course:
+    """Return the workers that were awake: means of equal stretches of the window, by minute."""
+    steps = awake_over_time(outcome)
+    ends = [*(at for at, _ in steps[1:]), max(outcome.ended_s, steps[-1][0])]
+    return _course([(at, until, float(awake)) for (at, awake), until in zip(steps, ends, strict=True)], load, bins)
+
+
+def wait_course(load: Load, outcome: Outcome) -> Course:
+    """Return waiting by share of the calls: x per cent of them waited y seconds at most."""
+    waits = waits_s(load, outcome)
+    values = quantiles(waits, _SHARES) if waits else [0.0] * len(_SHARES)
+    return [(100 * share, value) for share, value in zip(_SHARES, values, strict=True)]
+
+
+def _course(parts: Sequence[tuple[float, float, float]], load: Load, bins: int) -> Course:
+    """Return the mean of a stepwise course in each bin; it is integrated, so that no peak falls between two points."""
+    edges = np.linspace(0.0, load.window_s, bins + 1)
+    times = np.array([parts[0][0], *(until for _, until, _ in parts)])
+    area = np.concatenate(([0.0], np.cumsum([(until - since) * height for since, until, height in parts])))
+    bin_means = np.diff(np.interp(edges, times, area)) / np.diff(edges)
+    middles = (edges[1:] + edges[:-1]) / 2
+    return [(float(at) / 60, float(mean)) for at, mean in zip(middles, bin_means, strict=True)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup
 
 from headgate.replay.elastic.comparison import COLUMNS, DEFINITIONS, Comparison
-from headgate.replay.elastic.measures import asked_course, awake_course, wait_course
+from headgate.replay.elastic.outcome import asked_course, awake_course, wait_course
 from headgate.reports import COLOURS, INK, blank_figure, drawing, inline_svg, legend_above, quiet_grid, template
 
 if TYPE_CHECKING:

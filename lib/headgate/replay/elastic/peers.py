@@ -9,20 +9,14 @@ import bisect
 import math
 import statistics
 from collections import deque
-from typing import Final
+from typing import ClassVar, Final
 
 from headgate.elastic import Demand, Desired
-from headgate.elastic.policies.history import Highest, Total
+from headgate.elastic.policies.history import Total
 from headgate.replay.elastic.bounds import Stretch, levels, needed, on_stretches, stretches
 from headgate.replay.elastic.load import Load
 
 _ROUNDING: Final = 1e-6
-
-
-_HISTORY: Final = 20
-_FEWEST_POINTS: Final = 3
-_FEWEST_RECENT: Final = 2
-_MOST_VARIANCE: Final = 0.1
 
 
 class Verl:
@@ -31,26 +25,22 @@ class Verl:
     Load is what active workers run: what waits does not count, nor what draining workers run. A worker is woken within
     the loop, which decides nothing before it is awake.
 
-    Source: `elastic_scheduler.py`; the arguments are its settings with its defaults.
+    Source: `elastic_scheduler.py`; what is no argument has the default of its settings.
     """
 
-    TICK_S: Final = 5.0
+    TICK_S: ClassVar = 5.0
+    LOW: Final = 0.5
+    DOWN_COOLDOWN_S: Final = 60.0
+    UP_COOLDOWN_S: Final = 30.0
+    STABLE_S: Final = 10.0
+    HISTORY: Final = 20
+    FEWEST_POINTS: Final = 3
+    FEWEST_RECENT: Final = 2
+    MOST_VARIANCE: Final = 0.1
 
-    def __init__(
-        self,
-        *,
-        scale_down_threshold: float = 0.5,
-        scale_up_threshold: float = 0.8,
-        scale_down_cooldown_s: float = 60.0,
-        scale_up_cooldown_s: float = 30.0,
-        min_stable_period_s: float = 10.0,
-        monitoring_interval_s: float = TICK_S,
-    ) -> None:
-        self._low, self._high = scale_down_threshold, scale_up_threshold
-        self._down_cooldown_s, self._up_cooldown_s = scale_down_cooldown_s, scale_up_cooldown_s
-        self._stable_s = min_stable_period_s
-        self._tick_s = monitoring_interval_s
-        self._history: deque[tuple[float, float]] = deque(maxlen=_HISTORY)
+    def __init__(self, *, scale_up_threshold: float = 0.8) -> None:
+        self._high = scale_up_threshold
+        self._history: deque[tuple[float, float]] = deque(maxlen=self.HISTORY)
         self._down_at = self._up_at = self._decided_at = -math.inf
         self._is_waking = False
 
@@ -58,7 +48,7 @@ class Verl:
         """Return one worker more, one fewer, or as many as there are."""
         if self._is_waking and not demand.starting:
             self._is_waking, self._up_at = False, now
-        if self._is_waking or now - self._decided_at < self._tick_s:
+        if self._is_waking or now - self._decided_at < self.TICK_S:
             return Desired(demand.awake, "the loop sleeps, or waits for a worker to wake")
         self._decided_at = now
         running = demand.running - demand.running_draining
@@ -66,10 +56,10 @@ class Verl:
         self._history.append((now, load))
         if not self._is_stable(now):
             return Desired(demand.awake, "the load is not stable")
-        if load < self._low and demand.active > demand.lowest and now - self._down_at > self._down_cooldown_s:
+        if load < self.LOW and demand.active > demand.lowest and now - self._down_at > self.DOWN_COOLDOWN_S:
             self._down_at = now
-            return Desired(demand.awake - 1, f"a load of {load:.0%} is below {self._low:.0%}")
-        if load > self._high and demand.active < demand.highest and now - self._up_at > self._up_cooldown_s:
+            return Desired(demand.awake - 1, f"a load of {load:.0%} is below {self.LOW:.0%}")
+        if load > self._high and demand.active < demand.highest and now - self._up_at > self.UP_COOLDOWN_S:
             self._is_waking = True
             return Desired(demand.awake + 1, f"a load of {load:.0%} is above {self._high:.0%}")
         return Desired(demand.awake, f"the load is {load:.0%}")
@@ -80,43 +70,32 @@ class Verl:
         assert times == sorted(times), times
 
     def _is_stable(self, now: float) -> bool:
-        recent = [load for at, load in self._history if now - at <= self._stable_s]
-        if len(self._history) < _FEWEST_POINTS or len(recent) < _FEWEST_RECENT:
+        recent = [load for at, load in self._history if now - at <= self.STABLE_S]
+        if len(self._history) < self.FEWEST_POINTS or len(recent) < self.FEWEST_RECENT:
             return False
-        return statistics.pvariance(recent) < _MOST_VARIANCE
+        return statistics.pvariance(recent) < self.MOST_VARIANCE
 
 
 class Knative:
     """Pods in proportion to concurrency: over a stable window, or over a short one in a panic, when none is taken away.
 
-    Panic begins when the short window asks for `panic_threshold` times the pods that are ready, and ends a whole stable
-    window after it last did. `target` is the share of a pod's concurrency; the arguments are those of
-    `config-autoscaler`, with its defaults.
+    Panic begins when the short window asks for `PANIC_THRESHOLD` times the pods that are ready, and ends a whole stable
+    window after it last did. `target` is the share of a pod's concurrency; all else is as `config-autoscaler` has it
+    by default.
 
     Source: knative/serving, `pkg/autoscaler/scaling/autoscaler.go` and `config/core/configmaps/autoscaler.yaml`.
     """
 
     TICK_S: Final = 2.0
+    STABLE_WINDOW_S: Final = 60.0
+    PANIC_WINDOW_S: Final = 6.0
+    PANIC_THRESHOLD: Final = 2.0
+    UP_RATE: Final = 1000.0
+    DOWN_RATE: Final = 2.0
 
-    def __init__(
-        self,
-        *,
-        target: float = 0.7,
-        stable_window_s: float = 60.0,
-        panic_window_s: float = 6.0,
-        panic_threshold: float = 2.0,
-        max_scale_up_rate: float = 1000.0,
-        max_scale_down_rate: float = 2.0,
-        scale_down_delay_s: float = 0.0,
-        tick_s: float = TICK_S,
-    ) -> None:
+    def __init__(self, *, target: float = 0.7) -> None:
         self._target = target
-        self._stable_window_s, self._panic_window_s = stable_window_s, panic_window_s
-        self._panic_threshold = panic_threshold
-        self._up_rate, self._down_rate = max_scale_up_rate, max_scale_down_rate
-        self._tick_s = tick_s
-        self._area = Total(stable_window_s)
-        self._delayed = Highest(scale_down_delay_s) if scale_down_delay_s else None
+        self._area = Total(self.STABLE_WINDOW_S)
         self._decided: tuple[float, Desired] | None = None
         self._panic_at: float | None = None
         self._most_in_panic = 0
@@ -126,12 +105,9 @@ class Knative:
         self._area.note(demand.area, now)
         if self._decided is None:
             self._open(demand, now)
-        elif now - self._decided[0] < self._tick_s:
+        elif now - self._decided[0] < self.TICK_S:
             return self._decided[1]
-        pods = self._scale(demand, now)
-        if self._delayed is not None:
-            pods = int(self._delayed.note(pods, now))
-        desired = Desired(pods, "in a panic" if self._panic_at is not None else "stable")
+        desired = Desired(self._scale(demand, now), "in a panic" if self._panic_at is not None else "stable")
         self._decided = now, desired
         return desired
 
@@ -146,10 +122,10 @@ class Knative:
 
     def _scale(self, demand: Demand, now: float) -> int:
         ready = max(1, demand.active)
-        stable = math.ceil(self._area.rate(self._stable_window_s) / self._target)
-        panic = math.ceil(self._area.rate(self._panic_window_s) / self._target)
-        most, fewest = math.ceil(self._up_rate * ready), math.floor(ready / self._down_rate)
-        self._set_panic(panic / ready >= self._panic_threshold, now)
+        stable = math.ceil(self._area.rate(self.STABLE_WINDOW_S) / self._target)
+        panic = math.ceil(self._area.rate(self.PANIC_WINDOW_S) / self._target)
+        most, fewest = math.ceil(self.UP_RATE * ready), math.floor(ready / self.DOWN_RATE)
+        self._set_panic(panic / ready >= self.PANIC_THRESHOLD, now)
         pods = min(max(stable, fewest), most)
         if self._panic_at is None:
             return pods
@@ -159,7 +135,7 @@ class Knative:
     def _set_panic(self, is_over: bool, now: float) -> None:
         if is_over:
             self._panic_at = now
-        elif self._panic_at is not None and self._panic_at + self._stable_window_s < now:
+        elif self._panic_at is not None and self._panic_at + self.STABLE_WINDOW_S < now:
             self._panic_at, self._most_in_panic = None, 0
 
 
@@ -183,10 +159,10 @@ class Serve:
     """Replicas in proportion to requests, once that has been asked for without a break for a delay.
 
     Requests run or wait, averaged over the look-back period. The arguments are those of `AutoscalingConfig`, with its
-    defaults; `target_requests` is its `target_ongoing_requests`.
+    defaults; `target_requests` is its `target_ongoing_requests`, and its scaling factors are 1, as by default.
 
-    Source: Ray 2.60, `serve/autoscaling_policy.py`, `replica_queue_length_autoscaling_policy` with its scaling factors,
-    bounds and delays, in that order.
+    Source: Ray 2.60, `serve/autoscaling_policy.py`, `replica_queue_length_autoscaling_policy` with its bounds and
+    delays, in that order.
     """
 
     TICK_S: Final = 0.1
@@ -198,13 +174,10 @@ class Serve:
         look_back_period_s: float = 30.0,
         upscale_delay_s: float = 30.0,
         downscale_delay_s: float = 600.0,
-        upscaling_factor: float = 1.0,
-        downscaling_factor: float = 1.0,
     ) -> None:
         self._target_requests = target_requests
         self._look_back_s = look_back_period_s
         self._up_delay_s, self._down_delay_s = upscale_delay_s, downscale_delay_s
-        self._up_factor, self._down_factor = upscaling_factor, downscaling_factor
         self._area = Total(look_back_period_s)
         self._replicas: int | None = None
         self._is_up = False
@@ -217,7 +190,7 @@ class Serve:
             self._replicas = demand.awake
         requests = self._area.rate(self._look_back_s) if self._area.age_s else demand.worth * demand.slots
         if not demand.active:
-            self._replicas = max(self._replicas, math.ceil(self._up_factor)) if requests else self._replicas
+            self._replicas = max(self._replicas, 1) if requests else self._replicas
         else:
             asked = min(demand.highest, max(demand.lowest, self._scaled(requests, demand.active)))
             self._replicas = self._delayed(asked, self._replicas, now)
@@ -229,9 +202,7 @@ class Serve:
 
     def _scaled(self, requests: float, current: int) -> int:
         asked = current * (requests / (self._target_requests * current))
-        factor = self._up_factor if asked > current else self._down_factor
-        scaled = math.ceil(current + factor * (asked - current))
-        return scaled - 1 if math.ceil(asked) < current == scaled else scaled
+        return math.ceil(current + (asked - current))  # not simplified: how that is rounded decides
 
     def _delayed(self, asked: int, replicas: int, now: float) -> int:
         if asked == replicas:

@@ -28,9 +28,12 @@ from pydantic import BaseModel, Field
 
 from headgate.replay.elastic.bounds import fewest_fixed
 from headgate.replay.elastic.load import SLOTS, Call, Load, Site, load_of, ramp
-from headgate.replay.elastic.measures import asked_course
+from headgate.replay.elastic.outcome import asked_course
 from headgate.replay.errors import InvalidLoadError
 from headgate.replay.files import Form
+
+_MOVED_S: Final = 60.0
+"""Copies of a request arrive up to so much later or earlier."""
 
 _COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S%.f"
@@ -107,17 +110,17 @@ def read_trace(path: Path) -> Trace:
     return Trace(path.stem, tuple(moved))
 
 
-def superposed(trace: Trace, copies: int, *, within_s: float = 60.0, seed: int = 0) -> Trace:
+def superposed(trace: Trace, copies: int, *, seed: int = 0) -> Trace:
     """Return a trace with `copies` times the load and the same course: so many times as many users.
 
-    Each request is there once as it was and `copies` - 1 times at a moment of its own, up to `within_s` later or
+    Each request is there once as it was and `copies` - 1 times at a moment of its own, up to a minute later or
     earlier. So bursts of seconds do not pile up into larger ones, while whatever lasts a minute stays as it was.
 
     Raises:
-        InvalidLoadError: `copies` is not at least 1, or `within_s` is below 0.
+        InvalidLoadError: `copies` is not at least 1.
     """
-    if copies < 1 or within_s < 0:
-        raise InvalidLoadError(f"copies must be >= 1 and within_s >= 0 (got {copies} and {within_s:g})")
+    if copies < 1:
+        raise InvalidLoadError(f"copies must be >= 1 (got {copies})")
     if copies == 1:
         return trace
     chance = random.Random(f"copies/{seed}")
@@ -125,10 +128,10 @@ def superposed(trace: Trace, copies: int, *, within_s: float = 60.0, seed: int =
     requests = list(trace.requests)
     for one in trace.requests:
         for _ in range(copies - 1):
-            at_s = _mirrored(one.arrived_s + chance.uniform(-within_s, within_s), last_s)
+            at_s = _mirrored(one.arrived_s + chance.uniform(-_MOVED_S, _MOVED_S), last_s)
             requests.append(TracedRequest(at_s, one.prompt_tokens, one.answer_tokens))
     requests.sort(key=lambda request: request.arrived_s)
-    note = f"{copies} copies of each request, all but one moved by up to {within_s:g} s either way (seed {seed})."
+    note = f"{copies} copies of each request, all but one moved by up to {_MOVED_S:g} s either way (seed {seed})."
     return Trace(f"{trace.name} x{copies}", tuple(requests), (*trace.notes, note))
 
 
@@ -363,7 +366,7 @@ def sites_for(load: Load, starts_s: Sequence[float], *, workers: int, awake: int
     return [Site(workers=workers, start_s=start_s, awake=first) for start_s in starts_s]
 
 
-def roomy_site(load: Load, *, start_s: float, workers: int = 16, sleep_s: float = 0.2) -> tuple[Load, Site]:
+def roomy_site(load: Load, *, start_s: float, workers: int = 16) -> tuple[Load, Site]:
     """Return a load and a site for it, `workers` or as many as its highest moment needs, and note that.
 
     A trace begins in the middle of a day: as many workers are awake as its first minute takes, and one more.
@@ -371,7 +374,7 @@ def roomy_site(load: Load, *, start_s: float, workers: int = 16, sleep_s: float 
     there = max(workers, fewest_fixed(load, wait_s=0.0, share=1.0))
     awake = _first_workers(load, there)
     note = f"{there} workers, {awake} of them awake at the start: the trace begins in the middle of a day."
-    site = Site(workers=there, start_s=start_s, sleep_s=sleep_s, awake=awake)
+    site = Site(workers=there, start_s=start_s, awake=awake)
     return dataclasses.replace(load, notes=(*load.notes, note)), site
 
 

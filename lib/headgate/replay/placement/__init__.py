@@ -1,15 +1,22 @@
-"""Job traces replayed through the placement ledger in virtual time, beside other policies and bounds.
-
-What draws stands apart, in `figure`: matplotlib takes a second to import.
-"""
+"""Job traces replayed through the placement ledger in virtual time, beside other policies and bounds."""
 
 from headgate.replay.errors import InvalidTraceError, OvercommittedError
 from headgate.replay.placement.bounds import least_waiting_s
 from headgate.replay.placement.comparison import POLICIES, Comparison, Measures, Waiting, compared, measured, waited_s
 from headgate.replay.placement.engine import Decision, Outcome
-from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Job, Latencies, Trace, cluster_of, trace_of
+from headgate.replay.placement.figure import timeline_svg
+from headgate.replay.placement.jobs import (
+    HIGH_FROM,
+    MIXES,
+    Cluster,
+    Job,
+    Latencies,
+    Trace,
+    cluster_of,
+    generated,
+    trace_of,
+)
 from headgate.replay.placement.ledger_driver import through_ledger
-from headgate.replay.placement.mixes import MIXES, generated
 from headgate.replay.placement.traces import read_json_lines, read_openb
 
 __all__ = [
@@ -35,6 +42,7 @@ __all__ = [
     "read_json_lines",
     "read_openb",
     "through_ledger",
+    "timeline_svg",
     "trace_of",
     "waited_s",
 ]

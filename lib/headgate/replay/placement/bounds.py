@@ -9,11 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.placement.amounts import Amounts
-from headgate.placement.eligibility import lost_work, refusal
-from headgate.placement.occupancy import Occupancy
-from headgate.placement.pool import Pool
-from headgate.placement.rules import PreemptionRules
 from headgate.replay.placement.engine import Decision, Free, Shape, Units, place_in
 from headgate.replay.placement.jobs import Cluster, Job, Trace
 
@@ -29,6 +24,10 @@ class _Demand:
     arrived_s: float
     duration_s: float
     units_s: float
+
+    def due_s(self, waiting_s: float) -> float:
+        """Return when it is done at the latest if it waits no longer than that."""
+        return self.arrived_s + self.duration_s + waiting_s
 
 
 def least_waiting_s(trace: Trace, cluster: Cluster, quantile: float, high_from: float) -> float:
@@ -87,23 +86,16 @@ def must_wait(demands: Sequence[_Demand], capacity: float, waiting_s: float) -> 
             return late
         begins, ends = found
         after = bisect.bisect_left(demands, ends, lo=first, key=lambda each: each.arrived_s)
-        inside = [
-            each.units_s
-            for each in demands[first:after]
-            if each.arrived_s >= begins and _deadline(each, waiting_s) <= ends
-        ]
+        due = [each for each in demands[first:after] if each.arrived_s >= begins and each.due_s(waiting_s) <= ends]
+        inside = sorted((each.units_s for each in due), reverse=True)
         excess = sum(inside) - capacity * (ends - begins)
-        for units_s in sorted(inside, reverse=True):
+        for units_s in inside:
             if excess <= capacity * ends * _ROUNDING:
                 break
             excess -= units_s
             late += 1
         first = after
     return late
-
-
-def _deadline(demand: _Demand, waiting_s: float) -> float:
-    return demand.arrived_s + demand.duration_s + waiting_s
 
 
 def _overloaded(
@@ -119,11 +111,11 @@ def _overloaded(
             served.clear()
         while upcoming < len(demands) and demands[upcoming].arrived_s <= now:
             each = demands[upcoming]
-            heapq.heappush(waiting, (_deadline(each, waiting_s), upcoming, each.units_s))
+            heapq.heappush(waiting, (each.due_s(waiting_s), upcoming, each.units_s))
             upcoming += 1
         deadline, number, units_s = heapq.heappop(waiting)
         until = now + units_s / capacity
-        next_arrival = demands[upcoming].arrived_s if upcoming < len(demands) else float("inf")
+        next_arrival = demands[upcoming].arrived_s if upcoming < len(demands) else math.inf
         if until > next_arrival:
             heapq.heappush(waiting, (deadline, number, units_s - (next_arrival - now) * capacity))
             until = next_arrival
@@ -162,61 +154,39 @@ class Least:
 
 
 def least_lost(free: Free, shape: Shape, stoppable: Iterable[Stoppable]) -> Least | None:
-    """Return the least total cost of stopping work until `shape` fits, or None where stopping all is not enough."""
+    """Return the least total cost of stopping work until `shape` fits, or None where stopping all is not enough.
+
+    Depth first: each candidate, cheapest first, is stopped or kept; a branch ends when it cannot be better. Fitting is
+    monotone in what is free, so a branch also ends where even all that is left would not be enough.
+    """
     candidates = sorted(stoppable, key=lambda each: each.cost)
     if place_in(_freed(free, candidates), shape) is None:
         return None
-    search = _Search(free, shape, candidates)
-    search.run()
-    if search.is_complete:
-        return Least(search.best, is_exact=True)
-    return Least(min(search.best, fractional_bound(free, shape, candidates)), is_exact=False)
+    best, steps = math.inf, 0
 
-
-class _Search:
-    """Depth first: each candidate, cheapest first, is stopped or kept; a branch ends when it cannot be better.
-
-    Fitting is monotone in what is free, so a branch also ends where even all that is left would not be enough.
-    """
-
-    def __init__(self, free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> None:
-        self.best = float("inf")
-        self.steps = 0
-        self._shape = shape
-        self._start = free
-        self._candidates = _useful(free, shape, candidates)
-
-    @property
-    def is_complete(self) -> bool:
-        return self.steps <= _MAX_STEPS
-
-    def run(self) -> None:
-        for candidates in self._candidates:
-            self._step(self._start, 0, 0.0, candidates)
-
-    def _step(self, free: Free, position: int, cost: float, candidates: Sequence[Stoppable]) -> None:
-        self.steps += 1
-        if cost >= self.best or not self.is_complete:
+    def descend(room: Free, rest: Sequence[Stoppable], cost: float) -> None:
+        nonlocal best, steps
+        steps += 1
+        if cost >= best or steps > _MAX_STEPS:
             return
-        if place_in(free, self._shape) is not None:
-            self.best = cost
+        if place_in(room, shape) is not None:
+            best = cost
             return
-        if position == len(candidates) or cost + candidates[position].cost >= self.best:
+        if not rest or cost + rest[0].cost >= best or place_in(_freed(room, rest), shape) is None:
             return
-        if place_in(_freed(free, candidates[position:]), self._shape) is None:
-            return
-        self._step(
-            _freed(free, candidates[position : position + 1]),
-            position + 1,
-            cost + candidates[position].cost,
-            candidates,
-        )
-        self._step(free, position + 1, cost, candidates)
+        descend(_freed(room, rest[:1]), rest[1:], cost + rest[0].cost)
+        descend(room, rest[1:], cost)
+
+    for separate in _useful(free, shape, candidates):
+        descend(free, separate, 0.0)
+    if steps <= _MAX_STEPS:
+        return Least(best, is_exact=True)
+    return Least(min(best, fractional_bound(free, shape, candidates)), is_exact=False)
 
 
 def _useful(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> list[list[Stoppable]]:
     """Return the candidates of each separate search: node by node where one node must hold everything."""
-    if len(shape.bundles) > 1 and shape.strategy != "STRICT_PACK":
+    if not _on_one_node(shape):
         return [list(candidates)]
     return [[each for each in candidates if any(at == node for at, _ in each.frees)] for node in range(len(free))]
 
@@ -260,95 +230,24 @@ def _freed(free: Free, candidates: Iterable[Stoppable]) -> Free:
     return room
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What one request holds: its whole group.
+def judged(
+    at_s: float, job: int, shape: Shape, free: Free, victims: Mapping[int, Stoppable], others: Sequence[Stoppable]
+) -> Decision | None:
+    """Return a decision beside the least that it could have lost; None where stopping all makes no room.
 
-    Attributes:
-        shape: of the group.
-        nodes: of its bundles.
-        reserved: whether it is a reserved group.
-    """
-
-    shape: Shape
-    nodes: tuple[int, ...]
-    reserved: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One decision of the ledger, and everything that it could have stopped instead.
-
-    Attributes:
-        at_s: when.
+    Args:
+        at_s: when it was taken.
         job: position of the preemptor.
-        victims: positions of the victims.
+        shape: what that asks for.
         free: what no work held; idle groups that can be removed are free.
-        shape: what the preemptor asks for.
-        chosen: the victims.
+        victims: position -> what is stopped.
         others: what else the rules allowed to stop.
     """
-
-    at_s: float
-    job: int
-    victims: tuple[int, ...]
-    free: Free
-    shape: Shape
-    chosen: tuple[Stoppable, ...]
-    others: tuple[Stoppable, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Makes questions of decisions. Holds what does not change during a replay."""
-
-    rules: PreemptionRules
-    pool: Pool
-    cluster: Amounts
-
-    def candidates(
-        self,
-        preemptor: Occupancy,
-        victims: Sequence[str],
-        requests: Mapping[str, Occupancy],
-        held: Mapping[str, Holding],
-        now: float,
-    ) -> tuple[tuple[Stoppable, ...], tuple[Stoppable, ...]]:
-        """Return the chosen victims, and the other work that might have been stopped by the same rules."""
-        chosen, others = [], []
-        for request_id, holding in held.items():
-            occupancy = requests[request_id]
-            if request_id in victims:
-                chosen.append(self._stoppable(occupancy, holding, now))
-            elif self._may_stop(preemptor, occupancy, holding, now):
-                others.append(self._stoppable(occupancy, holding, now))
-        return tuple(chosen), tuple(others)
-
-    def _may_stop(self, preemptor: Occupancy, victim: Occupancy, holding: Holding, now: float) -> bool:
-        entitled = self.pool.reserved_from_priority
-        on_loan = holding.reserved and victim.request.priority < entitled <= preemptor.request.priority
-        return refusal(preemptor.request, victim, self.pool, self.rules, now, reclaim=on_loan) is None
-
-    def _stoppable(self, occupancy: Occupancy, holding: Holding, now: float) -> Stoppable:
-        frees = tuple(zip(holding.nodes, holding.shape.bundles, strict=True))
-        cost = lost_work(occupancy, self.cluster, now)
-        return Stoppable(frees, cost, int(occupancy.request.priority // 1))
-
-
-def answered(question: Question) -> Decision | None:
-    """Return the decision beside the least that could have been lost; None where stopping all makes no room."""
-    everybody = question.chosen + question.others
-    least = least_lost(question.free, question.shape, everybody)
-    band = max((each.band for each in question.chosen), default=0)
-    within = least_lost(question.free, question.shape, [each for each in everybody if each.band <= band])
+    everybody = (*victims.values(), *others)
+    least = least_lost(free, shape, everybody)
+    band = max((each.band for each in victims.values()), default=0)
+    within = least_lost(free, shape, [each for each in everybody if each.band <= band])
     if least is None or within is None:
         return None
-    return Decision(
-        question.at_s,
-        question.job,
-        question.victims,
-        sum(each.cost for each in question.chosen),
-        least.cost,
-        within.cost,
-        least.is_exact and within.is_exact,
-    )
+    lost = sum(each.cost for each in victims.values())
+    return Decision(at_s, job, tuple(victims), lost, least.cost, within.cost, least.is_exact and within.is_exact)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from headgate.placement.amounts import GPU, MILLI, Amounts
+from headgate.placement.amounts import MILLI
 from headgate.placement.errors import CannotFitError
 from headgate.placement.rules import PreemptionRules
 from headgate.replay.errors import InvalidTraceError
+from headgate.replay.measures import QUANTILES, policies_document, quantiles
 from headgate.replay.placement.bounds import least_waiting_s
-from headgate.replay.placement.engine import Decision, Outcome, Room, replayed
+from headgate.replay.placement.engine import Decision, Outcome, Room, Shape, replayed
 from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Job, Trace
 from headgate.replay.placement.ledger_driver import through_ledger
 from headgate.replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
 from headgate.replay.placement.single_victim import SingleVictim
-
-QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +78,18 @@ class Measures:
     exact_share: float
     took_s: float
 
-    def document(self) -> dict[str, object]:
-        """Return it as JSON values."""
-        return dataclasses.asdict(self)
 
-
-def measured(trace: Trace, cluster: Cluster, outcome: Outcome, *, high_from: float = HIGH_FROM) -> Measures:
+def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
     """Return the figures of an outcome."""
-    stops: dict[int, int] = {}
-    for attempt in outcome.attempts:
-        if not attempt.is_last:
-            stops[attempt.job] = stops.get(attempt.job, 0) + 1
+    stops = Counter(attempt.job for attempt in outcome.attempts if not attempt.is_last)
     done = outcome.finished_s
     first = trace.jobs[0].arrived_s
+    bands = sorted({job.band for job in trace.jobs}, reverse=True)
+    waits = list(zip(trace.jobs, waited_s(trace, outcome), strict=True))
     return Measures(
         policy=outcome.policy,
-        high=_waiting(trace, outcome, lambda job: job.priority >= high_from),
-        bands={band: _of_band(trace, outcome, band) for band in sorted({j.band for j in trace.jobs}, reverse=True)},
+        high=_waiting(wait for job, wait in waits if job.priority >= HIGH_FROM),
+        bands={band: _waiting(wait for job, wait in waits if job.band == band) for band in bands},
         utilisation=_use(trace, cluster, outcome, is_useful=False),
         useful=_use(trace, cluster, outcome, is_useful=True),
         lost_gpu_s=sum(attempt.lost_s * trace.jobs[attempt.job].gpus for attempt in outcome.attempts),
@@ -104,7 +98,7 @@ def measured(trace: Trace, cluster: Cluster, outcome: Outcome, *, high_from: flo
             for attempt in outcome.attempts
             if attempt.lost_s
         ),
-        preemptions=sum(stops.values()),
+        preemptions=stops.total(),
         victims=len(stops),
         victims_done=sum(done[job] is not None for job in stops),
         never_done=sum(at is None for at in done),
@@ -125,25 +119,16 @@ def waited_s(trace: Trace, outcome: Outcome) -> list[float | None]:
     ]
 
 
-def _of_band(trace: Trace, outcome: Outcome, band: int) -> Waiting:
-    return _waiting(trace, outcome, lambda job: job.band == band)
-
-
-def _waiting(trace: Trace, outcome: Outcome, is_asked: Callable[[Job], bool]) -> Waiting:
-    waits = [
-        wait
-        for job, wait in zip(trace.jobs, waited_s(trace, outcome), strict=True)
-        if wait is not None and is_asked(job)
-    ]
-    if not waits:
+def _waiting(waits_s: Iterable[float | None]) -> Waiting:
+    done = [wait_s for wait_s in waits_s if wait_s is not None]
+    if not done:
         return Waiting(0, None, None, None, None)
-    middle, most, nearly_all = (float(value) for value in np.quantile(waits, QUANTILES, method="inverted_cdf"))
-    return Waiting(len(waits), float(np.mean(waits)), middle, most, nearly_all)
+    return Waiting(len(done), float(np.mean(done)), *quantiles(done))
 
 
 def _use(trace: Trace, cluster: Cluster, outcome: Outcome, *, is_useful: bool) -> float:
-    """Return the share of GPUs that worked while jobs arrived; of the scarcest resource where there are no GPUs."""
-    name = GPU if cluster.total.get(GPU) else cluster.total.names()[0]
+    """Return the share of GPUs that worked while jobs arrived; of another resource where there are no GPUs."""
+    name = cluster.counted
     start, end = trace.jobs[0].arrived_s, trace.jobs[-1].arrived_s
     if end <= start:
         end = max((at for at in outcome.finished_s if at is not None), default=start + 1.0)
@@ -210,10 +195,7 @@ class Comparison:
             "cluster": str(self.cluster),
             "notes": list(self.trace.notes),
             "high_from": HIGH_FROM,
-            "policies": [
-                {"says": outcome.says} | each.document()
-                for outcome, each in zip(self.outcomes, self.measures, strict=True)
-            ],
+            "policies": policies_document(self.outcomes, self.measures),
             "least_high_waiting_s": self.least_waiting_s,
         }
 
@@ -263,17 +245,16 @@ def check_fits(trace: Trace, cluster: Cluster) -> None:
         CannotFitError: for the first job that could not; it would wait for ever.
     """
     room = Room(cluster.nodes)
-    known: dict[tuple[tuple[Amounts, ...], str], bool] = {}
+    shapes: set[Shape] = set()
     for job in trace.jobs:
-        key = (job.bundles, job.strategy)
-        if key not in known:
-            known[key] = room.place(room.shape_of(job.bundles, job.strategy)) is not None
-        if not known[key]:
+        shape = room.shape_of(job.bundles, job.strategy)
+        if shape not in shapes and room.place(shape) is None:
             raise CannotFitError(
                 f"{trace.name}: job {job.job_id} takes {_said(job)}, and no part of the empty cluster "
                 f"({cluster}) has room for it",
                 next_step="Give the simulated cluster larger nodes or more of them, or leave the job out.",
             )
+        shapes.add(shape)
 
 
 def _said(job: Job) -> str:

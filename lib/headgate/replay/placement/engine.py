@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import heapq
-import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Protocol
 
 from headgate.placement.amounts import Amounts
-from headgate.placement.node import NodeView
+from headgate.placement.pool import NodeView
 from headgate.placement.request import Strategy
+from headgate.replay.agenda import Agenda
 from headgate.replay.errors import OvercommittedError
 from headgate.replay.placement.jobs import Cluster, Job, Trace
 
@@ -44,8 +43,7 @@ class Room:
         self.names = tuple(sorted({name for node in nodes for name in node.total.names()}))
         self.capacity = [self.units_of(node.total) for node in nodes]
         self.free: Free = [list(units) for units in self.capacity]
-        self.node_ids = tuple(node.node_id for node in nodes)
-        self._places = {node_id: place for place, node_id in enumerate(self.node_ids)}
+        self._places = {node.node_id: place for place, node in enumerate(nodes)}
         self._shapes: dict[tuple[tuple[Amounts, ...], Strategy], Shape] = {}
 
     def units_of(self, amounts: Amounts) -> Units:
@@ -281,12 +279,6 @@ class Outcome:
     took_s: float = 0.0
 
 
-_ARRIVED: Final = 0
-_ENDED: Final = 1
-_STOPPED: Final = 2
-_ASKED: Final = 3
-
-
 class Policy(Protocol):
     """Who runs next, where, and who is stopped for it."""
 
@@ -311,110 +303,93 @@ class Engine:
 
     Attributes:
         now: virtual seconds.
+        agenda: what is to happen; a policy that is to decide at a moment plans it.
         room: what is free.
         works: progress of every job, by position.
         shapes: what every job takes, by position.
         running: positions of jobs that hold nodes and are not being stopped, with when their work will end.
         stopping: positions of jobs that are being stopped.
-        decisions: what the policy noted of its preemptions.
+        attempts: every stay that has ended.
+        finished_s: when each job was done; None for those that are not.
+        judgements: what compares each preemption with the least that it could have lost; called after the replay.
     """
 
-    def __init__(self, trace: Trace, cluster: Cluster, policy: Policy) -> None:
+    def __init__(self, trace: Trace, cluster: Cluster) -> None:
         self.trace = trace
         self.cluster = cluster
         self.now = 0.0
+        self.agenda = Agenda()
         self.room = Room(cluster.nodes)
         self.works = [Work(position, job) for position, job in enumerate(trace.jobs)]
         self.shapes: list[Shape] = [self.room.shape_of(job.bundles, job.strategy) for job in trace.jobs]
         self.running: dict[int, float] = {}
         self.stopping: set[int] = set()
-        self.decisions: list[Decision] = []
-        self._policy = policy
-        self._attempts: list[Attempt] = []
-        self._finished: list[float | None] = [None] * len(trace.jobs)
+        self.attempts: list[Attempt] = []
+        self.finished_s: list[float | None] = [None] * len(trace.jobs)
+        self.judgements: list[Callable[[], Decision | None]] = []
+        self._left = len(trace.jobs)
         self._held: dict[int, Shape] = {}
-        self._count = itertools.count()
-        self._events: list[tuple[float, int, int, int]] = [
-            (job.arrived_s, next(self._count), _ARRIVED, position) for position, job in enumerate(trace.jobs)
-        ]
-        heapq.heapify(self._events)
 
-    def start(self, job: int, nodes: tuple[int, ...], *, delay_s: float, shape: Shape | None = None) -> None:
+    def start(self, job: int, nodes: tuple[int, ...], *, delay_s: float, takes_room: bool = True) -> None:
         """Start a job on nodes; its work begins `delay_s` and the start latency later.
 
-        `shape` is what is taken where that is not what the job asks for; nothing is taken for an empty one.
+        Without `takes_room` it runs in a group that was taken from the room before, and stays when the job is gone.
         """
-        held = self.shapes[job] if shape is None else shape
-        if held.bundles:
-            self.room.take(held, nodes)
-        self._held[job] = held
+        if takes_room:
+            self.room.take(self.shapes[job], nodes)
+            self._held[job] = self.shapes[job]
         work = self.works[job]
         work.hold(nodes, self.now)
         ends = work.begin(self.now + delay_s + self.cluster.latencies.start_s)
         self.running[job] = ends
-        self._at(ends, _ENDED, job)
+        self.agenda.plan(ends, partial(self._end, job))
 
     def stop(self, job: int) -> None:
         """Stop a running job; `freed` tells the policy when it is dead. It does no work from now on."""
         del self.running[job]
         self.stopping.add(job)
-        self._attempts.append(self.works[job].stop(self.now))
-        self._at(self.now + self.cluster.latencies.stop_s, _STOPPED, job)
+        self.attempts.append(self.works[job].stop(self.now))
+        self.agenda.plan(self.now + self.cluster.latencies.stop_s, partial(self._died, job))
 
-    def ask_at(self, at_s: float) -> None:
-        """Ask the policy to decide at a time."""
-        self._at(at_s, _ASKED, -1)
+    def play(self, policy: Policy) -> None:
+        """Run until every job is done, or nothing happens any more."""
+        self._policy = policy
+        for position, job in enumerate(self.trace.jobs):
+            self.agenda.plan(job.arrived_s, partial(self._arrive, position))
+        policy.open(self)
+        while self._left and self.agenda:
+            self.now = self.agenda.next_s
+            self.agenda.happen(self.now)
+            policy.decide()
 
-    def play(self) -> Outcome:
-        """Run to the end.
+    def _arrive(self, job: int, _now: float) -> None:
+        self._policy.arrived(job)
 
-        Raises:
-            OvercommittedError: work is left that the policy never ran.
-        """
-        self._policy.open(self)
-        events = self._events
-        while events:
-            self.now = events[0][0]
-            while events and events[0][0] <= self.now:
-                _, _, kind, job = heapq.heappop(events)
-                self._apply(kind, job)
-            self._policy.decide()
-        if self.running or self.stopping:
-            raise OvercommittedError(f"policy {self._policy.name} ended with work that still ran")
-        return Outcome(
-            self._policy.name,
-            self._policy.says,
-            tuple(self._attempts),
-            tuple(self._finished),
-            tuple(self.decisions),
-        )
+    def _end(self, job: int, now: float) -> None:
+        if self.running.get(job) != now:  # it was stopped since, and has another end
+            return
+        del self.running[job]
+        self.attempts.append(self.works[job].end(now))
+        self.finished_s[job] = now
+        self._left -= 1
+        self._give(job)
 
-    def _apply(self, kind: int, job: int) -> None:
-        if kind == _ARRIVED:
-            self._policy.arrived(job)
-        elif kind == _ENDED:
-            # A job that was stopped since has another end.
-            if self.running.get(job) == self.now:
-                del self.running[job]
-                self._attempts.append(self.works[job].end(self.now))
-                self._finished[job] = self.now
-                self._give(job)
-        elif kind == _STOPPED:
-            self.stopping.discard(job)
-            self._give(job)
+    def _died(self, job: int, _now: float) -> None:
+        self.stopping.discard(job)
+        self._give(job)
 
     def _give(self, job: int) -> None:
-        shape = self._held.pop(job)
-        if shape.bundles:
+        shape = self._held.pop(job, None)
+        if shape is not None:
             self.room.give(shape, self.works[job].nodes)
         self._policy.freed(job)
 
-    def _at(self, at_s: float, kind: int, job: int) -> None:
-        heapq.heappush(self._events, (at_s, next(self._count), kind, job))
-
 
 def replayed(trace: Trace, cluster: Cluster, policy: Policy) -> Outcome:
-    """Return what a rival makes of a trace."""
+    """Return what a policy makes of a trace; what its preemptions could have lost is found in no time."""
     began = time.perf_counter()
-    outcome = Engine(trace, cluster, policy).play()
-    return dataclasses.replace(outcome, took_s=time.perf_counter() - began)
+    engine = Engine(trace, cluster)
+    engine.play(policy)
+    took_s = time.perf_counter() - began
+    decisions = tuple(found for judge in engine.judgements if (found := judge()) is not None)
+    return Outcome(policy.name, policy.says, tuple(engine.attempts), tuple(engine.finished_s), decisions, took_s)

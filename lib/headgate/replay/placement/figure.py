@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.placement.amounts import GPU, MILLI, Amounts
+from headgate.placement.amounts import MILLI
 from headgate.replay.placement.comparison import Comparison
 from headgate.replay.placement.engine import Outcome
 from headgate.replay.placement.jobs import Cluster, Trace
@@ -14,7 +14,6 @@ from headgate.reports import COLOURS, blank_figure, clipped, drawing, inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +29,9 @@ class Block:
     is_last: bool
 
 
-def drawn_resource(cluster: Cluster) -> str:
-    """Return the resource that figures show: GPUs where there are any."""
-    return GPU if cluster.total.get(GPU) else cluster.total.names()[0]
-
-
 def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequence[float]) -> dict[str, list[float]]:
     """Return for each kind of job the mean number of GPUs that it held between neighbouring edges."""
-    name = drawn_resource(cluster)
+    name = cluster.counted
     kinds = sorted({job.kind for job in trace.jobs})
     held = {kind: [0.0] * (len(edges_s) - 1) for kind in kinds}
     start, width = edges_s[0], edges_s[1] - edges_s[0]
@@ -55,7 +49,7 @@ def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequ
 
 def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s: float) -> list[Block]:
     """Return the stays that touch an interval, laid out on the GPUs of their nodes without overlap."""
-    name = drawn_resource(cluster)
+    name = cluster.counted
     free = [[(0.0, node.total.get(name) / MILLI)] for node in cluster.nodes]
     taken: list[tuple[float, int, list[tuple[float, float]]]] = []
     found: list[Block] = []
@@ -65,14 +59,10 @@ def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s
             free[node] = _joined(free[node] + parts)
             taken.remove((ended, node, parts))
         for node, bundle in zip(stay.nodes, trace.jobs[stay.job].bundles, strict=False):
-            parts = _cut(free[node], _units(bundle, name))
+            parts = _cut(free[node], bundle.get(name) / MILLI)
             taken.append((stay.ended_s, node, parts))
             found += [Block(stay.job, node, low, high, stay.held_s, stay.ended_s, stay.is_last) for low, high in parts]
     return found
-
-
-def _units(bundle: Amounts, name: str) -> float:
-    return bundle.get(name) / MILLI
 
 
 def _cut(free: list[tuple[float, float]], wanted: float) -> list[tuple[float, float]]:
@@ -111,11 +101,6 @@ _UNITS: Final = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0))
 
 def timeline_svg(comparison: Comparison) -> str:
     """Return an SVG: the first policy's nodes GPU by GPU where most was stopped, below it each policy's use by kind."""
-    return inline_svg(timeline_figure(comparison), "placement", f"Who held what: {comparison.trace.name}")
-
-
-def timeline_figure(comparison: Comparison) -> Figure:
-    """Return the figure of `timeline_svg`."""
     nodes, policies = len(comparison.cluster.nodes), len(comparison.outcomes)
     heights = [_NODE_IN * min(nodes, 8), *[_PANEL_IN] * policies]
     with drawing():
@@ -126,7 +111,7 @@ def timeline_figure(comparison: Comparison) -> Figure:
         for panel, outcome in zip(panels[1:], comparison.outcomes, strict=True):
             _draw_use(panel, comparison, outcome, colours)
         panels[-1].set_xlabel(f"time ({_unit(_span(comparison))[0]})")
-    return figure
+    return inline_svg(figure, "placement", f"Who held what: {comparison.trace.name}")
 
 
 def _colours(comparison: Comparison) -> dict[str, str]:
@@ -150,11 +135,11 @@ def _draw_use(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dic
         bottom = top
     stops = [each.ended_s for each in outcome.attempts if not each.is_last and each.ended_s <= span]
     ticks = sorted({int(at_s / span * _BINS) for at_s in stops})
-    height = comparison.cluster.total.get(drawn_resource(comparison.cluster)) / 1000
+    height = comparison.cluster.total.get(comparison.cluster.counted) / MILLI
     axes.plot([at[tick] for tick in ticks], [height * 1.04] * len(ticks), "|", color="#D55E00", markersize=4, alpha=0.5)
     axes.set_ylim(0, height * 1.1)
     axes.set_xlim(0, at[-1])
-    axes.set_ylabel(drawn_resource(comparison.cluster))
+    axes.set_ylabel(comparison.cluster.counted)
     axes.set_title(f"{outcome.policy}: {len(stops)} stops", loc="left")
     axes.tick_params(labelsize=7)
     quiet_grid(axes, "y")
@@ -165,8 +150,8 @@ def _draw_blocks(axes: Axes, comparison: Comparison, outcome: Outcome, colours: 
 
     first, last = _busiest(comparison, outcome)
     name, seconds = _unit(last - first)
-    resource = drawn_resource(comparison.cluster)
-    heights = [node.total.get(resource) / 1000 for node in comparison.cluster.nodes]
+    resource = comparison.cluster.counted
+    heights = [node.total.get(resource) / MILLI for node in comparison.cluster.nodes]
     base = [sum(heights[:number]) + number * 0.6 for number in range(len(heights))]
     drawn: set[str] = set()
     for block in blocks(comparison.trace, comparison.cluster, outcome, first, last):

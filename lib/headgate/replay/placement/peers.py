@@ -42,7 +42,7 @@ class PlainRay:
         """Notice at the next tick."""
         if self._tick_s == math.inf:
             self._tick_s = self._engine.now + self._engine.cluster.latencies.untuned_s
-            self._engine.ask_at(self._tick_s)
+            self._engine.agenda.plan(self._tick_s, lambda _now: None)
 
     def decide(self) -> None:
         """Make the newest groups that fit."""
@@ -74,29 +74,33 @@ class StrictFifo:
     def open(self, engine: Engine) -> None:
         """Begin."""
         self._engine = engine
-        self._waiting: list[int] = []
-        self._next = 0
+        self._waiting: list[tuple[float, int]] = []
 
     def arrived(self, job: int) -> None:
-        """Take a new job in."""
-        self._waiting.append(job)
+        """Take a new job in, at its place in line."""
+        bisect.insort(self._waiting, (self._rank(job), job))
 
     def freed(self, job: int) -> None:
         """Nothing to note: room is looked for at every decision."""
 
     def decide(self) -> None:
         """Start from the head of the line until one does not fit."""
+        while self._waiting and self._start(self._waiting[0][1], self._engine.room.free):
+            self._waiting.pop(0)
+
+    def _rank(self, _job: int) -> float:
+        return 0.0
+
+    def _start(self, job: int, free: Free) -> bool:
         engine = self._engine
-        while self._next < len(self._waiting):
-            job = self._waiting[self._next]
-            nodes = engine.room.place(engine.shapes[job])
-            if nodes is None:
-                return
-            engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
-            self._next += 1
+        nodes = place_in(free, engine.shapes[job])
+        if nodes is None:
+            return False
+        engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
+        return True
 
 
-class Easy:
+class Easy(StrictFifo):
     """EASY backfill (Lifka 1995): the first in line has a reservation, others may overtake if they do not delay it.
 
     Durations are those that the trace tells the scheduler; work of unknown duration overtakes only where it takes
@@ -109,27 +113,14 @@ class Easy:
         order = "Highest priority first" if by_priority else "First come, first served"
         self.says = f"{order}, with EASY backfill behind the first in line; nobody is stopped."
 
-    def open(self, engine: Engine) -> None:
-        """Begin."""
-        self._engine = engine
-        self._waiting: list[tuple[float, int]] = []
-        self._ends: dict[int, float] = {}
-
-    def arrived(self, job: int) -> None:
-        """Take a new job in, at its place in line."""
-        priority = self._engine.trace.jobs[job].priority if self._by_priority else 0.0
-        bisect.insort(self._waiting, (-priority, job))
-
-    def freed(self, job: int) -> None:
-        """Forget when it was expected to end."""
-        del self._ends[job]
-
     def decide(self) -> None:
         """Start from the head of the line, then whatever does not delay the head."""
-        while self._waiting and self._start(self._waiting[0][1], self._engine.room.free):
-            self._waiting.pop(0)
+        super().decide()
         if len(self._waiting) > 1:
             self._backfill(self._waiting[0][1])
+
+    def _rank(self, job: int) -> float:
+        return -self._engine.trace.jobs[job].priority if self._by_priority else 0.0
 
     def _backfill(self, head: int) -> None:
         engine = self._engine
@@ -153,7 +144,8 @@ class Easy:
         """Return when the head is expected to fit, and what is left over beside it then."""
         engine = self._engine
         room = [list(units) for units in engine.room.free]
-        for ends, job in sorted((max(engine.now, ends), job) for job, ends in self._ends.items()):
+        ends_of = ((engine.works[job].held_s + self._expected_s(job), job) for job in engine.running)
+        for ends, job in sorted((max(engine.now, ends), job) for ends, job in ends_of):
             _take(room, engine.shapes[job], engine.works[job].nodes, sign=-1)
             nodes = place_in(room, head)
             if nodes is not None:
@@ -163,15 +155,6 @@ class Easy:
 
     def _expected_s(self, job: int) -> float:
         return self._engine.trace.jobs[job].estimated_s or math.inf
-
-    def _start(self, job: int, free: Free) -> bool:
-        engine = self._engine
-        nodes = place_in(free, engine.shapes[job])
-        if nodes is None:
-            return False
-        engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
-        self._ends[job] = engine.now + self._expected_s(job)
-        return True
 
 
 def _both(one: Free, other: Free) -> Free:
@@ -185,9 +168,6 @@ def _take(room: Free, shape: Shape, nodes: tuple[int, ...], *, sign: int = 1) ->
             have[place] -= sign * units
 
 
-NAME = "clairvoyant"
-
-
 def clairvoyant(trace: Trace, cluster: Cluster) -> Outcome:
     """Return the schedule of a scheduler that knows all durations, with preemption that costs and loses nothing.
 
@@ -197,53 +177,45 @@ def clairvoyant(trace: Trace, cluster: Cluster) -> Outcome:
     It is a yardstick and no bound: some other schedule may serve one percentile better. `least_waiting_s` is a bound.
     """
     began = time.perf_counter()
-    outcome = _Schedule(trace, cluster).play()
-    return Outcome(NAME, outcome.says, outcome.attempts, outcome.finished_s, took_s=time.perf_counter() - began)
+    schedule = _Schedule(trace, cluster)
+    schedule.play()
+    says = "Knows every duration; stops and resumes work at no cost; all nodes count as one."
+    finished_s, took_s = tuple(schedule.finished_s), time.perf_counter() - began
+    return Outcome("clairvoyant", says, tuple(schedule.attempts), finished_s, took_s=took_s)
 
 
 class _Schedule:
     """The schedule while it is made."""
 
     def __init__(self, trace: Trace, cluster: Cluster) -> None:
-        self._jobs = trace.jobs
+        self.attempts: list[Attempt] = []
+        self.finished_s: list[float | None] = [None] * len(trace.jobs)
         room = Room(cluster.nodes)
+        self._jobs = trace.jobs
         self._capacity = room.units_of(cluster.total)
         self._sizes: list[Units] = [room.units_of(job.size) for job in trace.jobs]
         self._left = [job.duration_s for job in trace.jobs]
         self._running: dict[int, float] = {}
-        self._attempts: list[Attempt] = []
-        self._finished: list[float | None] = [None] * len(trace.jobs)
 
-    def play(self) -> Outcome:
-        active: list[tuple[int, float, int]] = []
-        upcoming, now, count = 0, 0.0, len(self._jobs)
+    def play(self) -> None:
+        active: list[int] = []
+        upcoming, count = 0, len(self._jobs)
         while upcoming < count or active:
-            next_arrival = self._jobs[upcoming].arrived_s if upcoming < count else float("inf")
-            next_end = min((since + self._left[job] for job, since in self._running.items()), default=float("inf"))
+            next_arrival = self._jobs[upcoming].arrived_s if upcoming < count else math.inf
+            next_end = min((since + self._left[job] for job, since in self._running.items()), default=math.inf)
             now = min(next_arrival, next_end)
-            self._advance(now)
-            active = [entry for entry in active if self._finished[entry[2]] is None]
+            for job, since in list(self._running.items()):
+                if since + self._left[job] <= now:
+                    self._stay(job, now, is_last=True)
+                    self.finished_s[job] = now
+            active = [job for job in active if self.finished_s[job] is None]
             while upcoming < count and self._jobs[upcoming].arrived_s <= now:
-                active.append((-self._jobs[upcoming].band, 0.0, upcoming))
+                active.append(upcoming)
                 upcoming += 1
             self._choose(active, now)
-        says = "Knows every duration; stops and resumes work at no cost; all nodes count as one."
-        return Outcome(NAME, says, tuple(self._attempts), tuple(self._finished))
 
-    def _advance(self, now: float) -> None:
-        """Account the time that passed; end those that are done."""
-        for job, since in list(self._running.items()):
-            if since + self._left[job] <= now:
-                self._finish(job, since, now)
-
-    def _finish(self, job: int, since: float, now: float) -> None:
-        del self._running[job]
-        self._left[job] = 0.0
-        self._finished[job] = now
-        self._attempts.append(Attempt(job, (), since, since, now, 0.0, is_last=True))
-
-    def _choose(self, active: list[tuple[int, float, int]], now: float) -> None:
-        order = [(band, self._left_at(job, now), job) for band, _, job in active]
+    def _choose(self, active: list[int], now: float) -> None:
+        order = [(-self._jobs[job].band, self._left_at(job, now), job) for job in active]
         heapq.heapify(order)
         free = list(self._capacity)
         chosen: set[int] = set()
@@ -254,11 +226,15 @@ class _Schedule:
                 free = [have - units for units, have in zip(size, free, strict=True)]
                 chosen.add(job)
         for job in [job for job in self._running if job not in chosen]:
-            since = self._running.pop(job)
-            self._left[job] -= now - since
-            self._attempts.append(Attempt(job, (), since, since, now, 0.0, is_last=False))
+            self._left[job] = self._left_at(job, now)
+            self._stay(job, now, is_last=False)
         for job in chosen:
             self._running.setdefault(job, now)
+
+    def _stay(self, job: int, now: float, *, is_last: bool) -> None:
+        """End a stay."""
+        since = self._running.pop(job)
+        self.attempts.append(Attempt(job, (), since, since, now, 0.0, is_last))
 
     def _left_at(self, job: int, now: float) -> float:
         since = self._running.get(job)

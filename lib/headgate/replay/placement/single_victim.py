@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import bisect
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from headgate.replay.placement.bounds import Stoppable, least_lost
-from headgate.replay.placement.engine import Decision, Engine, Shape
+from headgate.replay.placement.bounds import Stoppable, judged
+from headgate.replay.placement.engine import Engine, Shape
 from headgate.replay.placement.jobs import HIGH_FROM
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -18,33 +19,6 @@ _SAME_POOL: Final = 1.0
 _LABEL: Final = 0.5
 _UNKNOWN_SHARE: Final = 0.5
 """Remaining time of work of unknown duration, as a share of the time that it has run."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What the rule says of one victim; higher scores go first."""
-
-    job: int
-    score: float
-
-
-@dataclass(slots=True)
-class _Group:
-    """A reserved group; destroyed with its occupant when that is a victim."""
-
-    shape: Shape
-    nodes: tuple[int, ...]
-    holder: int | None = None
-
-
-@dataclass(slots=True)
-class _Notes:
-    """What a policy remembers between decisions."""
-
-    refused: list[int] = field(default_factory=list)
-    in_vain: set[int] = field(default_factory=set)
-    held: dict[int, _Group] = field(default_factory=dict)
-    victims: set[int] = field(default_factory=set)
 
 
 class SingleVictim:
@@ -68,10 +42,9 @@ class SingleVictim:
     keeps them; work that must not be stopped is not; and its hand-off is as quick as ours.
     """
 
-    def __init__(self, label_rules: LabelRules, *, victims_return: bool, checks_decisions: bool = True) -> None:
+    def __init__(self, label_rules: LabelRules, *, victims_return: bool) -> None:
         self._label_rules = label_rules
         self._victims_return = victims_return
-        self._checks = checks_decisions
         self.name = "single victim, requeued" if victims_return else "single victim"
         fate = "are submitted again" if victims_return else "are lost"
         self.says = f"One victim that alone covers the request, by priority and remaining time; victims {fate}."
@@ -79,37 +52,32 @@ class SingleVictim:
     def open(self, engine: Engine) -> None:
         """Make the reserved groups."""
         self._engine = engine
-        self._notes = _Notes()
+        self._refused: list[int] = []
+        self._in_vain: set[int] = set()
+        self._held: dict[int, int] = {}
         self._preemptor: int | None = None
-        self._groups: list[_Group] = []
-        for reserved in engine.cluster.reserved:
+        self._groups: dict[int, tuple[Shape, tuple[int, ...]]] = {}
+        for number, reserved in enumerate(engine.cluster.reserved):
             shape = engine.room.shape_of(reserved.bundles, reserved.strategy)
             nodes = engine.room.place(shape)
             if nodes is not None:
                 engine.room.take(shape, nodes)
-                self._groups.append(_Group(shape, nodes))
-        self._none = engine.room.shape_of((), "PACK")
+                self._groups[number] = shape, nodes
 
     def arrived(self, job: int) -> None:
         """Take a new job in."""
-        self._notes.refused.append(job)
+        self._refused.append(job)
 
     def freed(self, job: int) -> None:
         """Give a reserved group back, or destroy it with its victim."""
-        notes = self._notes
-        is_victim = job in notes.victims
-        notes.victims.discard(job)
-        group = notes.held.pop(job, None)
-        if group is not None:
-            group.holder = None
-            if is_victim:
-                self._groups.remove(group)
-                self._engine.room.give(group.shape, group.nodes)
+        is_victim = self._engine.finished_s[job] is None
+        group = self._held.pop(job, None)
+        if group is not None and is_victim:
+            self._engine.room.give(*self._groups.pop(group))
         if not is_victim:
-            notes.in_vain.clear()
+            self._in_vain.clear()
         elif self._victims_return:
-            notes.refused.append(job)
-            notes.refused.sort()
+            bisect.insort(self._refused, job)
 
     def decide(self) -> None:
         """Admit what can be admitted, in the order of submission."""
@@ -118,22 +86,21 @@ class SingleVictim:
         if self._preemptor is not None:
             job, self._preemptor = self._preemptor, None
             if not self._admit(job):
-                self._notes.in_vain.add(job)
-                self._notes.refused.append(job)
-                self._notes.refused.sort()
+                self._in_vain.add(job)
+                bisect.insort(self._refused, job)
         self._try_all()
 
     def _try_all(self) -> None:
         hopeless: set[tuple[Shape, float, tuple[tuple[str, str], ...]]] = set()
-        for job in list(self._notes.refused):
+        for job in list(self._refused):
             asked = self._engine.trace.jobs[job]
             kind = (self._engine.shapes[job], asked.priority, tuple(sorted(asked.labels.items())))
-            if kind in hopeless or job in self._notes.in_vain:
+            if kind in hopeless or job in self._in_vain:
                 continue
             if self._admit(job):
-                self._notes.refused.remove(job)
+                self._refused.remove(job)
             elif self._preempt(job):
-                self._notes.refused.remove(job)
+                self._refused.remove(job)
                 self._preemptor = job
                 return
             else:
@@ -141,36 +108,34 @@ class SingleVictim:
 
     def _admit(self, job: int) -> bool:
         engine = self._engine
-        create_s = engine.cluster.latencies.create_s
         if engine.trace.jobs[job].priority >= HIGH_FROM:
-            for group in self._groups:
-                if group.holder is None and _covers(group.shape, engine.shapes[job]):
-                    group.holder = job
-                    self._notes.held[job] = group
-                    engine.start(job, group.nodes, delay_s=0.0, shape=self._none)
+            for group, (shape, nodes) in self._groups.items():
+                if group not in self._held.values() and _covers(shape, engine.shapes[job]):
+                    self._held[job] = group
+                    engine.start(job, nodes, delay_s=0.0, takes_room=False)
                     return True
-        nodes = engine.room.place(engine.shapes[job])
-        if nodes is None:
+        place = engine.room.place(engine.shapes[job])
+        if place is None:
             return False
-        engine.start(job, nodes, delay_s=create_s)
+        engine.start(job, place, delay_s=engine.cluster.latencies.create_s)
         return True
 
     def _preempt(self, job: int) -> bool:
-        verdicts = [
-            verdict for verdict in self._verdicts(job) if _covers(self._engine.shapes[verdict.job], self._shape(job))
-        ]
-        if not verdicts:
+        engine, scores = self._engine, self._scores(job)
+        covering = [victim for victim in scores if _covers(engine.shapes[victim], engine.shapes[job])]
+        if not covering:
             return False
-        victim = max(verdicts, key=lambda verdict: verdict.score).job
-        if self._checks:
-            self._note(job, victim)
-        self._notes.victims.add(victim)
-        self._engine.stop(victim)
+        victim = max(covering, key=lambda each: scores[each])
+        others = [self._stoppable(each) for each in scores if each != victim]
+        free = [list(units) for units in engine.room.free]
+        victims = {victim: self._stoppable(victim)}
+        engine.judgements.append(partial(judged, engine.now, job, engine.shapes[job], free, victims, others))
+        engine.stop(victim)
         return True
 
-    def _verdicts(self, job: int) -> Iterator[_Verdict]:
-        """Give everyone whom the thresholds allow to stop for a job."""
-        jobs = self._engine.trace.jobs
+    def _scores(self, job: int) -> dict[int, float]:
+        """Return everybody whom the thresholds allow to stop for a job; higher scores go first."""
+        jobs, found = self._engine.trace.jobs, {}
         priority, lower = jobs[job].priority, self._lower(job)
         for victim, ends in self._engine.running.items():
             other = jobs[victim]
@@ -181,7 +146,8 @@ class SingleVictim:
             base = max(difference, _LABEL) if is_named else difference
             score = base + _REMAINING_WEIGHT * self._remaining_s(victim, ends)
             if score >= _MIN_SCORE:
-                yield _Verdict(victim, score)
+                found[victim] = score
+        return found
 
     def _lower(self, job: int) -> list[tuple[str, tuple[str, ...]]]:
         """Return the label values that a job may stop, by key."""
@@ -194,29 +160,11 @@ class SingleVictim:
             return max(0.0, ends - engine.now)
         return _UNKNOWN_SHARE * max(0.0, engine.now - engine.works[victim].held_s)
 
-    def _shape(self, job: int) -> Shape:
-        return self._engine.shapes[job]
-
-    def _note(self, job: int, victim: int) -> None:
-        engine = self._engine
-        options = {verdict.job: self._stoppable(verdict.job) for verdict in self._verdicts(job)}
-        chosen = options[victim]
-        least = least_lost(engine.room.free, self._shape(job), options.values())
-        in_band = [each for each in options.values() if each.band <= chosen.band]
-        within = least_lost(engine.room.free, self._shape(job), in_band)
-        if least is None or within is None:  # stopped in vain: nobody could have made room
-            return
-        engine.decisions.append(
-            Decision(
-                engine.now, job, (victim,), chosen.cost, least.cost, within.cost, least.is_exact and within.is_exact
-            )
-        )
-
     def _stoppable(self, victim: int) -> Stoppable:
         engine = self._engine
         job, work = engine.trace.jobs[victim], engine.works[victim]
-        group = self._notes.held.get(victim)
-        shape, nodes = (engine.shapes[victim], work.nodes) if group is None else (group.shape, group.nodes)
+        group = self._held.get(victim)
+        shape, nodes = (engine.shapes[victim], work.nodes) if group is None else self._groups[group]
         lost = (work.unsaved_s(engine.now) + job.restart_s) * job.size.share_of(engine.cluster.total)
         return Stoppable(tuple(zip(nodes, shape.bundles, strict=True)), lost, job.band)
 

@@ -24,8 +24,7 @@ from typing import Any, Final, NoReturn
 from aiohttp import web
 
 from headgate.simulation.engines.core import EngineCore, EngineRequest
-from headgate.simulation.engines.face import Handler, bears, generate, json_response, never
-from headgate.simulation.engines.metrics import exposition, throughput
+from headgate.simulation.engines.face import Handler, bears, exposition, generate, json_response, never, throughput
 from headgate.simulation.engines.plan import KV_CACHE, EnginePlan
 from headgate.simulation.engines.wire import (
     CHAT,

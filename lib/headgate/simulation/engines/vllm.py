@@ -19,8 +19,7 @@ from typing import Any, Final, Literal, cast
 from aiohttp import web
 
 from headgate.simulation.engines.core import EngineCore
-from headgate.simulation.engines.face import Handler, bears, generate, json_response
-from headgate.simulation.engines.metrics import exposition
+from headgate.simulation.engines.face import Handler, bears, exposition, generate, json_response
 from headgate.simulation.engines.plan import KV_CACHE
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Literal
 
 from headgate.admission import Admitted, LimitLaw, OutcomeKind, RequestOutcome
-from headgate.simulation.providers.scripts import Agenda, ProviderScript
-from headgate.simulation.providers.servers import server
+from headgate.simulation.providers.servers import Agenda, ProviderScript, server
 
 SlotPolicy = Literal["held", "released"]
 """Whether a refused request keeps its slot while it waits out its back-off, or gives it to the next in the backlog."""

@@ -14,10 +14,8 @@ import orjson
 
 from headgate.core import errors
 from headgate.telemetry.perfetto.drawing import DRAWN_BY_NAME, NAMES_NOT_DRAWN, Canvas, other
-from headgate.telemetry.perfetto.placement_tracks import PlacementTracks
-from headgate.telemetry.perfetto.request_tracks import RequestTracks
-from headgate.telemetry.perfetto.scene import Fields, Scene
-from headgate.telemetry.perfetto.writer import TraceWriter
+from headgate.telemetry.perfetto.request_tracks import PlacementTracks, RequestTracks
+from headgate.telemetry.perfetto.scene import Fields, Scene, TraceWriter
 
 _log = logging.getLogger("headgate.telemetry")
 

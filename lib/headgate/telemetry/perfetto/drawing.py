@@ -8,8 +8,7 @@ from typing import Final
 
 from headgate.core import events
 from headgate.telemetry.fields import event_name
-from headgate.telemetry.perfetto.placement_tracks import PlacementTracks
-from headgate.telemetry.perfetto.request_tracks import RequestTracks
+from headgate.telemetry.perfetto.request_tracks import PlacementTracks, RequestTracks
 from headgate.telemetry.perfetto.scene import Fields, Scene, number, seconds_us
 
 

@@ -1,0 +1,263 @@
+"""An engine that is started from weights: its command, its process, and its answers. Runs where the engine does.
+
+Needs no Ray: an actor of `EngineProcess` is an engine of a pool (`EngineActor`), and so is one in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import aiohttp
+
+from headgate.core.errors import InvalidInputError
+from headgate.elastic.errors import EngineError
+from headgate.net.listener import free_port
+from headgate.processes import ChildProcess, child_process
+
+Program = Literal["llama.cpp", "vllm", "sglang", "command"]
+PROGRAMS: Final[tuple[str, ...]] = get_args(Program)
+
+_ASK_EVERY_S: Final = 0.05
+_GRACE_S: Final = 10.0
+_ANSWER_S: Final = 600.0
+"""As long as a pool gives a worker by default; a shorter `request_timeout` of the pool ends the request by an abort."""
+
+_MOST_PARTS: Final = 64
+_TOLD_LINES: Final = 3
+_READY: Final = {"llama.cpp": "/health", "vllm": "/health", "sglang": "/ready", "command": "/v1/models"}
+_WEIGHTS: Final = {"llama.cpp": "a GGUF file", "vllm": "a folder or name", "sglang": "a folder or name"}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an engine is started. The same on every node; what differs there is put in when it starts.
+
+    Attributes:
+        program: whose command line it is.
+        weights: file or folder, as the program takes it, at the same place on every node; empty for a command that
+            names its own.
+        name: that requests call the model by.
+        gpus: over which the program spreads the model.
+        slots: requests that it runs at once.
+        options: further flags, `max-model-len: 4096` becoming `--max-model-len 4096` and `enable-x: true` `--enable-x`.
+        command: of the program `command`; `{port}`, `{weights}` and `{name}` are put in.
+        environ: variables besides those of the node.
+        start_s: how long it may take to answer.
+    """
+
+    program: Program
+    weights: str = ""
+    name: str = "model"
+    gpus: int = 0
+    slots: int = 8
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    command: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    start_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.program not in PROGRAMS:
+            raise InvalidInputError(f"an engine must be one of {', '.join(PROGRAMS)} (got {self.program!r})")
+        if (self.program == "command") != bool(self.command):
+            raise InvalidInputError("`command` says how an engine `command` is started, and only that one has it")
+        if self.program in _WEIGHTS and not self.weights:
+            raise InvalidInputError(f"an engine of {self.program} needs its weights, {_WEIGHTS[self.program]}")
+        if self.command and "{port}" not in self.command:
+            raise InvalidInputError(f"the command of an engine must take its {{port}} (got {self.command!r:.200})")
+
+    def arguments(self, port: int) -> list[str]:
+        """Return the command line of the engine on this node."""
+        place = ["--host", "127.0.0.1", "--port", str(port)]
+        match self.program:
+            case "llama.cpp":
+                start = [sys.executable, "-m", "headgate.cli", "serve-model", "--weights", self.weights]
+                start += ["--name", self.name, "--parallel", str(self.slots), *place]
+            case "vllm":
+                start = ["vllm", "serve", self.weights, "--served-model-name", self.name, *place]
+                start += ["--tensor-parallel-size", str(max(1, self.gpus)), "--max-num-seqs", str(self.slots)]
+            case "sglang":
+                start = [sys.executable, "-m", "sglang.launch_server", "--model-path", self.weights, *place]
+                start += ["--served-model-name", self.name, "--tp-size", str(max(1, self.gpus))]
+                start += ["--max-running-requests", str(self.slots)]
+            case _:
+                told = {"{port}": str(port), "{weights}": self.weights, "{name}": self.name}
+                start = [_put_in(part, told) for part in shlex.split(self.command)]
+        return start + _flags(self.options)
+
+
+class EngineProcess:
+    """An engine's process, started by `wake`; it ends with this object's own process. Has what `EngineActor` says.
+
+    The engine listens on loopback only, and its answers go through here: nobody else on the network reaches it.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._exits = AsyncExitStack()
+        self._child: ChildProcess | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._url = ""
+
+    async def wake(self) -> None:
+        """Start the engine, and return once it answers; nothing where it runs.
+
+        Raises:
+            EngineError: its program is not installed, its weights are not there, it ended, or it took too long.
+        """
+        if self._is_up():
+            return
+        await self.sleep()
+        launch = self._launch
+        if launch.weights.startswith("/") and not await asyncio.to_thread(Path(launch.weights).exists):
+            raise EngineError(f"the weights {launch.weights} are not on this node", is_final=True)
+        port = free_port()
+        command = launch.arguments(port)
+        if shutil.which(command[0]) is None:
+            raise EngineError(f"{command[0]!r}, which {launch.program} is started by, is not installed", is_final=True)
+        folder = Path(self._exits.enter_context(tempfile.TemporaryDirectory(prefix="headgate-engine-")))
+        try:
+            self._child = await self._exits.enter_async_context(
+                child_process(
+                    command,
+                    environ={**os.environ, **launch.environ},
+                    folder=folder,
+                    log=folder / "engine.log",
+                    grace_s=_GRACE_S,
+                )
+            )
+            self._session = await self._exits.enter_async_context(
+                aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=aiohttp.ClientTimeout(_ANSWER_S))
+            )
+            await self._answering(self._child, self._session)
+        except BaseException:
+            await asyncio.shield(self.sleep())
+            raise
+
+    async def sleep(self) -> None:
+        """End the engine, with all memory that it holds."""
+        exits, self._exits = self._exits, AsyncExitStack()
+        self._child = self._session = None
+        await exits.aclose()
+
+    def load(self) -> Mapping[str, Any]:
+        """Return what it does; asleep where the engine does not run, or has ended."""
+        return {
+            "running": len(self._running),
+            "slots": self._launch.slots,
+            "models": [self._launch.name],
+            "is_asleep": not self._is_up(),
+        }
+
+    async def chat(self, path: str, body: bytes, request_id: str) -> AsyncIterator[Mapping[str, Any] | bytes]:
+        """Yield what the engine answers: status and content type, then the body as it arrives.
+
+        Raises:
+            EngineError: the engine does not run, or has ended.
+        """
+        session, child = self._session, self._child
+        if session is None or child is None:
+            raise EngineError(f"{self._launch.program} does not run")
+        parts: asyncio.Queue[Mapping[str, Any] | bytes] = asyncio.Queue(_MOST_PARTS)
+        asking = self._running[request_id] = asyncio.create_task(_ask(session, path, body, parts))
+        try:
+            async for part in _until_done(parts, asking):
+                yield part
+        except aiohttp.ClientError as error:
+            raise EngineError(self._ended(child) if child.has_ended else f"{self._launch.program}: {error}") from None
+        except asyncio.CancelledError:
+            if asking.cancelled():
+                raise EngineError("the request was aborted") from None
+            raise
+        finally:
+            self._running.pop(request_id, None)
+            asking.cancel()
+
+    async def abort(self, request_id: str) -> None:
+        """End a request: the engine sees its connection close."""
+        if (asking := self._running.get(request_id)) is not None:
+            asking.cancel()
+
+    def _is_up(self) -> bool:
+        return self._child is not None and not self._child.has_ended
+
+    async def _answering(self, child: ChildProcess, session: aiohttp.ClientSession) -> None:
+        """Return once the engine answers."""
+        launch = self._launch
+        try:
+            async with asyncio.timeout(launch.start_s):
+                while not await _is_ready(session, _READY[launch.program]):
+                    if child.has_ended:
+                        raise EngineError(self._ended(child))
+                    await asyncio.sleep(_ASK_EVERY_S)
+        except TimeoutError:
+            said = f"{launch.program} did not answer within {launch.start_s:g} s; its last lines: {_told(child)}"
+            raise EngineError(said) from None
+
+    def _ended(self, child: ChildProcess) -> str:
+        return f"{self._launch.program} has ended; its last lines: {_told(child)}"
+
+
+async def _ask(
+    session: aiohttp.ClientSession, path: str, body: bytes, parts: asyncio.Queue[Mapping[str, Any] | bytes]
+) -> None:
+    """Send a request and pass on what comes back; waits where nobody takes it."""
+    async with session.post(path, data=body, headers={"Content-Type": "application/json"}) as answer:
+        await parts.put({"status": answer.status, "content_type": answer.content_type})
+        async for chunk in answer.content.iter_any():
+            await parts.put(chunk)
+
+
+async def _until_done(
+    parts: asyncio.Queue[Mapping[str, Any] | bytes], asking: asyncio.Task[None]
+) -> AsyncIterator[Mapping[str, Any] | bytes]:
+    """Yield what a task puts until it is done; raises what it raised."""
+    while not asking.done() or not parts.empty():
+        taken = asyncio.ensure_future(parts.get())
+        try:
+            await asyncio.wait({taken, asking}, return_when=asyncio.FIRST_COMPLETED)
+            if taken.done():
+                yield taken.result()
+        finally:
+            taken.cancel()
+    asking.result()
+
+
+async def _is_ready(session: aiohttp.ClientSession, path: str) -> bool:
+    try:
+        async with session.get(path, timeout=aiohttp.ClientTimeout(5)) as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+def _told(child: ChildProcess) -> str:
+    lines = [line.strip() for line in child.last_lines().splitlines() if line.strip()]
+    return " | ".join(lines[-_TOLD_LINES:]) or "none"
+
+
+def _flags(options: Mapping[str, str | float | bool]) -> list[str]:
+    flags: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.lstrip('-').replace('_', '-')}"
+        if value is True:
+            flags.append(flag)
+        elif value is not False:
+            flags += [flag, str(value)]
+    return flags
+
+
+def _put_in(part: str, told: Mapping[str, str]) -> str:
+    for name, value in told.items():
+        part = part.replace(name, value)
+    return part

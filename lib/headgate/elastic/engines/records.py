@@ -1,0 +1,144 @@
+"""Files about engines: which pool of this user one belongs to, and which of its memory is released."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from headgate.durable.files import write_whole
+from headgate.durable.locks import FileLock, LockHeldError
+from headgate.elastic.errors import EngineError, InvalidElasticError, WorkerClaimedError
+
+_ELSEWHERE: Final = "Remove it, or set TMPDIR to a folder of your own."
+
+
+def state_folder() -> Path:
+    """Return the folder of this user and machine in which claims and records of engines lie; made when needed.
+
+    Raises:
+        InvalidElasticError: it cannot be made, or belongs to somebody else.
+    """
+    folder = Path(tempfile.gettempdir()) / f"headgate-elastic-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = folder.stat().st_uid
+    except OSError as error:
+        raise InvalidElasticError(f"the folder {folder} cannot be made: {error}", next_step=_ELSEWHERE) from None
+    if owner != os.getuid():  # anybody may make folders in a temporary one
+        raise InvalidElasticError(f"the folder {folder} belongs to user {owner}", next_step=_ELSEWHERE)
+    return folder
+
+
+def file_name(address: str) -> str:
+    """Return the name, without an ending, of an engine's files."""
+    return hashlib.blake2b(address.encode(), digest_size=12).hexdigest()
+
+
+class ReleasedTags:
+    """The tags whose memory an engine has released. Owned by one adapter.
+
+    SGLang tells nobody what it has released, and dies of a tag that is released or resumed twice (a KeyError in its
+    scheduler, an `exit` in its memory saver). So this is written before a tag is touched, as if it had been done; a
+    call that was not answered in time was delivered, and is done by the time that the engine answers anything.
+
+    The record is of one life of the engine: what is different in each (`incarnation`) is kept with it, and another life
+    begins with nothing released.
+    """
+
+    def __init__(self, address: str, folder: Path | None = None) -> None:
+        self._path = (folder or state_folder()) / f"{file_name(address)}.released"
+        self._incarnation = ""
+        self._tags: set[str] = set()
+        self._load()
+
+    def __contains__(self, tag: str) -> bool:
+        return tag in self._tags
+
+    def __bool__(self) -> bool:
+        return bool(self._tags)
+
+    def has_all(self, tags: Iterable[str]) -> bool:
+        """Return whether all of these are released."""
+        return self._tags.issuperset(tags)
+
+    def met(self, incarnation: str) -> None:
+        """Take note of which life of the engine answers: what was released in an earlier one is no longer."""
+        if incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._tags.clear()
+            self._save()
+
+    def died(self) -> None:
+        """Take note that the engine's process is gone."""
+        if self._tags:
+            self._tags.clear()
+            self._save()
+
+    def set(self, tag: str, *, is_released: bool) -> None:
+        """Note that a tag is, or is about to be, released or resumed."""
+        if (tag in self._tags) is is_released:
+            return
+        before = set(self._tags)
+        (self._tags.add if is_released else self._tags.discard)(tag)
+        try:
+            self._save()
+        except EngineError:
+            self._tags = before  # nothing is done that would be forgotten
+            raise
+
+    def _load(self) -> None:
+        try:
+            kept = orjson.loads(self._path.read_bytes())
+            self._incarnation, self._tags = str(kept["incarnation"]), {str(tag) for tag in kept["tags"]}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return  # none yet, or a machine that lost power while it was written: as for an engine never met
+
+    def _save(self) -> None:
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # temporary folders are tidied up
+            write_whole({self._path: orjson.dumps({"incarnation": self._incarnation, "tags": sorted(self._tags)})})
+        except OSError as error:
+            raise EngineError(f"what the engine has released cannot be noted in {self._path}: {error}") from None
+
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+
+
+def claim(address: str, holder: str, *, folder: Path | None = None) -> FileLock:
+    """Return the right of one pool to put the engine at an address to sleep; whoever gets it gives it back.
+
+    It ends with its process, however that dies.
+
+    Args:
+        address: its URL; spellings of the same address are the same engine.
+        holder: name of the pool, for whom it keeps out.
+        folder: where claims lie; by default a temporary folder of this user.
+
+    Raises:
+        WorkerClaimedError: it belongs to another pool, of this process or another one.
+    """
+    path = (folder or state_folder()) / f"{file_name(same_for_all(address))}.claim"
+    claimed = FileLock(path)
+    try:
+        claimed.take(f"pool {holder!r} of process {os.getpid()}")
+    except LockHeldError as error:
+        raise WorkerClaimedError(f"{address} already belongs to {error.holder}") from None
+    return claimed
+
+
+def same_for_all(address: str) -> str:
+    """Return one spelling for all of an address: an engine of this machine has several names."""
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"}:
+        return address
+    host = (parts.hostname or "").lower()
+    host = "127.0.0.1" if host in _LOOPBACK else host
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{host}:{port}{parts.path.rstrip('/')}"

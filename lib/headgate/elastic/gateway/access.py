@@ -1,0 +1,134 @@
+"""Who may call a gateway: whoever has a token, or everybody of this machine where there are none."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.core import Secret
+from headgate.core.errors import UnauthorizedError
+from headgate.elastic.errors import ForbiddenError
+from headgate.elastic.gateway.settings import GatewaySettings, secret_of
+from headgate.net import authority
+from headgate.net.authority import Authority, Refused
+from headgate.net.hosts import HostNames
+from headgate.net.refusals import check_binding, token_of
+from headgate.net.token_stores import TokenStoreError, open_tokens
+from headgate.net.tokens import Refusal, Scope
+
+
+class Caller(NamedTuple):
+    """Who calls.
+
+    Attributes:
+        name: of the token; empty where there is none.
+        may_steer: whether it may change the pool.
+    """
+
+    name: str
+    may_steer: bool
+
+
+class Callers:
+    """The tokens of one gateway. Compared by their digests: how long that takes says nothing about them.
+
+    Args:
+        tokens: name -> token of whoever may ask models; without any everybody may.
+        operators: the same for who may steer the pool, and ask; without any, whoever may ask may steer.
+        host: that the gateway listens on.
+        kept: tells callers by the tokens of a database: the scope `submit` asks models, `read` sees the pool, `admin`
+            steers it, too. It belongs to these callers from now on.
+    """
+
+    def __init__(
+        self,
+        tokens: Mapping[str, Secret],
+        operators: Mapping[str, Secret],
+        host: str = "",
+        kept: Authority | None = None,
+    ) -> None:
+        self._names = HostNames(host)
+        self._kept = kept
+        self.needs_token = bool(tokens) or kept is not None
+        self._everybody = Caller("", may_steer=not operators)
+        self._callers = {_digest(token.reveal()): Caller(name, not operators) for name, token in tokens.items()}
+        self._callers |= {_digest(token.reveal()): Caller(name, may_steer=True) for name, token in operators.items()}
+
+    @classmethod
+    def of(cls, settings: GatewaySettings, environ: Mapping[str, str]) -> Callers:
+        """Return the tokens that settings name.
+
+        Raises:
+            InvalidElasticError: a variable is not set.
+            InvalidInputError: `tokens` names no database.
+            TokenStoreError: the database cannot be opened.
+            InvalidSettingError: other machines could reach the gateway, and it asks nobody for a token.
+        """
+        found = {
+            place: {name: secret_of(variable, environ, f"gateway.{place}") for name, variable in variables.items()}
+            for place, variables in (("tokens_env", settings.tokens_env), ("operators_env", settings.operators_env))
+        }
+        check_binding(
+            settings.host,
+            "a gateway",
+            is_guarded=bool(settings.tokens_env or settings.tokens),
+            next_step="Name gateway.tokens or gateway.tokens_env, or listen on 127.0.0.1.",
+        )
+        kept = Authority(open_tokens(settings.tokens), rate=None) if settings.tokens else None
+        return cls(found["tokens_env"], found["operators_env"], settings.host, kept)
+
+    def close(self) -> None:
+        """Give the database up; legal twice."""
+        if self._kept is not None:
+            self._kept.close()
+
+    async def caller(self, headers: Mapping[str, str], scope: Scope = Scope.SUBMIT) -> Caller:
+        """Return who sent a request that needs a scope.
+
+        Raises:
+            UnauthorizedError: a token is asked for, and there is none or an unknown one.
+            ForbiddenError: the token has another scope, or is a team's.
+            TokenStoreError: the tokens of the database cannot be read at present.
+            MisdirectedError: none is asked for, and the request names another host.
+        """
+        given = token_of(headers.get("Authorization"))
+        if given is not None and (known := self._callers.get(_digest(given))) is not None:
+            return known
+        if self._kept is not None:
+            match await self._kept.identify_async(given, time.time()):
+                case Refused(Refusal.UNAVAILABLE) as refused:
+                    raise TokenStoreError(refused.message, next_step=refused.next_step)
+                case authority.Caller() as known_there:
+                    return _allowed(known_there, scope)
+        if self.needs_token:
+            raise UnauthorizedError(
+                "the request carries no valid token",
+                next_step="Send `Authorization: Bearer TOKEN`; OpenAI's clients do when they are given an API key.",
+            )
+        self._names.check(headers.get("Host"))
+        return self._everybody
+
+    async def operator(self, headers: Mapping[str, str]) -> Caller:
+        """Return who sent a request that changes the pool; raises as `caller`.
+
+        Raises:
+            ForbiddenError: the caller may not.
+        """
+        caller = await self.caller(headers)
+        if not caller.may_steer:
+            raise ForbiddenError("the token may not steer the pool")
+        return caller
+
+
+def _allowed(known: authority.Caller, scope: Scope) -> Caller:
+    """Return who has a token of the database; a team's asks models, and neither sees nor steers what all share."""
+    is_for_all = known.teams is None
+    if not known.has(scope) or not (is_for_all or scope is Scope.SUBMIT):
+        raise ForbiddenError(f"the token needs the scope `{scope.value}`{' for all teams' * (not is_for_all)}")
+    return Caller(known.name, is_for_all and known.has(Scope.ADMIN))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,332 @@
+"""Requests between their clients and the engines: sent, handed over unseen, and answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final, Self
+
+from headgate.core import ReleaseOutcome
+from headgate.core.errors import HeadgateError
+from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
+from headgate.elastic.errors import (
+    FAULTS,
+    InvalidElasticError,
+    PoolClosedError,
+    PoolFullError,
+    RequestLostError,
+    sentence,
+)
+from headgate.elastic.outbox import Abort, Cut, Fail, Send
+from headgate.elastic.pool import ElasticPool
+from headgate.elastic.queue import ElasticRequest, Refused
+from headgate.elastic.service.status import ServiceCounts
+from headgate.elastic.service.steps import Steps
+from headgate.elastic.settings import ElasticConfig
+
+MOST_HELD_BYTES: Final = 32 * 1024 * 1024
+"""An answer is held back until it is whole, so that it can be handed over; one that is longer than this is not."""
+
+_STREAM: Final = "text/event-stream"
+_log = logging.getLogger("headgate.elastic")
+
+
+MOST_BYTES: Final = 256 * 1024
+"""An engine that is ahead of its client by so much waits: a slow client costs a bounded amount of memory."""
+
+
+class Channel:
+    """An answer between the task that reads it and the one that passes it on. One writer, one reader.
+
+    The reader gets what was written before the end, then the end: a stop, or the error that it was ended with.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._bytes = 0
+        self._has_ended = False
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the engine has to wait for the client."""
+        return self._bytes > MOST_BYTES
+
+    async def put(self, chunk: bytes) -> None:
+        """Pass a chunk on, and wait while too many bytes are under way."""
+        self.add(chunk)
+        while self.is_full and not self._has_ended:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+    def add(self, chunk: bytes) -> None:
+        """Pass a chunk on."""
+        if chunk:
+            self._chunks.append(chunk)
+            self._bytes += len(chunk)
+            _wake(self._reader)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Tell the reader that nothing more comes, or why; only the first end counts."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._error = error
+            _wake(self._reader)
+            _wake(self._writer)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self._error is not None:
+                raise self._error
+            if self._has_ended:
+                raise StopAsyncIteration
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        chunk = self._chunks.popleft()
+        self._bytes -= len(chunk)
+        _wake(self._writer)
+        return chunk
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+class PendingAnswer:
+    """One request and what its client waits for. Lives as long as the context of the request.
+
+    Attributes:
+        outgoing: as the client gave it.
+        answer: is set once, when a first part of the answer is there or when there will be none.
+        channel: where the rest of the answer comes; None before.
+        is_over: the pool knows it no more.
+    """
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self.outgoing = outgoing
+        self.answer: asyncio.Future[EngineAnswer] = asyncio.get_running_loop().create_future()
+        self.channel: Channel | None = None
+        self.is_over = False
+
+    def deliver(self, answer: EngineAnswer, channel: Channel) -> None:
+        """Give the client its answer, whose chunks come through a channel."""
+        self.channel = channel
+        if not self.answer.done():
+            self.answer.set_result(replace(answer, chunks=channel))
+
+    def fail(self, error: HeadgateError) -> None:
+        """Tell the client that there is no answer, or no more of it."""
+        self.is_over = True
+        if self.channel is not None:
+            self.channel.end(error)
+        elif not self.answer.done():
+            self.answer.set_exception(error)
+
+    def leave(self) -> None:
+        """The client waits no more."""
+        if self.answer.done() and not self.answer.cancelled():
+            self.answer.exception()  # it is retrieved here where the client was cancelled before it could
+        else:
+            self.answer.cancel()
+
+
+class InFlight:
+    """All requests that clients wait for. Owned by the service."""
+
+    def __init__(
+        self, engines: Mapping[str, Engine], config: ElasticConfig, counts: ServiceCounts, steps: Steps
+    ) -> None:
+        self._engines = engines
+        self._config = config
+        self._counts = counts
+        self._steps = steps
+        self._pending: dict[str, PendingAnswer] = {}
+        self._attempts: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    @asynccontextmanager
+    async def request(self, outgoing: Outgoing, wanted: ElasticRequest) -> AsyncIterator[EngineAnswer]:
+        """See `ElasticService.request`."""
+        pending = self._depart(outgoing, wanted)
+        try:
+            yield await pending.answer
+        finally:
+            self._arrive(pending)
+
+    def carry_out(self, command: Send | Abort | Cut | Fail) -> None:
+        """Set a command going."""
+        match command:
+            case Send():
+                self._send(command)
+            case Abort():
+                # Taken out at once: what it still says is cut short by the abort, and not the answer.
+                attempt = self._attempts.pop((command.request_id, command.epoch), None)
+                self._steps.tasks.start(self._abort(command, attempt), f"abort {command.request_id}")
+            case Cut():
+                attempt = self._attempts.pop((command.request_id, command.epoch), None)
+                if attempt is not None:
+                    attempt.cancel()
+            case Fail():
+                pending = self._pending.get(command.request_id)
+                if pending is not None:
+                    pending.fail(_error_of(command))
+
+    def end(self, why: str) -> None:
+        """Fail whatever has not been answered: the service ends."""
+        for pending in self._pending.values():
+            if not pending.is_over:
+                self._counts.lost()
+                pending.fail(PoolClosedError(why))
+
+    # The client's side
+
+    def _depart(self, outgoing: Outgoing, wanted: ElasticRequest) -> PendingAnswer:
+        request_id = outgoing.request_id
+        if request_id in self._pending:
+            raise InvalidElasticError(
+                f"request_id must be unique (got {request_id!r:.80}, which is under way)",
+                next_step="Give every request an id of its own.",
+            )
+        pending = self._pending[request_id] = PendingAnswer(outgoing)
+        try:
+            submitted = self._steps.do(lambda pool, now: pool.submit(wanted, now))
+        except BaseException:
+            self._pending.pop(request_id)
+            pending.leave()
+            raise
+        if isinstance(submitted, Refused):
+            del self._pending[request_id]
+            pending.leave()
+            self._counts.refused += 1
+            raise _refusal(submitted)
+        self._counts.arrived += 1
+        return pending
+
+    def _arrive(self, pending: PendingAnswer) -> None:
+        request_id = pending.outgoing.request_id
+        del self._pending[request_id]
+        pending.leave()
+        if not pending.is_over and self._steps.is_open:
+            self._counts.withdrawn += self._steps.do(lambda pool, now: pool.withdraw(request_id, now))
+
+    # The engines' side
+
+    def _send(self, command: Send) -> None:
+        pending = self._pending[command.request_id]
+        key = (command.request_id, command.epoch)
+        attempt = self._steps.tasks.start(self._attempt(pending, command), f"send {command.request_id}")
+        self._attempts[key] = attempt
+        attempt.add_done_callback(lambda _: self._attempts.pop(key, None))
+
+    async def _attempt(self, pending: PendingAnswer, command: Send) -> None:
+        engine = self._engines[command.worker_id]
+        limit_s = self._config.request_timeout
+        is_worker_at_fault = True
+        try:
+            async with asyncio.timeout(limit_s) as deadline, engine.answer(pending.outgoing) as answer:
+                await self._pass_on(pending, answer, command)
+                return
+        except FAULTS as error:
+            why = f"{command.worker_id} did not answer it within request_timeout {limit_s:g} s"
+            if not deadline.expired():
+                why = sentence(error)
+            elif pending.channel is not None and pending.channel.is_full:
+                why = f"its client did not read the answer within request_timeout {limit_s:g} s"
+                is_worker_at_fault = False
+        if self._is_heard(command):
+            request_id, epoch = command.request_id, command.epoch
+            self._steps.do(
+                lambda pool, now: pool.broke(request_id, epoch, why, now, was_aborted=not is_worker_at_fault)
+            )
+
+    async def _pass_on(self, pending: PendingAnswer, answer: EngineAnswer, command: Send) -> None:
+        """Give the client what can be given without taking it back: a whole answer, or the beginning of a long one."""
+        beginning, is_whole = await _beginning(answer)
+        if not self._is_heard(command) or not self._begun(command, is_whole=is_whole):
+            return
+        channel = Channel()
+        for chunk in beginning:
+            channel.add(chunk)
+        pending.deliver(answer, channel)
+        if not is_whole:
+            async for chunk in answer.chunks:
+                if not self._is_heard(command):
+                    return  # the engine was told to end it: what it still says is no answer
+                self._steps.pool.alive(command.worker_id)
+                await channel.put(chunk)
+            self._steps.do(lambda pool, now: self._ended(pool, command, now))
+        pending.is_over = True
+        channel.end()
+
+    def _is_heard(self, command: Send) -> bool:
+        """Return whether what a worker says of a request still counts: nobody has told it to let go."""
+        return (command.request_id, command.epoch) in self._attempts
+
+    def _begun(self, command: Send, *, is_whole: bool) -> bool:
+        """Ask the pool whether the client may be given what is there."""
+
+        def act(pool: ElasticPool, now: float) -> bool:
+            if pool.begun(command.request_id, command.epoch) is not ReleaseOutcome.RELEASED:
+                return False
+            handling = pool.requests[command.request_id]
+            self._counts.wait.add(handling.given_at - handling.arrived_at)
+            self._counts.first_byte.add(now - handling.arrived_at)
+            return not is_whole or self._ended(pool, command, now)
+
+        return self._steps.do(act)
+
+    def _ended(self, pool: ElasticPool, command: Send, now: float) -> bool:
+        handling = pool.requests.get(command.request_id)
+        if pool.ended(command.request_id, command.epoch, now) is not ReleaseOutcome.RELEASED or handling is None:
+            return False
+        self._counts.served += 1
+        self._counts.answer.add(now - handling.arrived_at)
+        return True
+
+    async def _abort(self, command: Abort, attempt: asyncio.Task[None] | None) -> None:
+        """Have the engine let go of a request, close its connection, and have the pool give it to another worker."""
+        request_id, epoch = command.request_id, command.epoch
+        try:
+            async with asyncio.timeout(self._config.engine_timeout):
+                await self._engines[command.worker_id].abort(request_id)
+        except FAULTS as error:
+            _log.info("%s was not told to let go of %s: %s", command.worker_id, request_id, sentence(error))
+        if attempt is not None:
+            attempt.cancel()
+            await asyncio.wait([attempt], timeout=self._config.engine_timeout)
+        why = f"{command.worker_id} drains"
+        self._steps.do(lambda pool, now: pool.broke(request_id, epoch, why, now, was_aborted=True))
+
+
+async def _beginning(answer: EngineAnswer) -> tuple[list[bytes], bool]:
+    """Return the whole answer, or the first part of one that streams or is too long to be held back."""
+    chunks: list[bytes] = []
+    most_bytes = 0 if answer.content_type.startswith(_STREAM) else MOST_HELD_BYTES
+    held_bytes = 0
+    async for chunk in answer.chunks:
+        chunks.append(chunk)
+        held_bytes += len(chunk)
+        if held_bytes > most_bytes:
+            return chunks, False
+    return chunks, True
+
+
+def _error_of(command: Fail) -> HeadgateError:
+    if command.code == PoolFullError.code:
+        return PoolFullError(command.says)
+    return RequestLostError(command.says)
+
+
+def _refusal(refused: Refused) -> HeadgateError:
+    if refused.reason == "closed":
+        return PoolClosedError(refused.says)
+    return PoolFullError(refused.says, retry_after_s=refused.retry_after_s)

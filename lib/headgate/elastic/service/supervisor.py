@@ -1,0 +1,278 @@
+"""One worker's engine at work: its calls one after the other, and the lease that it stands on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from headgate.elastic.engines.engine import EngineFacts
+from headgate.elastic.engines.smg import RoutedEngine
+from headgate.elastic.errors import FAULTS, EngineError, sentence
+from headgate.elastic.outbox import LetGo, Read, Sleep, Wake
+from headgate.elastic.service.steps import Steps
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad, WorkerState
+
+OnLost = Callable[[float], None]
+"""Called with the seconds that are left when somebody else wants what a worker stands on; from any thread."""
+
+
+class WorkerLease(Protocol):
+    """The right of one worker to be awake."""
+
+    async def give_back(self) -> None:
+        """Give it back; legal twice, and after it was lost.
+
+        Raises:
+            HeadgateError: it could not be given back; whoever gave it will find out by itself.
+        """
+        ...
+
+
+class WorkerLeases(Protocol):
+    """Where leases come from. A worker has one at most."""
+
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
+        """Return a lease as soon as there is one. It is cancelled when the worker is no longer wanted awake.
+
+        Args:
+            worker_id: for whom.
+            on_lost: to be called once, from any thread, when it will be taken away: within so many seconds.
+
+        Raises:
+            HeadgateError: there will be none; the worker counts as failed and is tried again later.
+        """
+        ...
+
+
+class _FreeLease:
+    async def give_back(self) -> None:
+        """Nothing has to be given back."""
+
+
+class FreeLeases:
+    """Leases for workers whose machines are theirs alone: there is always one, and it is never lost."""
+
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:  # noqa: ARG002 - it is the protocol's
+        """Return a lease at once."""
+        return _FreeLease()
+
+
+_log = logging.getLogger("headgate.elastic")
+
+
+class Controlled(Protocol):
+    """The part of an `Engine` that puts it to sleep and wakes it."""
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        ...
+
+    async def check(self) -> EngineFacts:
+        """Make sure that it can be put to sleep."""
+        ...
+
+    async def load(self) -> EngineLoad:
+        """Return a reading."""
+        ...
+
+    async def sleep(self) -> None:
+        """Release its memory."""
+        ...
+
+    async def wake(self) -> None:
+        """Take its memory, and return once it can answer."""
+        ...
+
+
+class WorkerSupervisor:
+    """Carries out what the pool wants of one worker. Owned by the service.
+
+    Invariant: no two calls of the engine overlap but a request's own; a call that nobody wants any more is cancelled
+    and has ended before the next one begins.
+
+    The pool sets the deadlines of a start and of going to sleep, and lets go when they are over. Engines make a call
+    that failed again themselves, as often as the settings allow.
+    """
+
+    def __init__(
+        self, engine: Controlled, leases: WorkerLeases, config: ElasticConfig, steps: Steps, *, is_checked: bool = True
+    ) -> None:
+        self.engine = engine
+        self._leases = leases
+        self._config = config
+        self._steps = steps
+        self._is_checked = is_checked
+        self._lease: WorkerLease | None = None
+        self._lease_number = 0
+        self._turn = asyncio.Lock()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def worker_id(self) -> str:
+        """The name of the worker."""
+        return self.engine.name
+
+    def carry_out(self, command: Read | Sleep | Wake | LetGo) -> None:
+        """Set a command going."""
+        match command:
+            case Read():
+                self._drop_reading()
+                self._reading = self._go(lambda: self._read(command), "read")
+            case Sleep():
+                self._drop_reading()
+                self._go(lambda: self._sleep(command), "sleep")
+            case Wake():
+                self._drop_reading()
+                self._go(lambda: self._wake(command), "wake")
+            case LetGo():
+                self.cancel()
+                self._start(self.give_back, "let go")
+
+    def now(self, state: WorkerState) -> None:
+        """See that the worker's lease and its router fit its new state, where no command of the pool does."""
+        if isinstance(self.engine, RoutedEngine):
+            if state is WorkerState.ACTIVE:
+                self._go(partial(self._tell_router, self.engine.route), "route")
+            elif state is WorkerState.DRAINING:
+                self._go(partial(self._tell_router, self.engine.unroute), "unroute")
+        if state is WorkerState.INACTIVE and self._lease is not None:  # it was found asleep
+            self._start(self.give_back, "give back")
+        elif state is WorkerState.ACTIVE and self._lease is None:  # it had failed, and came back awake
+            self._go(self._regain, "lease")
+
+    def cancel(self) -> None:
+        """End the calls that are under way."""
+        for task in self._calls:
+            task.cancel()
+
+    async def take_lease(self) -> None:
+        """Take the lease of a worker that is awake already; raises as `WorkerLeases.take`."""
+        self._lease_number += 1
+        self._lease = await self._leases.take(self.worker_id, self._on_lost(self._lease_number))
+
+    async def give_back(self) -> None:
+        """Give the lease back, if there is one."""
+        self._lease_number += 1  # what is still told of it means nothing from here on
+        if self._lease is None:
+            return
+        try:
+            async with asyncio.timeout(self._config.engine_timeout):
+                await self._lease.give_back()
+        except FAULTS as error:
+            _log.warning("The lease of %s was not released: %s", self.worker_id, sentence(error))
+        self._lease = None  # not before: who is cancelled here leaves it to the next to give it back
+
+    async def put_to_sleep(self) -> None:
+        """Put the engine to sleep, whatever the pool thinks of it; raises as `Engine.sleep`."""
+        async with self._turn:
+            await self.engine.sleep()
+
+    # Commands
+
+    async def _read(self, command: Read) -> None:
+        worker_id, epoch = command.worker_id, command.epoch
+        try:
+            load = await self._load()
+        except FAULTS as error:
+            why = sentence(error)
+            self._steps.do(lambda pool, now: pool.unanswered(worker_id, epoch, why, now))
+        else:
+            self._steps.do(lambda pool, now: pool.read(worker_id, epoch, load, now))
+
+    async def _load(self) -> EngineLoad:
+        timeout_s = self._config.engine_timeout
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                await self._check()
+                return await self.engine.load()
+        except TimeoutError:
+            if deadline.expired():
+                raise EngineError(f"{self.worker_id} did not answer within {timeout_s:g} s") from None
+            raise
+
+    async def _sleep(self, command: Sleep) -> None:
+        worker_id, epoch = command.worker_id, command.epoch
+        try:
+            await self.engine.sleep()
+        except FAULTS as error:
+            why = sentence(error)
+            self._steps.do(lambda pool, now: pool.stuck(worker_id, epoch, why, now))
+        else:
+            await self.give_back()
+            self._steps.do(lambda pool, now: pool.slept(worker_id, epoch, now))
+
+    async def _wake(self, command: Wake) -> None:
+        worker_id, epoch = command.worker_id, command.epoch
+        try:
+            if self._lease is None:
+                await self.take_lease()
+            self._steps.do(lambda pool, now: pool.leased(worker_id, epoch, now))
+            await self._check()
+            await self.engine.wake()
+        except FAULTS as error:
+            why = sentence(error)
+            self._steps.do(lambda pool, now: pool.stuck(worker_id, epoch, why, now))
+        else:
+            self._steps.do(lambda pool, now: pool.woken(worker_id, epoch, now))
+
+    async def _check(self) -> None:
+        """Check an engine that did not answer when the service began, before it is used."""
+        if not self._is_checked:
+            await self.engine.check()
+            self._is_checked = True
+
+    async def _tell_router(self, tell: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have a router of others send requests or none; waking and sleeping see to it again."""
+        try:
+            await tell()
+        except FAULTS as error:
+            _log.warning("The router of %s was not told of its state: %s", self.worker_id, sentence(error))
+
+    async def _regain(self) -> None:
+        """Take a lease for a worker that works without one; it has to sleep where there is none at the moment."""
+        within_s = self._config.drain_timeout
+        try:
+            async with asyncio.timeout(self._config.engine_timeout):
+                await self.take_lease()
+        except FAULTS:
+            self._steps.do(lambda pool, now: pool.lease_lost(self.worker_id, now, within_s=within_s))
+
+    # How
+
+    def _on_lost(self, number: int) -> OnLost:
+        loop = asyncio.get_running_loop()
+
+        def on_lost(within_s: float) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the service has ended, and with it the lease
+                loop.call_soon_threadsafe(self._lost, number, within_s)
+
+        return on_lost
+
+    def _lost(self, number: int, within_s: float) -> None:
+        if number == self._lease_number and self._steps.is_open:
+            self._steps.do(lambda pool, now: pool.lease_lost(self.worker_id, now, within_s=within_s))
+
+    def _drop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _go(self, work: Callable[[], Coroutine[Any, Any, None]], what: str) -> asyncio.Task[None]:
+        """Start a call that is cancelled when the pool lets go."""
+        call = self._start(work, what)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]], what: str) -> asyncio.Task[None]:
+        return self._steps.tasks.start(self._in_turn(work), f"{what} {self.worker_id}")
+
+    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with self._turn:
+            await work()

@@ -1,0 +1,54 @@
+"""The judge baseline: a rule that looks for the rubric's words. No language model, and its replies say so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core import Message
+from headgate.environments.judge_questions import read_question
+from headgate.environments.pairwise import AskedPair, read_pair
+
+NO_QUESTION: Final = "This is a Headgate baseline, not a language model. It judges only by a rubric with quoted words."
+
+_BY: Final = "by a Headgate baseline that looks for words, not a language model"
+_SENTENCE: Final = re.compile(r"[.!?;](?=\s|$)|\n+")
+_TERM: Final = re.compile(r'"([^"]{1,200})"')
+
+
+def coverage_judge(conversation: Sequence[Message]) -> str:
+    """Return the reply of the rule-based judge: the share of the rubric's points that the answer meets.
+
+    Of two answers the one that meets more points is better. A point is met when one sentence of the answer holds all
+    words that the point has in double quotes, in any case of letters. So it is fair to answers in the rubric's words,
+    and blind to any others.
+    """
+    pair = read_pair(conversation)
+    if pair is not None and pair.points:
+        return _preference(pair)
+    asked = read_question(conversation)
+    if asked is None or not asked.points:
+        return NO_QUESTION
+    met = _met(asked.points, asked.answer)
+    earned = sum(weight for weight, is_met in zip(asked.weights, met, strict=True) if is_met)
+    reason = f"{sum(met)} of {len(asked.points)} points, {_BY}"
+    return json.dumps({"score": round(earned / sum(asked.weights), 4), "reason": reason})
+
+
+def _preference(pair: AskedPair) -> str:
+    first, second = sum(_met(pair.points, pair.first)), sum(_met(pair.points, pair.second))
+    better = "tie" if first == second else "A" if first > second else "B"
+    reason = f"A meets {first} and B {second} of {len(pair.points)} points, {_BY}"
+    return json.dumps({"better": better, "reason": reason})
+
+
+def _met(points: Sequence[str], answer: str) -> list[bool]:
+    sentences = [" ".join(part.split()).casefold() for part in _SENTENCE.split(answer)]
+    return [_is_met(point, sentences) for point in points]
+
+
+def _is_met(point: str, sentences: Sequence[str]) -> bool:
+    terms = [term.casefold() for term in _TERM.findall(point)]
+    return bool(terms) and any(all(term in sentence for term in terms) for sentence in sentences)

@@ -1,0 +1,239 @@
+"""A rubric: what counts in an answer, as a user wrote it in a file or a block, and any environment judged by it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from headgate.core import Message, checked_name, seed_of
+from headgate.core.errors import InvalidInputError
+from headgate.environments.answers import without_thinking
+from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement
+from headgate.environments.protocol import (
+    BaselineKind,
+    Continue,
+    Environment,
+    Episode,
+    ForJudge,
+    Judgement,
+    Score,
+)
+from headgate.environments.single_turn import failed
+
+ANSWER_CHARS: Final = 60_000
+"""A longer answer or conversation is not judged: it costs every judgement its length."""
+
+_QUESTIONS: Final = 3
+"""Wordings of one question to a judge: the criteria in another order each."""
+
+MAX_CRITERIA: Final = 50
+MAX_TEXT_CHARS: Final = 4_000
+_FIELDS: Final = frozenset({"name", "criteria", "pass_mark", "instructions"})
+_NEXT: Final = "A rubric has a name, criteria (each a text, or text and points), pass_mark and instructions."
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing that counts: a sentence about the answer, and how much it is worth beside the others."""
+
+    text: str
+    points: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """What a judge is to look for.
+
+    Attributes:
+        name: part of what samples are counted under.
+        criteria: one or more; a word in double quotes is one that a good answer uses.
+        pass_mark: share of the points from which on an answer is a success.
+        instructions: what else the judge is told.
+    """
+
+    name: str
+    criteria: tuple[Criterion, ...]
+    pass_mark: float = 0.7
+    instructions: str = ""
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "rubric")
+        if not 1 <= len(self.criteria) <= MAX_CRITERIA:
+            raise _refused(f"rubric {self.name!r} must have 1 to {MAX_CRITERIA} criteria (got {len(self.criteria)})")
+        for number, criterion in enumerate(self.criteria, start=1):
+            if not criterion.text.strip() or "\n" in criterion.text or len(criterion.text) > MAX_TEXT_CHARS:
+                raise _refused(f"criterion {number} must be one line of text (got {criterion.text[:60]!r})")
+            if not (math.isfinite(criterion.points) and criterion.points > 0):
+                raise _refused(f"criterion {number} must be worth more than 0 points (got {criterion.points:g})")
+        if not 0.0 <= self.pass_mark <= 1.0:
+            raise _refused(f"pass_mark must be from 0 to 1 (got {self.pass_mark:g})")
+        if len(self.instructions) > MAX_TEXT_CHARS:
+            raise _refused(f"instructions must have at most {MAX_TEXT_CHARS} characters (got {len(self.instructions)})")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What counts, a sentence each."""
+        return tuple(criterion.text for criterion in self.criteria)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Points of each criterion."""
+        return tuple(criterion.points for criterion in self.criteria)
+
+    @property
+    def label(self) -> str:
+        """The name and a digest of everything else: a rubric that is changed is another one."""
+        parts = [*(f"{c.points:g} {c.text}" for c in self.criteria), f"{self.pass_mark:g}", self.instructions]
+        return f"{self.name}-{hashlib.blake2b(chr(0).join(parts).encode(), digest_size=3).hexdigest()}"
+
+
+def rubric_of(document: object) -> Rubric:
+    """Return the rubric that a document states: a mapping with `name`, `criteria`, and what else there is.
+
+    Raises:
+        InvalidInputError: if it breaks a rule of rubrics.
+    """
+    if not isinstance(document, Mapping):
+        raise _refused(f"a rubric must be a mapping (got {type(document).__name__})")
+    unknown = sorted(str(name) for name in document if name not in _FIELDS)
+    if unknown:
+        raise _refused(f"a rubric has no field {unknown[0]!r}")
+    criteria = document.get("criteria")
+    if not isinstance(criteria, list):
+        raise _refused(f"criteria must be a list (got {type(criteria).__name__})")
+    return Rubric(
+        name=str(document.get("name", "")),
+        criteria=tuple(_criterion(each) for each in criteria),
+        pass_mark=_number(document.get("pass_mark", 0.7), "pass_mark"),
+        instructions=str(document.get("instructions", "")),
+    )
+
+
+def load_rubric(path: Path) -> Rubric:
+    """Return the rubric in a YAML or JSON file.
+
+    Raises:
+        InvalidInputError: if the file cannot be read, or breaks a rule of rubrics.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInputError(f"rubric {path} cannot be read: {reason}", next_step=_NEXT) from error
+    return rubric_of(document)
+
+
+def _criterion(value: Any) -> Criterion:
+    if isinstance(value, str):
+        return Criterion(value.strip())
+    if not isinstance(value, Mapping) or not set(value) <= {"text", "points"} or not isinstance(value.get("text"), str):
+        raise _refused(f"a criterion must be a text, or have text and points (got {value!r:.80})")
+    return Criterion(value["text"].strip(), _number(value.get("points", 1.0), "points"))
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refused(f"{name} must be a number (got {value!r:.60})")
+    return float(value)
+
+
+def _refused(message: str) -> InvalidInputError:
+    return InvalidInputError(message, next_step=_NEXT)
+
+
+class RubricEnvironment:
+    """The tasks of another environment under the judgement of a rubric. Implements `JudgedEnvironment`.
+
+    Its name is `ENVIRONMENT/rubric/NAME-DIGEST`, so that its samples are never counted with those that the environment
+    scored itself. Tasks and their seeds are the other environment's.
+    """
+
+    def __init__(self, base: Environment, rubric: Rubric) -> None:
+        self.base = base
+        self.rubric = rubric
+        self.spec = replace(
+            base.spec,
+            name=checked_name(f"{base.spec.name}/rubric/{rubric.label}", "environment"),
+            summary=f"{base.spec.summary.rstrip('.')}, judged by the rubric {rubric.name}",
+            chance_score=None,
+            needs_judge=True,
+        )
+
+    def seed(self, index: int) -> int:
+        """Return the seed of a task in the other environment."""
+        return seed_of(self.base.spec.name, index)
+
+    async def open(self, index: int, seed: int) -> Episode:
+        """Begin task `index` of the other environment."""
+        episode = await self.base.open(index, self.seed(index))
+        return _RubricEpisode(episode, self.rubric, f"{self.spec.name}/{seed}")
+
+    async def baseline(
+        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
+    ) -> str:
+        """Return what a baseline of the other environment replies."""
+        del seed
+        return await self.base.baseline(kind, index, self.seed(index), conversation, rng)
+
+    def judgement(self, reply: str) -> Judgement | None:
+        """Return what a judge's reply says."""
+        return read_judgement(reply)
+
+    def verdict(self, judgements: Sequence[Judgement]) -> Score:
+        """Return the mean of the judgements."""
+        return mean_verdict(judgements, pass_mark=self.rubric.pass_mark)
+
+
+class _RubricEpisode:
+    """An episode of the other environment, whose end goes to a judge with all that was said."""
+
+    def __init__(self, episode: Episode, rubric: Rubric, secret: str) -> None:
+        self._episode = episode
+        self._rubric = rubric
+        self._secret = secret
+        self.opening = tuple(episode.opening)
+        self._said: list[Message] = []
+
+    async def answer(self, reply: str) -> Continue | Score | ForJudge:
+        end = await self._episode.answer(reply)
+        self._said.append(Message("assistant", without_thinking(reply).strip()))
+        if isinstance(end, Continue):
+            self._said.extend(end.messages)
+            return end
+        answer = transcript(self._said)
+        if not any(re.search(r"\w", message.content) for message in self._said if message.role == "assistant"):
+            return failed("the answer is empty")
+        if len(answer) > ANSWER_CHARS:
+            return failed(f"the answer has {len(answer)} characters, at most {ANSWER_CHARS} are judged")
+        return ForJudge(tuple(self._asked(answer, turn) for turn in range(_QUESTIONS)))
+
+    async def close(self) -> None:
+        await self._episode.close()
+
+    def _asked(self, answer: str, turn: int) -> tuple[Message, ...]:
+        return judge_question(
+            "\n\n".join(message.content for message in self.opening),
+            "",
+            self._rubric.texts,
+            answer,
+            secret=self._secret,
+            turned_by=turn,
+            weights=self._rubric.weights,
+            instructions=self._rubric.instructions,
+        )
+
+
+def transcript(said: Sequence[Message]) -> str:
+    """Return what was said after the opening: a reply as it is, a longer conversation with a line for who speaks."""
+    if len(said) == 1:
+        return said[0].content
+    names = {"assistant": "The model"}
+    return "\n\n".join(f"{names.get(message.role, 'The environment')}:\n{message.content}" for message in said)

@@ -1,0 +1,32 @@
+from . import (
+    errors as errors,
+    generator as generator,
+    policy as policy,
+    server as server,
+    stores as stores,
+    wire as wire,
+    wire_servers as wire_servers,
+    worker as worker,
+)
+from .job import DEFAULT_MAX_ATTEMPTS as DEFAULT_MAX_ATTEMPTS, Job as Job, JobSpec as JobSpec, JobState as JobState
+from .ledger import Ledger as Ledger
+from .names import NAME_CHARS as NAME_CHARS, id_prefix as id_prefix, object_text as object_text
+from .outcomes import (
+    ClaimRequest as ClaimRequest,
+    Completion as Completion,
+    Ended as Ended,
+    ImportedJob as ImportedJob,
+    Instant as Instant,
+    LeaseRef as LeaseRef,
+    Reserved as Reserved,
+)
+from .port import (
+    Changes as Changes,
+    Happening as Happening,
+    HistoryEntry as HistoryEntry,
+    JobQuery as JobQuery,
+    Reader as Reader,
+    Store as Store,
+)
+from .resource import ResourceSpec as ResourceSpec
+from .writer import LedgerWriter as LedgerWriter

@@ -1,0 +1,268 @@
+"""Which job gets which policy server: the jobs that each server has ahead of it, and the lines of those that wait.
+
+Workers load a job's simulator before they reserve a server, so jobs should be handed out for the servers that will be
+idle soonest. Each job in progress is counted on one server that serves it: the one that it holds, else the one that it
+will probably get. A lane's load is the smallest count among the open servers that serve it; among lanes of equal load,
+the team that uses the smaller share of its pool is next. With one kind of server this is the legacy protocol's rule,
+jobs in progress per server; with constraints it also feeds the server that only few tasks may use.
+
+In a line, the longest waiter that a free server serves gets it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from typing import NamedTuple
+
+from headgate.jobqueue.job import Job, Lane
+from headgate.jobqueue.outcomes import LeaseRef
+from headgate.jobqueue.resource import Resource, ResourceState
+
+
+class Loads:
+    """Servers by pool, and the jobs counted on each; owned by the ledger.
+
+    Invariants: the count of a server is the number of jobs assumed to be on it; `_least` has what `of` would find.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[str, Resource] = {}
+        self._pools: dict[str, dict[str, Resource]] = {}
+        self._ahead: dict[str, int] = {}
+        self._assumed: dict[str, str] = {}
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._open: dict[str, int] = {}
+        self._serving: dict[tuple[str, str], list[str]] = {}
+        self._least: dict[str, dict[str, int | None]] = {}
+
+    def put(self, resource: Resource) -> None:
+        """Take note of a new or changed server."""
+        before = self._servers.get(resource.resource_id)
+        self._servers[resource.resource_id] = resource
+        for spec in resource.specs:
+            self._pools.setdefault(spec.pool, {})[resource.resource_id] = resource
+        self._ahead.setdefault(resource.resource_id, 0)
+        if before is None or (before.state, before.specs) != (resource.state, resource.specs):
+            self._forget_serving(resource)
+
+    def remove(self, resource: Resource) -> None:
+        """Forget a server; jobs counted on it are counted nowhere until they reserve another one."""
+        for spec in resource.specs:
+            del self._pools[spec.pool][resource.resource_id]
+        del self._servers[resource.resource_id], self._ahead[resource.resource_id]
+        self._assumed = {job: server for job, server in self._assumed.items() if server != resource.resource_id}
+        self._forget_serving(resource)
+
+    def pool(self, name: str) -> Iterator[Resource]:
+        """Iterate over the servers of a pool."""
+        return iter(self._pools.get(name, {}).values())
+
+    def pools(self) -> Sequence[str]:
+        """Return the pools that have, or had, servers."""
+        return list(self._pools)
+
+    def of(self, lane: Lane) -> int | None:
+        """Return how many jobs are ahead of a lane's next one, or None when no open server serves it."""
+        if not lane.pool:
+            return self._running[lane.team, ""]
+        # Kept: each claim asks for every lane, and changes the answer for those of one pool.
+        least = self._least.setdefault(lane.pool, {})
+        try:
+            return least[lane.task]
+        except KeyError:
+            ahead = [self._ahead[server] for server in self.serving(lane.pool, lane.task)]
+            found = least[lane.task] = min(ahead, default=None)
+            return found
+
+    def share(self, team: str, pool: str) -> float:
+        """Return how many jobs of a team are in progress for each open server of a pool."""
+        count = self._open.get(pool)
+        if count is None:
+            count = sum(resource.state is ResourceState.OPEN for resource in self.pool(pool))
+            self._open[pool] = count
+        return self._running[team, pool] / max(count, 1)
+
+    def serving(self, pool: str, task: str) -> list[str]:
+        """Return the open servers of a pool that serve a task, by id."""
+        found = self._serving.get((pool, task))
+        if found is None:
+            found = [
+                resource.resource_id
+                for resource in self.pool(pool)
+                if resource.state is ResourceState.OPEN and resource.serves(pool, task)
+            ]
+            self._serving[pool, task] = found
+        return found
+
+    def started(self, job: Job) -> None:
+        """Count a job that was claimed."""
+        lane = job.spec.lane
+        self._running[lane.team, lane.pool] += 1
+        serving = self.serving(lane.pool, lane.task)
+        if serving:
+            self._assume(job.job_id, min(serving, key=self._ahead.__getitem__))
+
+    def reserved(self, job_id: str, resource_id: str) -> None:
+        """Count a job on the server that it really got."""
+        self._let_go(job_id)
+        self._assume(job_id, resource_id)
+
+    def ended(self, job: Job) -> None:
+        """Count a job no more."""
+        self._running[job.spec.team, job.spec.pool] -= 1
+        self._let_go(job.job_id)
+
+    def _assume(self, job_id: str, resource_id: str) -> None:
+        self._assumed[job_id] = resource_id
+        self._count(resource_id, 1)
+
+    def _let_go(self, job_id: str) -> None:
+        resource_id = self._assumed.pop(job_id, None)
+        if resource_id is not None:
+            self._count(resource_id, -1)
+
+    def _count(self, resource_id: str, number: int) -> None:
+        self._ahead[resource_id] += number
+        for spec in self._servers[resource_id].specs:
+            self._least.pop(spec.pool, None)
+
+    def _forget_serving(self, resource: Resource) -> None:
+        pools = {spec.pool for spec in resource.specs}
+        self._serving = {key: found for key, found in self._serving.items() if key[0] not in pools}
+        for pool in pools:
+            self._least.pop(pool, None)
+            self._open.pop(pool, None)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for pool, least in self._least.items():
+            for task, kept in least.items():
+                assert kept == min((self._ahead[one] for one in self.serving(pool, task)), default=None), (pool, task)
+        for resource_id, ahead in self._ahead.items():
+            assert ahead == sum(server == resource_id for server in self._assumed.values()), resource_id
+        for pool, count in self._open.items():
+            assert count == sum(resource.state is ResourceState.OPEN for resource in self.pool(pool)), pool
+        assert all(number >= 0 for number in self._running.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A job that waits for a server.
+
+    Attributes:
+        since: when the job's claim first asked (monotonic seconds); asking again keeps the place.
+        ticket: names this wait.
+        ref: the claim that asked.
+        pool: of its job.
+        task: by which servers accept or refuse it.
+        lease_s: of the reservation that it is to get.
+    """
+
+    since: float
+    ticket: int
+    ref: LeaseRef
+    pool: str
+    task: str
+    lease_s: float
+
+
+class Match(NamedTuple):
+    """A waiter and the free server that it gets."""
+
+    waiter: Waiter
+    resource: Resource
+
+
+def _order(waiter: Waiter) -> tuple[float, int]:
+    return waiter.since, waiter.ticket
+
+
+def best(free: Iterable[Resource], pool: str, task: str, wanted: Collection[tuple[str, str]]) -> Resource | None:
+    """Return the free server that a job of a pool and `task` should take, or None when none serves it.
+
+    The one that serves the fewest of `wanted`, other jobs' pools and tasks, goes first, so that servers which serve
+    many are left for the others; among equals the one with the lowest index.
+    """
+    fitting = [resource for resource in free if resource.serves(pool, task)]
+    return min(
+        fitting,
+        key=lambda resource: (sum(resource.serves(*one) for one in wanted), resource.index, resource.resource_id),
+        default=None,
+    )
+
+
+class WaitingLines:
+    """One line per pool; owned by the ledger.
+
+    Invariants: a job stands in at most one line, once; lines are sorted by how long their waiters wait.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[Waiter]] = {}
+        self._places: dict[int, Waiter] = {}
+        self._tickets: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many jobs wait."""
+        return len(self._places)
+
+    def line(self, pool: str) -> Sequence[Waiter]:
+        """Return the waiters of a pool, the longest waiting first."""
+        return self._lines.get(pool, ())
+
+    def join(self, waiter: Waiter) -> int | None:
+        """Put a waiter in line; return the ticket of the same job that it takes the place of, if there was one."""
+        replaced = self.leave_job(waiter.ref.job_id)
+        insort(self._lines.setdefault(waiter.pool, []), waiter, key=_order)
+        self._places[waiter.ticket] = waiter
+        self._tickets[waiter.ref.job_id] = waiter.ticket
+        return replaced
+
+    def leave(self, ticket: int) -> bool:
+        """Take a waiter out of its line; return whether it stood in one."""
+        waiter = self._places.pop(ticket, None)
+        if waiter is None:
+            return False
+        line = self._lines[waiter.pool]
+        del line[bisect_left(line, _order(waiter), key=_order)]
+        del self._tickets[waiter.ref.job_id]
+        return True
+
+    def leave_job(self, job_id: str) -> int | None:
+        """Take a job out of its line; return its ticket, if it stood in one."""
+        ticket = self._tickets.get(job_id)
+        if ticket is not None:
+            self.leave(ticket)
+        return ticket
+
+    def matches(self, pools: Iterable[str], free: Iterable[Resource]) -> Iterator[Match]:
+        """Yield who gets which of the free servers of pools, and take them out of line; no fitting pair is left over.
+
+        A server that several of the pools name goes to the longest waiter of all of them.
+        """
+        left = {resource.resource_id: resource for resource in free}
+        line = list(merge(*map(self.line, pools), key=_order))
+        wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # one is the best of all
+        in_vain: set[tuple[str, str]] = set()
+        for waiter in line:
+            if not left:
+                return
+            if (waiter.pool, waiter.task) in in_vain:
+                continue
+            resource = best(left.values(), waiter.pool, waiter.task, wanted)
+            if resource is None:
+                in_vain.add((waiter.pool, waiter.task))
+            else:
+                del left[resource.resource_id]
+                self.leave(waiter.ticket)
+                yield Match(waiter, resource)
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for line in self._lines.values():
+            assert line == sorted(line, key=_order)
+        assert sum(map(len, self._lines.values())) == len(self._places) == len(self._tickets)

@@ -1,0 +1,37 @@
+from .baselines import (
+    BASELINES as BASELINES,
+    RandomPolicy as RandomPolicy,
+    ScriptedPolicy as ScriptedPolicy,
+    SlowPolicy as SlowPolicy,
+    baseline_policy as baseline_policy,
+)
+from .client import PolicyClient as PolicyClient, SyncPolicyClient as SyncPolicyClient
+from .evaluation import (
+    MAX_STEPS as MAX_STEPS,
+    Actor as Actor,
+    EpisodeResult as EpisodeResult,
+    EvaluationTask as EvaluationTask,
+    PolicyAt as PolicyAt,
+    evaluate_episode as evaluate_episode,
+    read_evaluation_task as read_evaluation_task,
+    run_episode as run_episode,
+    write_result as write_result,
+)
+from .protocol import (
+    EPOCH_HEADER as EPOCH_HEADER,
+    LEASE_HEADER as LEASE_HEADER,
+    MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES,
+    Action as Action,
+    MalformedMessageError as MalformedMessageError,
+    PolicyError as PolicyError,
+    PolicyFailedError as PolicyFailedError,
+    PolicyLease as PolicyLease,
+    PolicyLostError as PolicyLostError,
+    PolicyRefusedError as PolicyRefusedError,
+    PolicyTimeoutError as PolicyTimeoutError,
+    PolicyUnreachableError as PolicyUnreachableError,
+    decode as decode,
+    encode as encode,
+)
+from .server import HEALTH_PATH as HEALTH_PATH, Policy as Policy, PolicyServer as PolicyServer
+from .simulator import GridSimulation as GridSimulation, load_simulation as load_simulation

@@ -1,0 +1,352 @@
+"""The protocol between simulator and policy server: messages, what is said in which order, and the lease it is under.
+
+Messages are msgpack maps that carry numpy arrays and scalars, in the form of openpi's and BEHAVIOR-1K's policy servers.
+An array is a map with the binary keys `__ndarray__` (true), `data` (its bytes in C order), `dtype` (numpy's
+`dtype.str`) and `shape`; a scalar is one with `__npgeneric__`, `data` (the plain value) and `dtype`. Nothing is ever
+pickled: dtypes that need it (objects) are refused both ways, and so are records and complex numbers, which those
+servers refuse, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+
+from headgate.core import check_msgpack
+from headgate.jobqueue.errors import JobQueueError
+
+
+class PolicyError(JobQueueError):
+    """Anything that a policy server, or the way to it, did wrong; the episode does not count."""
+
+    code = "policy_error"
+    http_status = 502
+    next_step = "Look at the log of the policy server."
+
+
+class PolicyUnreachableError(PolicyError):
+    """No policy server answers at the address: refused, unknown host, no websocket, or silent for too long."""
+
+    code = "policy_unreachable"
+    exit_code = 3
+    next_step = "Check that the policy server runs: GET /healthz on the same port answers OK."
+
+
+class PolicyRefusedError(PolicyError):
+    """The policy server is there and does not take this connection: it is busy, or the lease is an old one."""
+
+    code = "policy_refused"
+    http_status = 503
+    exit_code = 3
+    next_step = "Reserve a server again, or wait until its episode is over."
+
+
+class PolicyLostError(PolicyError):
+    """The connection ended within an episode; it is not taken up again, since the policy's memory is gone."""
+
+    code = "policy_lost"
+    next_step = "Begin the episode anew, on a server that is up."
+
+
+class PolicyTimeoutError(PolicyError):
+    """The policy server did not answer an observation in time; the connection is closed."""
+
+    code = "policy_timeout"
+    http_status = 504
+    next_step = "Look at the load of the policy server, or allow more time for an answer."
+
+
+class PolicyFailedError(PolicyError):
+    """The policy failed, by its server's own words, or its answer is no action.
+
+    Attributes:
+        report: what the server sent as text (a traceback, as a rule), or empty.
+    """
+
+    code = "policy_failed"
+    next_step = "Fix the policy; the traceback is in its server's log too."
+
+    def __init__(self, message: str, *, report: str = "", next_step: str | None = None) -> None:
+        super().__init__(message, next_step=next_step)
+        self.report = report
+
+
+class MalformedMessageError(PolicyError):
+    """A message of the policy protocol cannot be read, or a value cannot be put into one."""
+
+    code = "policy_message_malformed"
+    http_status = 422
+    next_step = "Messages are msgpack maps with numbers, text, bytes, lists, maps and plain numpy arrays."
+
+
+T = TypeVar("T")
+
+BUSY_CODE: Final = 1013
+"""Close code: another episode runs (RFC 6455's registry: try again later)."""
+
+SUPERSEDED_CODE: Final = 4409
+"""Close code of our own: a newer reservation has the server."""
+
+MAX_MESSAGE_BYTES: Final = 64 * 2**20
+"""Of one message, either way: five times the observation of three 720x720 cameras with depth."""
+
+MAX_DIMENSIONS: Final = 32
+
+_ARRAY: Final = b"__ndarray__"
+_SCALAR: Final = b"__npgeneric__"
+_DTYPE: Final = re.compile(
+    r"[<>|=]?(b1|[iu][1248]|f(2|4|8|12|16)|[SU][1-9][0-9]{0,7}|[Mm]8(\[[0-9]{0,9}[A-Za-zμ]{1,2}\])?)"
+)
+_MAX_CODE_POINT: Final = 0x10FFFF
+_PLAIN: Final[Mapping[str, tuple[type, ...]]] = {
+    "b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "S": (bytes,), "U": (str,),
+}  # fmt: skip
+"""Kind of dtype -> what the value of a scalar may be; scalars of other kinds cannot be sent."""
+
+
+def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
+    """Return a message as bytes.
+
+    Raises:
+        MalformedMessageError: if a value has a type that cannot travel, or the message is larger than `max_bytes`.
+    """
+    try:
+        data: bytes = msgpack.packb(dict(message), default=_plain)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise MalformedMessageError(f"the message cannot be sent: {error}") from error
+    if len(data) > max_bytes:
+        raise MalformedMessageError(_too_large(len(data), max_bytes), next_step="Send smaller or fewer arrays.")
+    return data
+
+
+def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]:
+    """Return the message that `data` holds; its arrays are views that cannot be written to.
+
+    Raises:
+        MalformedMessageError: if it is no msgpack, no map, too large, holds more values than `check_msgpack` allows, or
+            an array that is not what it says.
+    """
+    if len(data) > max_bytes:
+        raise MalformedMessageError(_too_large(len(data), max_bytes))
+    try:
+        check_msgpack(data)
+        message = msgpack.unpackb(data, object_hook=_numpy, ext_hook=_no_extension, strict_map_key=False)
+    except (msgpack.UnpackException, TypeError, ValueError, ArithmeticError) as error:
+        raise MalformedMessageError(f"a message of {len(data)} bytes cannot be read: {error}") from error
+    if not isinstance(message, dict):
+        raise MalformedMessageError(f"a message must be a map (got {type(message).__name__})")
+    return message
+
+
+async def read_apart(read: Callable[[Any], T], frame: str | bytes) -> T:
+    """Return what `read` makes of a frame, of a large one in a thread, so that the loop goes on meanwhile."""
+    return await asyncio.to_thread(read, frame) if len(frame) > 2**18 else read(frame)
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"a message must be at most {limit:,} bytes (got {size:,})"
+
+
+def _plain(value: Any) -> Any:
+    """Return what msgpack packs in place of a value that it does not know."""
+    if isinstance(value, np.ndarray):
+        _check_dtype(value.dtype)
+        return {_ARRAY: True, b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": value.shape}
+    if isinstance(value, np.generic):
+        if value.dtype.kind not in _PLAIN or value.dtype.itemsize > 8:
+            raise ValueError(f"scalars of dtype {value.dtype} cannot be sent")
+        return {_SCALAR: True, b"data": value.item(), b"dtype": value.dtype.str}
+    raise TypeError(f"values of type {type(value).__name__} cannot be sent")
+
+
+def _numpy(pairs: dict[Any, Any]) -> Any:
+    """Return the array or scalar that a map stands for, or the map."""
+    if _ARRAY in pairs:
+        return _array(pairs.get(b"data"), _dtype(pairs.get(b"dtype")), pairs.get(b"shape"))
+    if _SCALAR in pairs:
+        return _scalar(pairs.get(b"data"), _dtype(pairs.get(b"dtype")))
+    return pairs
+
+
+def _array(data: object, dtype: np.dtype[Any], shape: object) -> np.ndarray[Any, Any]:
+    if not isinstance(data, bytes):
+        raise TypeError(f"the data of an array must be bytes (got {type(data).__name__})")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_is_size(size) for size in shape):
+        raise ValueError(f"the shape of an array must be up to {MAX_DIMENSIONS} numbers >= 0 (got {shape!r:.80})")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(f"an array of shape {shape} and dtype {dtype} does not have {len(data)} bytes")
+    _check_contents(data, dtype)
+    return np.ndarray(shape=tuple(shape), dtype=dtype, buffer=data)
+
+
+def _scalar(value: object, dtype: np.dtype[Any]) -> np.generic:
+    kinds = _PLAIN.get(dtype.kind, ())
+    if type(value) not in kinds:
+        raise ValueError(f"a scalar of dtype {dtype} cannot be {value!r:.80}")
+    with np.errstate(over="raise"):
+        scalar: np.generic = dtype.type(value)
+    return scalar
+
+
+def _dtype(text: object) -> np.dtype[Any]:
+    if not isinstance(text, str) or _DTYPE.fullmatch(text) is None:
+        raise ValueError(f"dtype {text!r:.80} is none of numbers, booleans, times, text or bytes")
+    return np.dtype(text)
+
+
+def _check_dtype(dtype: np.dtype[Any]) -> None:
+    if _DTYPE.fullmatch(dtype.str) is None:
+        raise ValueError(f"arrays of dtype {dtype} cannot be sent")
+
+
+def _check_contents(data: bytes, dtype: np.dtype[Any]) -> None:
+    """Raise for bytes that numpy would take as they are, and trip over later."""
+    if dtype.kind == "b" and data.translate(None, b"\x00\x01"):
+        raise ValueError("a boolean must be 0 or 1")
+    if dtype.kind == "U":
+        points = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if points.max(initial=0) > _MAX_CODE_POINT:
+            raise ValueError("text holds what is no character")
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _no_extension(code: int, _: bytes) -> Any:
+    raise ValueError(f"extension type {code} cannot be sent")
+
+
+Action = np.ndarray[Any, Any]
+"""What a policy answers: numbers, in the shape that the simulator takes."""
+
+_SHOWN_CHARS: Final = 2_000
+
+
+class Dialogue:
+    """One connection to a policy server, from its metadata on.
+
+    BEHAVIOR-1K's servers do not answer a reset. Some others do; such an answer carries no `action`, and is passed over,
+    since every action after it would else belong to the observation before.
+    """
+
+    def __init__(self, opening: str | bytes) -> None:
+        """Read the first frame of a connection.
+
+        Raises:
+            PolicyFailedError: if it is text.
+            MalformedMessageError: if it cannot be read.
+        """
+        self.metadata: Mapping[str, Any] = decode(_binary(opening))
+        self._resets_unanswered = 0
+
+    def reset(self) -> bytes:
+        """Return the message that begins an episode; nothing answers it."""
+        self._resets_unanswered += 1
+        return encode({"reset": True})
+
+    def observe(self, observation: Mapping[str, Any]) -> bytes:
+        """Return the message that asks for an action.
+
+        Raises:
+            MalformedMessageError: if a value of the observation cannot travel, or it has a key `reset`.
+        """
+        if "reset" in observation:
+            raise MalformedMessageError(
+                "an observation must not have the key 'reset', by which servers know the start of an episode",
+                next_step="Give that value another name.",
+            )
+        return encode(observation)
+
+    def read(self, frame: str | bytes) -> Action | None:
+        """Return the action of a frame, None for the answer to a reset: the action is in the next one.
+
+        Raises:
+            PolicyFailedError: if it is text (a traceback), or holds no action.
+            MalformedMessageError: if it cannot be read.
+        """
+        answer = decode(_binary(frame))
+        if "action" not in answer and self._resets_unanswered:
+            self._resets_unanswered -= 1
+            return None
+        self._resets_unanswered = 0
+        return _action(answer)
+
+
+def _binary(frame: str | bytes) -> bytes:
+    if isinstance(frame, bytes):
+        return frame
+    last_line = frame.strip().rpartition("\n")[2]
+    raise PolicyFailedError(f"the policy server reports an error: {last_line:.300}", report=frame[-_SHOWN_CHARS:])
+
+
+def _action(answer: Mapping[str, Any]) -> Action:
+    if "action" not in answer:
+        raise PolicyFailedError(f"the answer has no key 'action' (it has {', '.join(map(repr, answer))!s:.200})")
+    try:
+        action = np.asarray(answer["action"])
+    except ValueError as error:
+        raise PolicyFailedError(f"the action is not an array: {error}") from error
+    if action.dtype.kind not in "biuf":
+        raise PolicyFailedError(f"an action must be numbers (got dtype {action.dtype})")
+    return action
+
+
+LEASE_HEADER: Final = "X-Headgate-Lease"
+EPOCH_HEADER: Final = "X-Headgate-Epoch"
+
+_LEASE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+_EPOCH: Final = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLease:
+    """A reservation of a policy server, as the job queue gave it.
+
+    Attributes:
+        lease_id: unique to the reservation.
+        epoch: grows by one with every reservation of this server, so the highest is the one that holds it.
+
+    Raises:
+        MalformedMessageError: if they cannot stand in a header.
+    """
+
+    lease_id: str
+    epoch: int
+
+    def __post_init__(self) -> None:
+        if _LEASE_ID.fullmatch(self.lease_id) is None:
+            raise MalformedMessageError(
+                f"a lease id must be 1 to 200 letters, digits or ._:- (got {self.lease_id!r:.80})"
+            )
+        if not 0 <= self.epoch < 10**18:
+            raise MalformedMessageError(f"an epoch must be >= 0 and have at most 18 digits (got {self.epoch})")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that say it when a connection is opened."""
+        return {LEASE_HEADER: self.lease_id, EPOCH_HEADER: str(self.epoch)}
+
+
+def read_lease(headers: Mapping[str, str]) -> PolicyLease | None:
+    """Return the lease that a connection comes under, None for a client that knows of none.
+
+    Raises:
+        MalformedMessageError: if the headers are there and wrong, or only one of them is.
+    """
+    lease_id, epoch = headers.get(LEASE_HEADER), headers.get(EPOCH_HEADER)
+    if lease_id is None and epoch is None:
+        return None
+    if lease_id is None or epoch is None or _EPOCH.fullmatch(epoch) is None:
+        raise MalformedMessageError(
+            f"{LEASE_HEADER} and {EPOCH_HEADER} must come together, the epoch a number "
+            f"(got {lease_id!r:.80} and {epoch!r:.80})"
+        )
+    return PolicyLease(lease_id, int(epoch))

@@ -1,0 +1,390 @@
+"""The legacy protocol, for its workers as they are: parameters in the query, errors as `{"detail": …}`.
+
+Its workers know nothing of leases: the ledger knows them by name and token, servers by resource type and number. The
+lease ids of their claims, which no body of `/v1` can name, say whose they are: a claim that was made here is kept and
+ended here alone, and one that was made by `/v1` is out of reach.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from pydantic import BaseModel
+
+from headgate.core.errors import HeadgateError
+from headgate.jobqueue.errors import HungUp
+from headgate.jobqueue.job import Job
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.names import JobId, Name
+from headgate.jobqueue.outcomes import (
+    ClaimRequest,
+    Completion,
+    Ended,
+    Instant,
+    LeaseRef,
+    ReservationRef,
+    Reserved,
+    ReserveOutcome,
+    Stale,
+    Unknown,
+)
+from headgate.jobqueue.resource import Resource
+from headgate.jobqueue.server.access import check_scope, check_worker, is_hidden
+from headgate.jobqueue.server.endpoint import check_browser, headers_of_refusal
+from headgate.jobqueue.server.route import AUDIT
+from headgate.jobqueue.server.service import Service
+from headgate.jobqueue.server.v1_servers import kept
+from headgate.net.authority import Caller, Refused
+from headgate.net.refusals import token_of
+from headgate.net.tokens import Scope
+
+
+class Holder(NamedTuple):
+    """Who claims and ends by the legacy protocol.
+
+    Attributes:
+        worker: its name.
+        token_id: of its token, or empty; another token under the same name is another worker.
+    """
+
+    worker: str
+    token_id: str = ""
+
+    @property
+    def lease_prefix(self) -> str:
+        """What the lease ids of its claims begin with."""
+        return f"legacy:{self.token_id}:"
+
+    def has_claimed(self, job: Job | None) -> bool:
+        """Return whether a job's claim, running or completed, is its own."""
+        return job is not None and job.worker == self.worker and job.lease_id.startswith(self.lease_prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeld:
+    """The worker does not have this job."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownType:
+    """The resource type is not the job's."""
+
+
+Acquired: TypeAlias = ReserveOutcome | NotHeld | UnknownType
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyLease:
+    """A server as workers of the legacy protocol name it."""
+
+    resource_type: str
+    holder: Holder
+    job_id: str
+    index: int
+
+
+def take(
+    ledger: Ledger,
+    holder: Holder,
+    teams: frozenset[str] | None,
+    lease_s: float,
+    at: Instant,
+    pools: frozenset[str] | None = None,
+) -> Job | None:
+    """Hand out a job that needs a server, of these pools, as every job of the legacy protocol does."""
+    served = frozenset(pool for pool in ledger.servers.loads.pools() if pool and (pools is None or pool in pools))
+    request = ClaimRequest(holder.worker, 1, lease_s, teams, None, served, lease_prefix=holder.lease_prefix)
+    jobs = ledger.claims.claim(request, at)
+    return jobs[0] if jobs else None
+
+
+def held(ledger: Ledger, holder: Holder) -> list[Job]:
+    """Return the jobs that a worker has claimed here and still holds."""
+    return [job for job in ledger.claims.of_worker(holder.worker) if holder.has_claimed(job)]
+
+
+def _held(ledger: Ledger, holder: Holder, job_id: str) -> Job | None:
+    return next((job for job in held(ledger, holder) if job.job_id == job_id), None)
+
+
+def ref_of(job: Job) -> LeaseRef:
+    """Return the running claim of a job."""
+    return LeaseRef(job.job_id, job.lease_id, job.epoch)
+
+
+def type_of(job: Job) -> str:
+    """Return the resource type by which the legacy protocol knows the job's servers."""
+    return job.spec.resource_type or job.spec.pool
+
+
+def complete_held(ledger: Ledger, holder: Holder, job_id: str, at: Instant) -> bool:
+    """Complete a job; its server stays reserved, since the worker releases it afterwards."""
+    job = _held(ledger, holder, job_id)
+    if job is None:
+        return False
+    return isinstance(ledger.claims.complete(ref_of(job), Completion(), at, keep_server=True), Ended)
+
+
+def beat(ledger: Ledger, holder: Holder, job_id: str, at: Instant) -> bool:
+    """Renew a job, without its server."""
+    job = _held(ledger, holder, job_id)
+    if job is None:
+        return False
+    ledger.claims.renew(ref_of(job), at, with_server=False)
+    return True
+
+
+def beat_all(ledger: Ledger, holder: Holder, teams: frozenset[str] | None, at: Instant) -> tuple[int, dict[str, int]]:
+    """Renew everything that a worker has; return how many jobs, and how many servers of each type."""
+    jobs = [job for job in held(ledger, holder) if teams is None or job.spec.team in teams]
+    for job in jobs:
+        ledger.claims.renew(ref_of(job), at, with_server=False)
+    by_type: dict[str, int] = {}
+    for resource in list(ledger.resources().values()):
+        if resource.worker != holder.worker:
+            continue
+        job_of = ledger.job(resource.job_id)
+        if job_of is None or not holder.has_claimed(job_of) or (teams is not None and job_of.spec.team not in teams):
+            continue
+        ledger.servers.renew(resource.resource_id, at)
+        by_type[type_of(job_of)] = by_type.get(type_of(job_of), 0) + 1
+    return len(jobs), by_type
+
+
+def reserve_held(
+    ledger: Ledger, resource_type: str, holder: Holder, job_id: str, lease_s: float, at: Instant, *, wait: bool
+) -> Acquired:
+    """Give a worker's job a server; the same one when it asks again."""
+    job = _held(ledger, holder, job_id)
+    if job is None:
+        return NotHeld()
+    if not job.spec.pool or resource_type not in {type_of(job), job.spec.pool}:
+        return UnknownType()
+    return ledger.reserve(ref_of(job), at, lease_s=lease_s, wait=wait)
+
+
+def leased(ledger: Ledger, lease: LegacyLease) -> Resource | None:
+    """Return the server that a worker's job has, also after the job is done, or None if it is not that one."""
+    resource = ledger.servers.held_by(lease.job_id)
+    job = ledger.job(lease.job_id)
+    if resource is None or resource.index != lease.index or job is None or not lease.holder.has_claimed(job):
+        return None
+    return resource if lease.resource_type in {type_of(job), job.spec.pool} else None
+
+
+def beat_server(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
+    """Renew a server."""
+    resource = leased(ledger, lease)
+    if resource is None:
+        return False
+    ledger.servers.renew(resource.resource_id, at)
+    return True
+
+
+def release_held(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
+    """Free a server."""
+    resource = leased(ledger, lease)
+    if resource is None:
+        return False
+    return ledger.release(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch), at)
+
+
+_log = logging.getLogger("headgate.jobqueue")
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
+router: Final = APIRouter(tags=["legacy protocol"])
+
+ROUTES: Final = (
+    ("GET", "/job"),
+    ("POST", "/job/{job_id}/heartbeat"),
+    ("POST", "/done/{job_id}"),
+    ("POST", "/resource/{resource_type}/acquire"),
+    ("POST", "/resource/{resource_type}/heartbeat"),
+    ("POST", "/resource/{resource_type}/release"),
+    ("POST", "/heartbeat"),
+)
+"""All of them need the scope `legacy`: they tell workers by name alone, without a lease."""
+
+
+class LegacyProblem(BaseModel):
+    """An error of the legacy protocol."""
+
+    detail: str
+
+
+def _answering(*statuses: int) -> Responses:
+    """Return the errors of a route for the documentation."""
+    return {status: {"model": LegacyProblem} for status in (*statuses, 401, 403, 421, 429, 500, 503)}
+
+
+def is_legacy_path(path: str) -> bool:
+    """Return whether errors at this path have the legacy protocol's form."""
+    return path in {"/job", "/heartbeat"} or path.startswith(("/job/", "/done/", "/resource/"))
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+async def _let_in(request: Request) -> AsyncIterator[Caller]:
+    service = _service(request)
+    verdict = await service.authority.identify_async(
+        token_of(request.headers.get("authorization")), service.clock.wall()
+    )
+    if isinstance(verdict, Refused):
+        how = headers_of_refusal(service, verdict)
+        if verdict.http_status == HTTPStatus.UNAUTHORIZED:
+            how["WWW-Authenticate"] = "Bearer"  # only programs call these routes
+        raise HTTPException(verdict.http_status, verdict.message, how)
+    try:
+        check_browser(service, verdict, dict(request.scope["headers"]), "POST")
+        check_scope(verdict, Scope.LEGACY)
+        with service.opened(verdict):
+            yield verdict
+    except HeadgateError as error:
+        headers_of = {"Retry-After": "1"} if error.http_status in {429, 503} else None
+        raise HTTPException(error.http_status, error.message, headers_of) from None
+
+
+Serving = Annotated[Service, Depends(_service)]
+Calling = Annotated[Caller, Depends(_let_in)]
+
+
+@router.get("/job", responses=_answering())
+async def get_job(service: Serving, caller: Calling, worker: Name) -> dict[str, Any]:
+    """Claim the next job; this changes the queue, although the method is GET."""
+    holder = _holder(caller, worker)
+    lease_s = service.settings.job_heartbeat_timeout_s
+    teams, pools = caller.teams, caller.pools
+    job = await service.writer.do(lambda ledger, at: take(ledger, holder, teams, lease_s, at, pools))
+    if job is None:
+        return {"job": None}
+    service.metrics.claimed(1)
+    _log.info("Job %s assigned to %s (attempt %s)", job.job_id, worker, job.epoch)
+    _audit(caller, f"claimed job {job.job_id!r} as worker {worker!r}")
+    payload = json.loads(job.spec.payload)
+    return {"job": {"id": job.job_id, "payload": payload, "resource_type": type_of(job)}}
+
+
+@router.post("/job/{job_id}/heartbeat", responses=_answering(404))
+async def job_heartbeat(service: Serving, caller: Calling, job_id: JobId, worker: Name) -> dict[str, str]:
+    """Renew one job."""
+    holder = _holder(caller, worker)
+    if not await _done(service, caller, job_id, lambda ledger, at: beat(ledger, holder, job_id, at)):
+        raise HTTPException(404, "Job not assigned to worker")
+    return {"status": "ok"}
+
+
+@router.post("/done/{job_id}", responses=_answering(400))
+async def done(service: Serving, caller: Calling, job_id: JobId, worker: Name) -> dict[str, str]:
+    """Complete a job; the worker keeps its server until it releases it."""
+    holder = _holder(caller, worker)
+    if not await _done(service, caller, job_id, lambda ledger, at: complete_held(ledger, holder, job_id, at)):
+        raise HTTPException(400, "Job not assigned to worker")
+    service.metrics.ended("done")
+    _log.info("Job %s finished by %s", job_id, worker)
+    _audit(caller, f"completed job {job_id!r} as worker {worker!r}")
+    return {"status": "ok"}
+
+
+@router.post("/resource/{resource_type}/acquire", responses=_answering(404))
+async def acquire(
+    request: Request, service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId
+) -> dict[str, Any]:
+    """Reserve a server, waiting for one."""
+    holder = _holder(caller, worker)
+    lease_s = service.settings.resource_heartbeat_timeout_s
+
+    def ask(ledger: Ledger, at: Instant, *, wait: bool) -> Acquired:
+        if is_hidden(ledger, caller, job_id):
+            return NotHeld()
+        return reserve_held(ledger, resource_type, holder, job_id, lease_s, at, wait=wait)
+
+    match await _acquired(service, request, ask):
+        case Reserved(resource, spec):
+            service.metrics.reserved()
+            _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
+            _audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
+            return {"index": resource.index, "resource": json.loads(spec.body)}
+        case UnknownType():
+            raise HTTPException(404, "Unknown resource type")
+        case NotHeld() | Stale() | Unknown():
+            raise HTTPException(404, "Job not assigned to worker")
+        case _:
+            raise HTTPException(429, "No resources available")
+
+
+@router.post("/resource/{resource_type}/heartbeat", responses=_answering(404))
+async def resource_heartbeat(
+    service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
+) -> dict[str, str]:
+    """Renew a server."""
+    holder = _holder(caller, worker)
+    lease = LegacyLease(resource_type, holder, job_id, resource_idx)
+    if not await _done(service, caller, job_id, lambda ledger, at: beat_server(ledger, lease, at)):
+        raise HTTPException(404, "Resource lease not found")
+    _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, worker, job_id)
+    return {"status": "ok"}
+
+
+@router.post("/resource/{resource_type}/release", responses=_answering(404))
+async def release(
+    service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
+) -> dict[str, str]:
+    """Free a server."""
+    holder = _holder(caller, worker)
+    lease = LegacyLease(resource_type, holder, job_id, resource_idx)
+    if not await _done(service, caller, job_id, lambda ledger, at: release_held(ledger, lease, at)):
+        raise HTTPException(404, "Resource lease not found or mismatch")
+    _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
+    _audit(caller, f"released {resource_type}[{resource_idx}] as worker {worker!r}")
+    return {"status": "ok"}
+
+
+@router.post("/heartbeat", responses=_answering())
+async def heartbeat(service: Serving, caller: Calling, worker: Name) -> dict[str, Any]:
+    """Renew every job and server of a worker."""
+    holder = _holder(caller, worker)
+    jobs, servers = await service.writer.do(lambda ledger, at: beat_all(ledger, holder, caller.teams, at))
+    return {
+        "status": "ok",
+        "jobs_heartbeated": jobs,
+        "resources_heartbeated": servers,
+        "total_resources_heartbeated": sum(servers.values()),
+    }
+
+
+def _holder(caller: Caller, worker: str) -> Holder:
+    check_worker(caller, worker)
+    return Holder(worker, caller.token_id)
+
+
+async def _done(service: Service, caller: Caller, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:
+    """Return what an operation on a job answers; False when the caller may not know of the job."""
+    return await service.writer.do(lambda ledger, at: not is_hidden(ledger, caller, job_id) and operation(ledger, at))
+
+
+async def _acquired(service: Service, request: Request, ask: Callable[..., Acquired]) -> Any:
+    wait_s = service.settings.legacy_acquire_wait_s
+    if not wait_s:
+        return await service.writer.do(lambda ledger, at: ask(ledger, at, wait=False))
+    try:
+        standing = service.writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
+        outcome = await service.long_polls.stand(standing, request.receive)
+    except HungUp:
+        return None  # nobody reads the answer
+    if isinstance(outcome, Reserved):
+        await kept(service, outcome, token_of(request.headers.get("authorization")))
+    return outcome
+
+
+def _audit(caller: Caller, action: str) -> None:
+    AUDIT.info("token %s: %s", caller.token_id or "none", action)

@@ -1,0 +1,266 @@
+"""Policy servers of `/v1`: operators register, drain and remove them, jobs reserve them; and figures of the queue."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from time import perf_counter
+
+from headgate.jobqueue.errors import StaleLeaseError, TokenEndedError
+from headgate.jobqueue.job import JobState, Lane
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutcome, Stale, Unknown
+from headgate.jobqueue.resource import Resource, ResourceState
+from headgate.jobqueue.server.access import check_pool, is_hidden, sees, unknown
+from headgate.jobqueue.server.answers import Answer, ok, problem_of
+from headgate.jobqueue.server.documents import ReleaseOut, RemovedOut
+from headgate.jobqueue.server.health_checks import check_addresses
+from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.service import Service
+from headgate.jobqueue.server.v1_claims import stale
+from headgate.jobqueue.wire import ReasonIn, ReleaseIn, ReservationOut, ReserveIn, ReserveOut
+from headgate.jobqueue.wire_servers import LaneOut, PoolOut, ResourceOut, ResourcesIn, ResourcesOut, StatisticsOut
+from headgate.net.authority import Caller
+
+_log = logging.getLogger("headgate.jobqueue")
+
+
+async def register(call: Call) -> Answer:
+    """Register policy servers, all or none; one whose address is there already stays one server."""
+    body: ResourcesIn = call.body
+    specs = [resource.spec for resource in body.resources]
+    check_addresses(specs, allow_link_local=call.service.settings.allow_link_local)
+    said: list[Resource] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        said.extend({one.resource_id: one for one in ledger.add_resources(specs, at)}.values())
+        return _listed(said)
+
+    answer = await call.change(operation)
+    if said:
+        call.changed("register", ", ".join(one.resource_id for one in said), after=f"{len(said)} policy servers")
+        _log.info("%d policy servers registered", len(said))
+    return answer
+
+
+async def list_resources(call: Call) -> Answer:
+    """Return policy servers; tokens bound to pools see those of these pools."""
+    resources = await call.look(lambda ledger, _: resources_of(ledger, call.caller))
+    return ok(ResourcesOut.model_construct(resources=resources))
+
+
+def resources_of(ledger: Ledger, caller: Caller) -> list[ResourceOut]:
+    """Return the policy servers that a caller may see, by pool and index."""
+    pools = caller.pools
+    shown = [
+        one for one in ledger.resources().values() if pools is None or any(spec.pool in pools for spec in one.specs)
+    ]
+    return [_seen(ledger, caller, one, pools) for one in sorted(shown, key=_place)]
+
+
+def _seen(ledger: Ledger, caller: Caller, resource: Resource, pools: frozenset[str] | None) -> ResourceOut:
+    shown = ResourceOut.of(resource, pools)
+    if caller.teams is not None and resource.job_id and not sees(caller, ledger.job(resource.job_id)):
+        return shown.model_copy(update={"job_id": None, "worker": None})
+    return shown
+
+
+def _place(resource: Resource) -> tuple[str, int]:
+    return resource.spec.pool, resource.index
+
+
+def _listed(resources: list[Resource]) -> Answer:
+    return ok(ResourcesOut.model_construct(resources=[ResourceOut.of(resource) for resource in resources]))
+
+
+async def drain(call: Call) -> Answer:
+    """Hand a server out no more; a job that uses it keeps it."""
+    return await _change(call, ResourceState.DRAINING)
+
+
+async def open_(call: Call) -> Answer:
+    """Hand a server out again."""
+    return await _change(call, ResourceState.OPEN)
+
+
+async def _change(call: Call, state: ResourceState) -> Answer:
+    body: ReasonIn = call.body
+    resource_id = call.path.resource_id
+    said: list[Resource] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        said.append(ledger.servers.resource(resource_id))
+        said.append(ledger.change_resource(resource_id, state, at, body.reason))
+        return ok(ResourceOut.of(said[-1]))
+
+    answer = await call.change(operation)
+    if said:
+        before, after = (f"{one.state.value}: {one.note}" for one in said)
+        call.changed("change server", resource_id, before=before, after=after)
+        _log.info("Resource %s is %s now%s", resource_id, state.value, f": {body.reason}" if body.reason else "")
+    return answer
+
+
+async def remove(call: Call) -> Answer:
+    """Take a server out; by force, also from the job that uses it."""
+    resource_id = call.path.resource_id
+    force: bool = call.query.force
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        ledger.remove_resource(resource_id, at, even_if_held=force)
+        return ok(RemovedOut(removed=resource_id))
+
+    answer = await call.change(operation)
+    call.changed("remove server", resource_id, after="removed by force" if force else "removed")
+    _log.info("Resource %s removed", resource_id)
+    return answer
+
+
+async def statistics(call: Call) -> Answer:
+    """Return the queue at a glance; tokens bound to teams see their part of it."""
+    return ok(await call.look(lambda ledger, _: statistics_of(ledger, call.caller.teams, call.caller.pools)))
+
+
+def statistics_of(
+    ledger: Ledger, teams: frozenset[str] | None = None, usable: frozenset[str] | None = None
+) -> StatisticsOut:
+    """Return the queue at a glance, as far as it concerns `teams` and the servers of `usable` pools (None: all)."""
+    lanes = {lane: counts for lane, counts in ledger.lane_counts().items() if teams is None or lane.team in teams}
+    jobs: Counter[JobState] = Counter()
+    for counts in lanes.values():
+        jobs.update(counts)
+    pools = {lane.pool for lane in lanes if lane.pool}
+    if teams is None:
+        pools |= {spec.pool for resource in ledger.resources().values() for spec in resource.specs}
+    if usable is not None:
+        pools &= usable
+    return StatisticsOut.model_construct(
+        jobs={state: jobs[state] for state in JobState},
+        workers=_workers(ledger, teams),
+        waiting_claims=ledger.waiting_claims_of(teams),
+        pools=_pools(ledger, sorted(pools)),
+        lanes=[_lane(ledger, lane, lanes[lane]) for lane in sorted(lanes)],
+    )
+
+
+def _workers(ledger: Ledger, teams: frozenset[str] | None) -> int:
+    if teams is None:
+        return ledger.claims.workers
+    return len({job.worker for job in ledger.running() if job.spec.team in teams})
+
+
+def _lane(ledger: Ledger, lane: Lane, counts: dict[JobState, int]) -> LaneOut:
+    return LaneOut.model_construct(
+        team=lane.team,
+        pool=lane.pool,
+        task=lane.task,
+        pending=counts.get(JobState.PENDING, 0),
+        in_progress=counts.get(JobState.IN_PROGRESS, 0),
+        done=counts.get(JobState.DONE, 0),
+        dead=counts.get(JobState.DEAD, 0),
+        is_served=ledger.servers.loads.of(lane) is not None,
+    )
+
+
+def _pools(ledger: Ledger, names: list[str]) -> list[PoolOut]:
+    servers: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for resource in ledger.resources().values():
+        state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
+        for spec in resource.specs:
+            if spec.pool in servers:
+                servers[spec.pool].update(("servers", state if resource.is_free else "busy"))
+    return [
+        PoolOut.model_construct(
+            pool=name,
+            servers=number["servers"],
+            busy=number["busy"],
+            free=number["free"],
+            draining=number["draining"],
+            down=number["down"],
+            waiting=len(ledger.servers.lines.line(name)),
+        )
+        for name, number in servers.items()
+    ]
+
+
+async def reserve(call: Call) -> Answer:
+    """Give a claim a policy server that serves its task; with `wait_s`, as soon as one is free."""
+    body: ReserveIn = call.body
+    ref = body.ref
+    started = perf_counter()
+
+    def ask(ledger: Ledger, at: Instant, *, wait: bool) -> ReserveOutcome:
+        if is_hidden(ledger, call.caller, ref.job_id):
+            return Unknown(ref.job_id)
+        if call.caller.pools is not None and (job := ledger.job(ref.job_id)) is not None:
+            check_pool(call.caller, job.spec)
+        return ledger.reserve(ref, at, wait=wait)
+
+    writer = call.service.writer
+    outcome: object = None
+    if body.wait_s:
+        standing = writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), body.wait_s)
+        outcome = await call.service.long_polls.stand(standing, call.receive)
+        if isinstance(outcome, Reserved):
+            await kept(call.service, outcome, call.token)
+    if outcome is None:
+        outcome = await writer.do(lambda ledger, at: ask(ledger, at, wait=False))
+    return _reserved(call, outcome, perf_counter() - started)
+
+
+async def kept(service: Service, reserved: Reserved, token: str | None) -> None:
+    """Return when whoever stood in line may have the server; it goes back otherwise.
+
+    Raises:
+        TokenEndedError: his token has ended meanwhile.
+    """
+    try:
+        await service.check_still_let_in(token)
+    except TokenEndedError:
+        await service.writer.do(lambda ledger, at: ledger.servers.take_back(reserved.resource, at))
+        raise
+
+
+def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
+    match outcome:
+        case Reserved(resource, spec):
+            call.service.metrics.reserved(waited_s)
+            _log.info(
+                "Resource %s[%s] allocated to %s for job %s",
+                spec.pool, resource.index, resource.worker, resource.job_id,
+            )  # fmt: skip
+            call.action = f"reserved {resource.resource_id} for job {resource.job_id!r}"
+            return ok(ReserveOut.model_construct(reservation=ReservationOut.of(resource, spec)))
+        case NoneFree(ahead, serving):
+            return ok(ReserveOut.model_construct(reservation=None, ahead=ahead, serving=serving))
+        case Stale(job_id, reason):
+            return problem_of(stale(job_id, reason))
+        case Unknown(job_id):
+            return problem_of(unknown(job_id))
+        case _:
+            raise TypeError(f"a reservation came out as {outcome!r}")
+
+
+async def release(call: Call) -> Answer:
+    """Give a policy server back; a reservation that is not the running one changes nothing and is told so."""
+    body: ReleaseIn = call.body
+    said: list[bool] = []
+
+    def operation(ledger: Ledger, at: Instant) -> Answer:
+        resource = ledger.servers.named(body.ref)
+        is_theirs = resource is not None and not is_hidden(ledger, call.caller, resource.job_id)
+        said.append(is_theirs and ledger.release(body.ref, at))
+        return ok(ReleaseOut(resource_id=body.resource_id)) if said[-1] else problem_of(_ended(body))
+
+    answer = await call.change(operation)
+    if any(said):
+        call.action = f"released {body.resource_id}"
+        _log.info("Resource %s freed (released by worker)", body.resource_id)
+    return answer
+
+
+def _ended(body: ReleaseIn) -> StaleLeaseError:
+    return StaleLeaseError(
+        f"reservation {body.epoch} of policy server {body.resource_id!r} is not the running one",
+        next_step="Nothing is to be released: the server was freed before, or belongs to another job.",
+    )

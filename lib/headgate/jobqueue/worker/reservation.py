@@ -1,0 +1,218 @@
+"""How a job's command gets the policy server that the job has for itself from its worker.
+
+The variables by which worker and command know each other name the server, or a Unix socket on which the command asks
+for it once it has loaded its simulator: until it does, another job uses the server. The talk is one line of JSON each
+way, and whoever closes the connection while waiting waits no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.jobqueue.errors import JobQueueError, NoServerError, NotInAJobError
+from headgate.jobqueue.reserved_server import RESOURCE_VARIABLES, ReservedServer, server_in
+from headgate.jobqueue.worker.address import TOKEN_VARIABLE, URL_VARIABLES
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker.held_job import HeldJob
+
+
+JOB_FILE: Final = "HEADGATE_JOB_FILE"
+JOB_ID: Final = "HEADGATE_JOB_ID"
+JOB_EPOCH: Final = "HEADGATE_JOB_EPOCH"
+JOB_ATTEMPT: Final = "HEADGATE_JOB_ATTEMPT"
+RESULT_FILE: Final = "HEADGATE_RESULT_FILE"
+WORKER_SOCKET: Final = "HEADGATE_WORKER_SOCKET"
+
+_OURS: Final = frozenset(
+    {
+        JOB_FILE, JOB_ID, JOB_EPOCH, JOB_ATTEMPT, RESULT_FILE, WORKER_SOCKET, *RESOURCE_VARIABLES,
+    }
+)  # fmt: skip
+_KEPT_BACK: Final = frozenset({TOKEN_VARIABLE, *URL_VARIABLES})
+"""What the command does not get: it asks its worker, and needs no token of the queue."""
+
+
+def command_environment(
+    outer: Mapping[str, str],
+    job: HeldJob,
+    *,
+    job_file: Path,
+    result_file: Path,
+    socket: Path | None = None,
+    server: ReservedServer | None = None,
+) -> dict[str, str]:
+    """Return the environment of a job's command.
+
+    Args:
+        outer: the worker's.
+        job: the job.
+        job_file: the job as JSON.
+        result_file: where the command writes its result.
+        socket: where it asks for a policy server, or None.
+        server: the policy server that it has already, or None.
+    """
+    inner = {name: value for name, value in outer.items() if name not in _OURS | _KEPT_BACK}
+    inner |= {
+        JOB_FILE: str(job_file),
+        JOB_ID: job.id,
+        JOB_EPOCH: str(job.epoch),
+        JOB_ATTEMPT: str(job.attempt),
+        RESULT_FILE: str(result_file),
+    }
+    if socket is not None:
+        inner[WORKER_SOCKET] = str(socket)
+    return inner | (server.variables if server is not None else {})
+
+
+_ANSWER_BYTES: Final = 1 << 20
+_SPARE_S: Final = 30.0
+"""The worker ends a wait at its timeout; an answer this much later is none."""
+
+
+def reserve_from_environment(
+    timeout_s: float | None = None, environ: Mapping[str, str] | None = None
+) -> ReservedServer:
+    """Return the job's policy server, after waiting for it; the same one when asked again.
+
+    Args:
+        timeout_s: seconds to wait at most; None waits for as long as it takes.
+        environ: in place of the process environment.
+
+    Raises:
+        NotInAJobError: no worker has started this process for a job that needs a server.
+        NoServerError: none became free in time.
+        JobQueueError: the worker could not reserve one, or is gone.
+    """
+    environ = os.environ if environ is None else environ
+    server = server_in(environ)
+    if server is not None:
+        return server
+    answer = _asked({"do": "reserve", "timeout_s": timeout_s}, timeout_s, environ)
+    return ReservedServer(**answer["server"])
+
+
+def release_from_environment(environ: Mapping[str, str] | None = None) -> None:
+    """Give the policy server back before the command ends; its end does so, too.
+
+    Raises:
+        NotInAJobError: no worker has started this process for a job that needs a server.
+        JobQueueError: the worker is gone.
+    """
+    _asked({"do": "release"}, _SPARE_S, os.environ if environ is None else environ)
+
+
+def _asked(question: Mapping[str, Any], timeout_s: float | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    path = environ.get(WORKER_SOCKET)
+    if not path:
+        raise NotInAJobError(f"no worker has started this process for a job with a policy server ({WORKER_SOCKET})")
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(None if timeout_s is None else timeout_s + _SPARE_S)
+            line.connect(path)
+            line.sendall(json.dumps(question).encode() + b"\n")
+            with line.makefile("rb") as answers:
+                said = answers.readline(_ANSWER_BYTES)
+    except OSError as error:
+        raise _gone(str(error)) from None
+    if not said.endswith(b"\n"):
+        raise _gone("it closed the connection")
+    answer: dict[str, Any] = json.loads(said)
+    if (trouble := answer.get("error")) is None:
+        return answer
+    kind = NoServerError if trouble["code"] == NoServerError.code else JobQueueError
+    raise kind(trouble["message"], next_step=trouble["next_step"])
+
+
+def _gone(why: str) -> JobQueueError:
+    return JobQueueError(
+        f"the worker does not answer ({why})", next_step="The job is over: stop; the worker's log says why."
+    )
+
+
+def answer_of(server: ReservedServer) -> dict[str, Any]:
+    """Return what the worker answers for a server."""
+    return {"server": asdict(server)}
+
+
+_log = logging.getLogger("headgate.jobqueue.worker")
+
+
+@asynccontextmanager
+async def reservation_socket(job: HeldJob, path: Path) -> AsyncIterator[Path]:
+    """Answer the questions of a job's command for the time of the context; only this user can ask.
+
+    Raises:
+        InvalidInputError: if a socket cannot be made there.
+    """
+    one_at_a_time = asyncio.Lock()  # a job has one reservation
+    visits: set[asyncio.Task[None]] = set()
+
+    def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = asyncio.create_task(_talk(job, one_at_a_time, reader, writer), name=f"command of job {job.id}")
+        visits.add(visit)
+        visit.add_done_callback(visits.discard)
+
+    try:
+        server = await asyncio.start_unix_server(visited, path)
+    except OSError as error:
+        raise InvalidInputError(f"a socket for the command cannot be made at {path}: {error}") from None
+    os.chmod(path, 0o600)  # noqa: PTH101 - no other program waits for this one
+    try:
+        yield path
+    finally:
+        server.close()
+        for visit in visits:
+            visit.cancel()
+        await asyncio.gather(*visits, return_exceptions=True)
+
+
+async def _talk(
+    job: HeldJob, one_at_a_time: asyncio.Lock, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    try:
+        question = json.loads(await reader.readline() or b"null")
+        if not isinstance(question, dict):
+            return
+        answering = asyncio.create_task(_answer(job, one_at_a_time, question))
+        gone = asyncio.create_task(reader.read(1))
+        try:
+            await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                writer.write(json.dumps(answering.result()).encode() + b"\n")
+                await writer.drain()
+        finally:
+            answering.cancel()
+            gone.cancel()
+            await asyncio.gather(answering, gone, return_exceptions=True)
+    except (OSError, ValueError) as error:
+        _log.info("Job %s: what its command asked cannot be answered: %s", job.id, error)
+    finally:
+        writer.close()
+
+
+async def _answer(job: HeldJob, one_at_a_time: asyncio.Lock, question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        async with one_at_a_time:
+            if question.get("do") == "release":
+                await job.release_server()
+                return {}
+            if job.server is None:
+                timeout_s = question.get("timeout_s")
+                await job.reserve_server(None if timeout_s is None else float(timeout_s))
+            assert job.server is not None
+            return answer_of(job.server)
+    except HeadgateError as error:
+        if isinstance(error, NoServerError) and question.get("timeout_s") is None:
+            job.lose_server(error.message)  # the command was ready to wait for ever: it is not to blame
+        return {"error": {"code": error.code, "message": error.message, "next_step": error.next_step}}

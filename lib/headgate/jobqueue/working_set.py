@@ -1,0 +1,335 @@
+"""The ledger's working set: what is in motion, what has changed since the last commit, each lane's first jobs."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Snapshot, Store
+from headgate.jobqueue.resource import Resource
+
+_FETCHED: Final = 64
+_KEPT: Final = 128
+"""Heads of a lane that stay in memory once they are stored; each has its payload."""
+
+
+class Fetched(NamedTuple):
+    """Pending jobs behind a place, by place.
+
+    Attributes:
+        jobs: all that are pending up to `horizon`.
+        horizon: how far was read, or None when there was nothing.
+        is_all: whether nothing is pending behind them.
+    """
+
+    jobs: list[Job]
+    horizon: Place | None
+    is_all: bool
+
+
+Fetch = Callable[[Lane, Place | None, int], Fetched]
+"""Reads a lane's pending jobs behind a place: what the store holds, corrected by what is not committed yet."""
+
+
+def _place(job: Job) -> Place:
+    return job.place
+
+
+@dataclass(slots=True)
+class LaneView:
+    """One lane.
+
+    The store holds the pending jobs in order; `heads` are the first of them, fetched up to `horizon`. A job that comes
+    in at or before the horizon joins the heads; one behind it is left to the store. Invariant: heads are sorted.
+
+    Attributes:
+        counts: jobs by state.
+        heads: the first pending jobs, by place.
+        horizon: how far the store has been read; None before the first read.
+        is_read: whether the store holds nothing behind the heads.
+    """
+
+    counts: dict[JobState, int] = field(default_factory=lambda: dict.fromkeys(JobState, 0))
+    heads: list[Job] = field(default_factory=list)
+    horizon: Place | None = None
+    is_read: bool = False
+
+    @property
+    def pending(self) -> int:
+        """Jobs that wait."""
+        return self.counts[JobState.PENDING]
+
+
+class Lanes:
+    """All lanes of a queue, owned by its ledger.
+
+    Args:
+        counts: jobs by lane and state at the start.
+        fetch: reads pending jobs behind a place.
+    """
+
+    def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
+        self._lanes: dict[Lane, LaneView] = {}
+        self._fetch = fetch
+        self._grown: set[Lane] = set()
+        self._totals = dict.fromkeys(JobState, 0)
+        for lane, by_state in counts.items():
+            for state, number in by_state.items():
+                self._count(lane, state, number)
+
+    def __iter__(self) -> Iterator[tuple[Lane, LaneView]]:
+        """Iterate over the lanes."""
+        return iter(self._lanes.items())
+
+    @property
+    def totals(self) -> Mapping[JobState, int]:
+        """Jobs of the whole queue by state."""
+        return self._totals
+
+    def waiting(self) -> Iterator[tuple[Lane, LaneView]]:
+        """Iterate over the lanes that have pending jobs."""
+        return ((lane, view) for lane, view in self._lanes.items() if view.counts[JobState.PENDING])
+
+    def moved(self, job: Job, before: JobState | None) -> None:
+        """Count a job that is new (`before` None) or has another state than before, and line it up if it is pending."""
+        lane = job.spec.lane
+        if lane not in self._lanes:
+            self._lanes[lane] = LaneView(is_read=True)  # the store has nothing of it
+        if before is not None:
+            self._count(lane, before, -1)
+        self._count(lane, job.state, 1)
+        if job.state is JobState.PENDING:
+            self._line_up(lane, job)
+
+    def has_pending(self, lane: Lane) -> bool:
+        """Return whether a job of the lane waits."""
+        return self._lanes[lane].counts[JobState.PENDING] > 0
+
+    def first(self, lane: Lane) -> Job:
+        """Return the first pending job of a lane that has one."""
+        view = self._lanes[lane]
+        if not view.heads:
+            self._read(lane, view)
+        return view.heads[0]
+
+    def pop(self, lane: Lane) -> Job:
+        """Remove and return the first pending job from the heads of a lane; it is counted until `moved` says more."""
+        job = self.first(lane)
+        del self._lanes[lane].heads[0]
+        return job
+
+    def drop(self, job: Job) -> None:
+        """Remove a pending job from the heads, wherever it stands; it is counted until `moved` says more."""
+        view = self._lanes[job.spec.lane]
+        view.heads = [head for head in view.heads if head.seq != job.seq]
+
+    def committed(self) -> None:
+        """Let go of heads beyond what is soon needed: by now the store holds them."""
+        for lane in self._grown:
+            view = self._lanes[lane]
+            if len(view.heads) > _KEPT:
+                del view.heads[_KEPT // 2 :]
+                view.horizon = view.heads[-1].place
+                view.is_read = False
+        self._grown.clear()
+
+    def _line_up(self, lane: Lane, job: Job) -> None:
+        view = self._lanes[lane]
+        if view.is_read or (view.horizon is not None and job.place <= view.horizon):
+            insort(view.heads, job, key=_place)
+            self._grown.add(lane)
+
+    def _read(self, lane: Lane, view: LaneView) -> None:
+        while not view.heads and not view.is_read:
+            fetched = self._fetch(lane, view.horizon, _FETCHED)
+            view.heads = fetched.jobs
+            view.is_read = fetched.is_all
+            view.horizon = fetched.horizon
+
+    def _count(self, lane: Lane, state: JobState, number: int) -> None:
+        view = self._lanes.get(lane)
+        if view is None:
+            view = self._lanes[lane] = LaneView()
+        view.counts[state] += number
+        self._totals[state] += number
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        for view in self._lanes.values():
+            assert all(number >= 0 for number in view.counts.values())
+            assert view.heads == sorted(view.heads, key=_place)
+            assert len(view.heads) <= view.pending
+            if view.is_read:
+                assert len(view.heads) == view.pending
+
+
+def corrected(
+    stored: list[Job], uncommitted: Iterable[Job], is_changed: Callable[[str], bool], after: Place | None, limit: int
+) -> Fetched:
+    """Return what a store's `pending` would say if everything up to now were committed.
+
+    Args:
+        stored: what it says, for the same `after` and `limit`.
+        uncommitted: pending jobs of the lane that are not committed.
+        is_changed: whether a job has uncommitted changes, whatever its state.
+        after: the place behind which jobs were asked for.
+        limit: how many were asked for.
+    """
+    is_all = len(stored) < limit
+    horizon = None if is_all else stored[-1].place
+    jobs = [job for job in stored if not is_changed(job.job_id)]
+    jobs += [
+        job for job in uncommitted if (after is None or job.place > after) and (horizon is None or job.place <= horizon)
+    ]
+    jobs.sort(key=_place)
+    return Fetched(jobs, horizon or after, is_all)
+
+
+class WorkingSet:
+    """Jobs and servers as they are now, committed or not; owned by one ledger.
+
+    Args:
+        store: holds what was committed.
+        snapshot: its contents at the start.
+    """
+
+    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+        self.running = {job.job_id: job for job in snapshot.in_progress}
+        self.resources = {resource.resource_id: resource for resource in snapshot.resources}
+        self.lanes = Lanes(snapshot.counts, self._fetch)
+        self._store = store
+        self._changes = Changes()
+        self._lined_up: dict[Lane, dict[str, Job]] = {}
+        self._seq = snapshot.next_seq
+        self._entry = snapshot.next_entry
+        self._next_index = dict(snapshot.next_index)
+        self.last_claims = dict(snapshot.last_claims)
+
+    @property
+    def changes(self) -> Changes:
+        """What has changed since the last commit."""
+        return self._changes
+
+    def committed(self) -> None:
+        """Begin anew: everything up to now is in the store."""
+        self._changes = Changes()
+        self._lined_up.clear()
+        self.lanes.committed()
+
+    def next_seq(self) -> int:
+        """Return the place of the next job in the order of submission."""
+        self._seq += 1
+        return self._seq - 1
+
+    def next_index(self, pool: str) -> int:
+        """Return the next server's number in its pool."""
+        index = self._next_index.get(pool, 0)
+        self._next_index[pool] = index + 1
+        return index
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a job, or None."""
+        job = self.running.get(job_id)
+        return job if job is not None else self.jobs((job_id,)).get(job_id)
+
+    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """Return those of the jobs that exist, by id."""
+        new, changed, running = self._changes.new_jobs, self._changes.changed_jobs, self.running
+        found: dict[str, Job] = {}
+        stored: list[str] = []
+        for job_id in job_ids:
+            job = new.get(job_id) or changed.get(job_id) or running.get(job_id)
+            if job is None:
+                stored.append(job_id)
+            else:
+                found[job_id] = job
+        if stored:
+            found.update(self._store.jobs(stored))
+        return found
+
+    def entries(self, job_id: str, what: Happening, limit: int, *, lease_id: str | None = None) -> list[HistoryEntry]:
+        """Return the first entries of a kind about a job, or about one lease on it, committed or not."""
+        new = (
+            one
+            for one in self._changes.history
+            if (one.job_id, one.what) == (job_id, what) and lease_id in {None, one.lease_id}
+        )
+        return [*self._store.entries(job_id, what, limit, lease_id=lease_id), *new][:limit]
+
+    def add(self, job: Job) -> None:
+        """Take in a new job."""
+        self._changes.new_jobs[job.job_id] = job
+        self._line_up(job)
+        self.lanes.moved(job, None)
+
+    def put(self, job: Job, before: JobState) -> None:
+        """Take in a job that has changed; `before` is the state that it had."""
+        if job.job_id in self._changes.new_jobs:
+            self._changes.new_jobs[job.job_id] = job
+        else:
+            self._changes.changed_jobs[job.job_id] = job
+        if job.state is JobState.IN_PROGRESS:
+            self.running[job.job_id] = job
+        else:
+            self.running.pop(job.job_id, None)
+        self._line_up(job)
+        self.lanes.moved(job, before)
+
+    def put_resource(self, resource: Resource) -> None:
+        """Take in a new or changed server."""
+        self.resources[resource.resource_id] = resource
+        self._changes.resources[resource.resource_id] = resource
+        self._changes.removed_resources.discard(resource.resource_id)
+
+    def remove_resource(self, resource: Resource) -> None:
+        """Take a server out."""
+        del self.resources[resource.resource_id]
+        self._changes.resources.pop(resource.resource_id, None)
+        self._changes.removed_resources.add(resource.resource_id)
+
+    def note_job(self, what: Happening, job: Job, wall: float, note: str = "", *, resource_id: str = "") -> int:
+        """Write an entry about a job into the history; return its number."""
+        self._note(
+            HistoryEntry(self._entry, wall, what, job.job_id, job.epoch, job.lease_id, job.worker, resource_id, note)
+        )
+        return self._entry - 1
+
+    def note_resource(self, what: Happening, resource: Resource, wall: float, note: str = "") -> None:
+        """Write an entry about a server into the history."""
+        self._note(
+            HistoryEntry(
+                self._entry,
+                wall,
+                what,
+                resource.job_id,
+                resource.epoch,
+                resource.lease_id,
+                resource.worker,
+                resource.resource_id,
+                note,
+            )
+        )
+
+    def _note(self, entry: HistoryEntry) -> None:
+        self._changes.history.append(entry)
+        self._entry += 1
+
+    def _fetch(self, lane: Lane, after: Place | None, limit: int) -> Fetched:
+        return corrected(
+            self._store.pending(lane, after, limit), self._uncommitted(lane), self._is_changed, after, limit
+        )
+
+    def _uncommitted(self, lane: Lane) -> Iterable[Job]:
+        return self._lined_up.get(lane, {}).values()
+
+    def _line_up(self, job: Job) -> None:
+        if job.state is JobState.PENDING:
+            self._lined_up.setdefault(job.spec.lane, {})[job.job_id] = job
+        elif (jobs := self._lined_up.get(job.spec.lane)) is not None:
+            jobs.pop(job.job_id, None)
+
+    def _is_changed(self, job_id: str) -> bool:
+        return job_id in self._changes.new_jobs or job_id in self._changes.changed_jobs

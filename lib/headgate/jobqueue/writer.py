@@ -1,0 +1,396 @@
+"""The writer: the one thread that works on the ledger, and commits what came in together in one transaction.
+
+While a commit waits for the disk, requests pile up; all of them go into the next transaction. So each is durable when
+it is answered, and the queue takes many more of them per second than the disk takes flushes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from headgate.core import Clock
+from headgate.core.errors import HeadgateError
+from headgate.jobqueue.claims import LATE_RESULTS_KEPT_S
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import Job
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.port import Store
+
+_log = logging.getLogger("headgate.jobqueue")
+
+T = TypeVar("T")
+
+Operation = Callable[[Ledger, Instant], T]
+
+_GROUP: Final = 512
+"""Operations in one transaction at most: it bounds how long the first of them waits for the others."""
+
+_SLACK_S: Final = 0.001
+"""A lease is over when its deadline has passed, not when it is reached."""
+
+_OVERSLEPT_S: Final = 1.0
+"""A deadline met this much too late means that this process stood still: heartbeats could not come in."""
+
+_STOOD_STILL_S: Final = 2.0
+"""So much real time between two looks at the clock means the same, also when it ended right after a deadline. Less than
+a third of the shortest lease: whoever was heard before loses nothing by a shorter one."""
+
+_LOOK_EVERY_S: Final = 0.5
+
+_BACKLOG_S: Final = 0.25
+"""What came in while this process stood still is read within so long after."""
+
+_RELOAD_EVERY_S: Final = 1.0
+_REPLIES_KEPT_S: Final = 24 * 3600.0
+_SWEPT_EVERY_S: Final = 600.0
+
+
+@dataclass(slots=True)
+class _Request(Generic[T]):
+    operation: Operation[T]
+    future: Future[Any]
+    outcome: Any = None
+    error: HeadgateError | None = None
+
+    def __post_init__(self) -> None:
+        self.future.set_running_or_notify_cancel()  # nobody can cancel it: the writer alone says what became of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Enlisted:
+    """Somebody waits; the future will have what `Ledger.settle` says of the ticket."""
+
+    ticket: int
+    future: Future[tuple[Job, ...] | Reserved | NoneFree | Stale]
+
+
+class _Stop:
+    pass
+
+
+@dataclass(slots=True)
+class WriterFigures:
+    """What the writer has done since it opened.
+
+    Attributes:
+        operations: executed and committed.
+        commits: transactions written.
+        reloads: times the ledger was built anew after a failure.
+        expired: claims that ended because no heartbeat came.
+    """
+
+    operations: int = 0
+    commits: int = 0
+    reloads: int = 0
+    expired: int = 0
+
+
+class Stopwatch:
+    """Looks at the clock for the writer, which owns it, as long as leases run."""
+
+    def __init__(self) -> None:
+        self.heard_at: float | None = None  # when requests could last be heard, by real time, where somebody says so
+        self._looked_at = time.monotonic()
+
+    def is_deaf(self) -> bool:
+        """Return whether no request could be heard for so long that leases may have ended for it."""
+        return self.heard_at is not None and time.monotonic() - self.heard_at > _STOOD_STILL_S
+
+    def wait_s(self, deadline: float | None, now: float) -> float | None:
+        """Return how long to wait for requests before the next look; None for ever."""
+        return None if deadline is None else min(max(deadline + _SLACK_S - now, 0.0), _LOOK_EVERY_S)
+
+    def has_stood_still(self, deadline: float | None, now: float) -> bool:
+        """Look; return whether a lease is due that could not be renewed because nobody could be heard.
+
+        Args:
+            deadline: of the lease that ends first.
+            now: by the writer's clock, as the deadline.
+        """
+        # Real time, whatever the writer's clock says: it is the process that is asked about.
+        looked_at, self._looked_at = self._looked_at, time.monotonic()
+        if deadline is None or now + _BACKLOG_S < deadline:
+            return False
+        if self._looked_at - looked_at > _STOOD_STILL_S or now > deadline + _OVERSLEPT_S or self.is_deaf():
+            _log.warning("This server stood still while a lease ended: every lease gets a full new period")
+            return True
+        return False
+
+
+class LedgerWriter:
+    """Runs operations on a ledger, durably; every method may be called from any thread or loop.
+
+    Owns the store from `open` to `close`. An operation that raises an error of Headgate has changed nothing; after any
+    other exception, and after a failed commit, the ledger is built anew from the store, so that nothing unwritten is
+    ever answered.
+
+    Args:
+        store: where the jobs live.
+        clock: gives the time of each operation.
+        owner: who this is, for whoever finds the store in use.
+    """
+
+    def __init__(self, store: Store, clock: Clock, owner: str) -> None:
+        self.figures = WriterFigures()
+        self._store = store
+        self._clock = clock
+        self._owner = owner
+        self._inbox: queue.SimpleQueue[_Request[Any] | _Stop] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="headgate-writer", daemon=True)
+        self._ledger: Ledger | None = None
+        self._line: dict[int, _Enlisted] = {}
+        self._reloaded_at = float("-inf")
+        self._swept_at = float("-inf")
+        self._stopwatch = Stopwatch()
+        self._is_open = False
+        self._door = threading.Lock()  # nothing is handed in behind the last request that `close` waits for
+
+    def open(self) -> None:
+        """Own the store, load the ledger and begin to work.
+
+        Raises:
+            StoreInUseError: another process serves this queue.
+            StoreFailedError: the store cannot be read.
+        """
+        self._store.own(self._owner)
+        self._ledger = Ledger(self._store, self._now())
+        self._is_open = True
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish what has arrived, send away who still waits, and give the store up; legal twice."""
+        with self._door:
+            was_open, self._is_open = self._is_open, False
+            if was_open:
+                self._inbox.put(_Stop())
+        if was_open:
+            self._thread.join()
+        self._store.close()
+
+    @property
+    def depth(self) -> int:
+        """Operations that have arrived and are not begun."""
+        return self._inbox.qsize()
+
+    def submit(self, operation: Operation[T]) -> Future[T]:
+        """Hand an operation in; the future has its outcome, or the error that it raised, once that is committed."""
+        request: _Request[T] = _Request(operation, Future())
+        with self._door:
+            if self._is_open:
+                self._inbox.put(request)
+                return request.future
+        request.future.set_exception(_closing())
+        return request.future
+
+    def hearing(self) -> None:
+        """Say that requests are heard now: to be called every half second by the event loop that reads them.
+
+        Leases that ended while nobody called run on: their heartbeats could not come in.
+        """
+        if self._stopwatch.is_deaf():
+            self.submit(lambda ledger, at: ledger.extend_all(at))
+        self._stopwatch.heard_at = time.monotonic()
+
+    async def do(self, operation: Operation[T]) -> T:
+        """Run an operation and return its outcome once it is committed; cancelling the caller does not undo it."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(operation)))
+
+    async def wait_for(
+        self, operation: Operation[T | Waiting], wait_s: float
+    ) -> T | tuple[Job, ...] | Reserved | NoneFree | Stale | None:
+        """Run an operation that may stand in line, and wait for its turn.
+
+        Args:
+            operation: answers something, or `Waiting`.
+            wait_s: seconds to stand in line at most.
+
+        Returns:
+            what it answered at once or waited for; None when its turn had not come in time. A cancelled caller leaves
+            the line; the jobs or the server that it was given just then are given back.
+        """
+        asked = self.submit(operation)
+        try:
+            return await self._turn(asked, wait_s)  # type: ignore[no-any-return]  # `Waiting` is enlisted, never told
+        except asyncio.CancelledError:
+            asked.add_done_callback(self._abandon)
+            raise
+
+    async def _turn(self, asked: Future[Any], wait_s: float) -> Any:
+        first = await asyncio.shield(asyncio.wrap_future(asked))
+        if not isinstance(first, _Enlisted):
+            return first
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(asyncio.wrap_future(first.future))
+        except TimeoutError:
+            has_left = await self.do(lambda ledger, _: self._left(ledger, first))
+            return None if has_left else await asyncio.shield(asyncio.wrap_future(first.future))
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.monotonic(), self._clock.wall())
+
+    # The thread.
+
+    def _run(self) -> None:
+        stop = False
+        while not stop:
+            group, stop = self._gather()
+            if self._ledger is None and not self._is_reloaded():
+                _refuse(group, StoreFailedError("the job queue's database cannot be used at the moment"))
+                continue
+            try:
+                self._work(group)
+            except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the ledger built anew
+                self._recover(group, error)
+        self._dismiss(_closing())
+
+    def _gather(self) -> tuple[list[_Request[Any]], bool]:
+        """Return what has arrived, after waiting for it or for the next deadline; and whether to stop after it."""
+        group: list[_Request[Any]] = []
+        deadline = self._ledger.next_deadline() if self._ledger is not None else None
+        try:
+            one = self._inbox.get(timeout=self._stopwatch.wait_s(deadline, self._clock.monotonic()))
+            while not isinstance(one, _Stop):
+                group.append(one)
+                if len(group) >= _GROUP:
+                    return group, False
+                one = self._inbox.get_nowait()
+        except queue.Empty:
+            return group, False
+        return group, True
+
+    def _work(self, group: list[_Request[Any]]) -> None:
+        ledger = self._ledger
+        assert ledger is not None
+        at = self._now()
+        if self._stopwatch.has_stood_still(ledger.next_deadline(), at.now):
+            ledger.extend_all(at)
+        for request in group:
+            try:
+                request.outcome = self._enlisted(request.operation(ledger, at))
+            except StoreFailedError:
+                raise
+            except HeadgateError as error:
+                request.error = error
+        # Renewals that had arrived count, so expiry comes after them.
+        expired = ledger.expire(at)
+        settled = ledger.settle(at)
+        if at.now - self._swept_at > _SWEPT_EVERY_S:
+            self._swept_at = at.now
+            wall = at.wall
+            ledger.forget(replies_before=wall - _REPLIES_KEPT_S, late_results_before=wall - LATE_RESULTS_KEPT_S)
+        if ledger.changes:
+            self._store.commit(ledger.changes)
+            ledger.committed()
+            self.figures.commits += 1
+        self.figures.operations += len(group)
+        self.figures.expired += len(expired)
+        self._tell(group, settled)
+        for job in expired:
+            _log.warning("Job %s reclaimed after heartbeat timeout (worker=%s)", job.job_id, job.worker)
+
+    def _enlisted(self, outcome: Any) -> Any:
+        if not isinstance(outcome, Waiting):
+            return outcome
+        enlisted = self._line[outcome.ticket] = _Enlisted(outcome.ticket, Future())
+        enlisted.future.set_running_or_notify_cancel()
+        return enlisted
+
+    def _tell(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
+        for request in group:
+            if request.error is not None:
+                request.future.set_exception(request.error)
+            else:
+                request.future.set_result(request.outcome)
+        for ticket, outcome in ((one.ticket, one.outcome) for one in settled):
+            self._line.pop(ticket).future.set_result(outcome)
+
+    def _left(self, ledger: Ledger, waiter: _Enlisted) -> bool:
+        """Take somebody out of line; False when his turn has come, or when he has been sent away."""
+        if self._line.get(waiter.ticket) is not waiter:
+            return False  # a ledger that was built anew has given his number to another one
+        has_left = ledger.leave(waiter.ticket)
+        if has_left:
+            self._line.pop(waiter.ticket, None)
+        return has_left
+
+    def _abandon(self, answered: Future[Any]) -> None:
+        """Take somebody out of line who is gone, or give back what he was answered."""
+        if answered.exception() is not None:
+            return
+        outcome = answered.result()
+        if isinstance(outcome, _Enlisted):
+            self.submit(lambda ledger, _: self._left(ledger, outcome))
+            outcome.future.add_done_callback(self._abandon)
+        elif isinstance(outcome, Reserved):
+            self.submit(lambda ledger, at: ledger.servers.take_back(outcome.resource, at))
+        elif isinstance(outcome, tuple):
+            self.submit(lambda ledger, at: _give_back(ledger, outcome, at))
+
+    # After a failure.
+
+    def _recover(self, group: list[_Request[Any]], error: Exception) -> None:
+        if isinstance(error, StoreFailedError):
+            _log.error("The job queue's database failed: %s", error)
+        else:
+            _log.exception("The ledger failed at an operation; it is rebuilt from its database")
+        self._ledger = None
+        self._reloaded_at = float("-inf")
+        _refuse(group, _unanswered(error))
+        self._dismiss(_unanswered(error))
+        self._is_reloaded()
+
+    def _dismiss(self, error: HeadgateError) -> None:
+        for waiter in self._line.values():
+            waiter.future.set_exception(error)
+        self._line.clear()
+
+    def _is_reloaded(self) -> bool:
+        """Build the ledger anew, at most once a second; return whether there is one."""
+        now = self._clock.monotonic()
+        if now - self._reloaded_at < _RELOAD_EVERY_S:
+            return False
+        self._reloaded_at = now
+        try:
+            self._store.close()
+            self._store.own(self._owner)
+            self._ledger = Ledger(self._store, self._now())
+        except HeadgateError as error:
+            _log.error("The job queue's database cannot be opened again: %s", error)
+            return False
+        except Exception:  # noqa: BLE001 - the boundary of the thread, which has to live on: reported
+            _log.exception("The job queue cannot be loaded again from its database")
+            return False
+        self.figures.reloads += 1
+        return True
+
+
+def _refuse(group: list[_Request[Any]], error: HeadgateError) -> None:
+    for request in group:
+        if not request.future.done():
+            request.future.set_exception(error)
+
+
+def _give_back(ledger: Ledger, outcome: tuple[Any, ...], at: Instant) -> None:
+    for job in outcome:
+        if isinstance(job, Job):
+            ledger.claims.take_back(job, at, "the worker had hung up")
+
+
+def _closing() -> HeadgateError:
+    return StoreFailedError("the job queue is closing", next_step="Send the request again later.")
+
+
+def _unanswered(error: Exception) -> HeadgateError:
+    if isinstance(error, StoreFailedError):
+        return error
+    return StoreFailedError(f"the ledger failed ({type(error).__name__}) and was rebuilt", next_step="Send it again.")

@@ -1,0 +1,333 @@
+"""Benchmarks as a flow run: each scenario in a process of its own, its bars and figures as artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
+
+from blocks import PublishedReport, ReportStore
+from headgate.core import errors
+from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
+from headgate.orchestration.inputs import report_store_for
+from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.upkeep import figures_markdown, how_to_open
+from headgate.processes import child_process
+
+_GRACE_S: Final = 5.0
+"""What a scenario may take to end; far below the 30 s after which a worker kills a cancelled run."""
+
+_LOOK_EVERY_S: Final = 5.0
+"""How often the API is asked whether the run was cancelled."""
+
+_MET: Final = 0
+_MISSED: Final = 4
+_PAGE: Final = "report.html"
+_WORKPLACE: Final = Path(".headgate/bench")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOutcome:
+    """What became of the scenarios of a run.
+
+    Attributes:
+        artifacts: documents of those that ended, in their order.
+        failed: those that gave no figures, by name, with the end of what they said.
+        left: those that were not run since the run was stopped.
+    """
+
+    artifacts: Sequence[Mapping[str, Any]]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    left: Sequence[str] = ()
+
+    @property
+    def bars(self) -> list[Mapping[str, Any]]:
+        """Every bar of every scenario."""
+        return [bar for artifact in self.artifacts for bar in artifact["bars"]]
+
+    @property
+    def missed(self) -> list[str]:
+        """The ids of the bars that are missed."""
+        return [bar["id"] for bar in self.bars if not bar["met"]]
+
+    def sentence(self) -> str:
+        """Return the run in a line."""
+        met = len(self.bars) - len(self.missed)
+        parts = [f"{met} of {len(self.bars)} bars met in {len(self.artifacts)} scenarios"]
+        for what, names in (("missed", self.missed), ("failed", list(self.failed)), ("not run", self.left)):
+            if names:
+                parts.append(f"{what}: {', '.join(names)}")
+        return "; ".join(parts)
+
+    def data(self) -> dict[str, Any]:
+        """Return the run as the flow returns it."""
+        return {
+            "scenarios": [artifact["scenario"] for artifact in self.artifacts],
+            "bars": len(self.bars),
+            "missed": self.missed,
+            "failed": list(self.failed),
+            "left": list(self.left),
+        }
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return the table of bars, those that are missed first."""
+        rows = [(bar["met"], artifact["scenario"], bar) for artifact in self.artifacts for bar in artifact["bars"]]
+        return [_row(name, bar) for _, name, bar in sorted(rows, key=lambda row: row[0])]
+
+    def markdown(self, page: str) -> str:
+        """Return the summary; `page` says in Markdown where the page with all figures is."""
+        parts = [f"# Benchmarks\n\n{self.sentence()}.", page]
+        for artifact in self.artifacts:
+            notes = [f"- {note}" for note in artifact["notes"]]
+            rows = [_row(artifact["scenario"], bar) for bar in artifact["bars"]]
+            parts.append(f"## {artifact['scenario']}\n\n{artifact['what']}")
+            parts.append(_table(("id", "met", "value", "bar", "what", "beside"), rows))
+            if notes:
+                parts.append("\n".join(notes))
+        for name, said in self.failed.items():
+            parts.append(f"## {name}\n\nIt gave no figures:\n\n```text\n{said.replace('`', ' ')}\n```")
+        return "\n\n".join(parts) + "\n"
+
+
+def _row(scenario: str, bar: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "scenario": scenario,
+        "id": bar["id"],
+        "met": "met" if bar["met"] else "missed",
+        "value": f"{_figure(bar['value'])} {bar['unit']}",
+        "bar": f"{'≥' if bar['side'] == 'at_least' else '≤'} {_figure(bar['bar'])}",
+        "what": bar["what"],
+        "beside": "; ".join(f"{name}: {_figure(value)}" for name, value in bar["beside"].items()),
+    }
+
+
+def _figure(value: object) -> str:
+    if not isinstance(value, int | float):
+        return "–" if value is None else str(value)
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(row[column].replace("|", "\\|") for column in columns) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOrder:
+    """What a flow run is asked to measure.
+
+    Attributes:
+        scenarios: by name; all of them when empty.
+        size: of their parameters.
+        seed: of everything random.
+        changes: changed parameters by scenario, each `name=value`.
+        baseline: what the idle suite is compared with: a file, `none`, or empty for the one that Headgate comes with.
+        reports: name of a ReportStore block.
+        fail_on_missed: whether a missed bar makes the run Failed.
+    """
+
+    scenarios: Sequence[str] = ()
+    size: Literal["quick", "full"] = "quick"
+    seed: int = 0
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    baseline: str = ""
+    reports: str = ""
+    fail_on_missed: bool = True
+
+
+async def run_benchmark(order: BenchOrder) -> Any:
+    """Run the scenarios one after the other, publish what they found, and return the state in which the run ends.
+
+    The scenarios use the processor; in processes of their own they hold up neither the flow run's loop nor its
+    heartbeat. A run that is stopped ends the scenario at work and publishes those that were done.
+
+    Raises:
+        HeadgateError: if a scenario or block is not known, or the report cannot be made; nothing was measured then, or
+            its artifacts are published.
+    """
+    reports = await report_store_for(order.reports)
+    stop = StopRequest()
+    with _folder() as folder, stop_on_signals(stop):
+        names = await _names(order, folder)
+        outcome = await _Scenarios(order, folder, stop).run(names)
+        published = await _publish(outcome, folder, reports) if outcome.artifacts else None
+        await publish_table("benchmark-bars", outcome.rows(), outcome.sentence())
+        await publish_markdown("benchmark", outcome.markdown(_where(published)), "The benchmarks in words and tables")
+        run_logger().info("benchmarks: %s", outcome.sentence())
+        return await _ended(order, outcome, published, stop)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Give an empty folder in the worker's folder, deleted afterwards: scenarios measure the disk they work on."""
+    _WORKPLACE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_WORKPLACE, prefix="run-") as place:
+        yield Path(place).absolute()
+
+
+async def _ended(order: BenchOrder, outcome: BenchOutcome, published: PublishedReport | None, stop: StopRequest) -> Any:
+    places = {"places": dict(published.places), "links": dict(published.links)} if published else {}
+    if stop.reason is None and (outcome.failed or (outcome.missed and order.fail_on_missed)):
+        return Failed(message=outcome.sentence())
+    return await ended(stop, outcome.sentence(), outcome.data() | places)
+
+
+async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:
+    """Return the scenarios to be run.
+
+    Raises:
+        InvalidInputError: if one of them is not known, or the baseline is not there.
+    """
+    listed = orjson.loads(await _headgate(("bench", "list", "--json"), folder))
+    known = [one["scenario"] for one in listed]
+    for name in (*order.scenarios, *order.changes):
+        if name not in known:
+            raise errors.InvalidInputError(
+                f"there is no benchmark {name!r}", next_step=f"There are {', '.join(known)}."
+            )
+    if _baseline(order.baseline) is None:
+        raise errors.InvalidInputError(
+            f"baseline {order.baseline} is not a file on this worker", next_step="Give the summary.json of a run."
+        )
+    return tuple(dict.fromkeys(order.scenarios)) or tuple(known)
+
+
+def _baseline(given: str) -> str | None:
+    """Return the baseline as a scenario takes it, wherever it runs; None where there is no such file."""
+    if given in {"", "none"}:
+        return given
+    path = Path(given).absolute()
+    return str(path) if path.is_file() else None
+
+
+class _Scenarios:
+    """The scenarios of one run, one after the other. Owned by the run."""
+
+    def __init__(self, order: BenchOrder, folder: Path, stop: StopRequest) -> None:
+        self._order = order
+        self._folder = folder
+        self._stop = stop
+        self._progress = ProgressArtifact("benchmark-progress", Outage())
+
+    async def run(self, names: Sequence[str]) -> BenchOutcome:
+        artifacts: list[dict[str, Any]] = []
+        failed: dict[str, str] = {}
+        done = 0
+        for number, name in enumerate(names):
+            await self._progress.show(number / len(names), f"{name}, {number + 1} of {len(names)}")
+            status, said = await self._shown(name)
+            if status is None:
+                break
+            done += 1
+            if status in {_MET, _MISSED}:
+                (path,) = self._folder.glob(f"{name}-*.json")
+                artifacts.append(orjson.loads(path.read_bytes()))
+            else:
+                run_logger().error("benchmark %s ended with status %d:\n%s", name, status, said)
+                failed[name] = said
+        outcome = BenchOutcome(artifacts, failed, names[done:])
+        await self._progress.show(done / len(names), outcome.sentence())
+        return outcome
+
+    async def _shown(self, name: str) -> tuple[int | None, str]:
+        """Run a scenario as a task of the run, so that its graph shows how long each took."""
+
+        @task(name=f"bench {name}", task_run_name=f"bench {name}", cache_policy=NO_CACHE, persist_result=False)
+        async def measured() -> tuple[int | None, str]:
+            """Run one scenario in a process of its own."""
+            return await self._one(name)
+
+        return await measured()
+
+    async def _one(self, name: str) -> tuple[int | None, str]:
+        """Run a scenario; return its exit status, None when it was stopped, and the end of what it said."""
+        log = self._folder / f"{name}.log"
+        async with (
+            child_process(
+                self._command(name), environ=os.environ, folder=self._folder, log=log, grace_s=_GRACE_S
+            ) as child,
+            asyncio.TaskGroup() as group,
+        ):
+            over = group.create_task(child.ended())
+            asked = group.create_task(self._stop.event.wait())
+            while not (over.done() or asked.done()):
+                await asyncio.wait({over, asked}, timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+                await heed_state(self._stop)
+            asked.cancel()
+            if over.done():
+                return over.result(), child.last_lines()
+            over.cancel()
+        return None, ""
+
+    def _command(self, name: str) -> list[str]:
+        order = self._order
+        changes = list(order.changes.get(name, ()))
+        if name == "idle" and order.baseline:
+            changes.append(f"baseline={_baseline(order.baseline)}")
+        options = [f"--{order.size}", "--seed", str(order.seed), "--output", str(self._folder)]
+        options += [option for change in changes for option in ("--set", change)]
+        return [sys.executable, "-m", "headgate.cli", "bench", name, *options]
+
+
+async def _publish(outcome: BenchOutcome, folder: Path, reports: ReportStore) -> PublishedReport:
+    made = orjson.loads(await _headgate(("bench", "report", "--json", "--output", "."), folder))
+    files, figures = await asyncio.to_thread(_read, outcome, made, folder)
+    published = await reports.write(f"benchmarks-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}", files)
+    if figures:
+        await publish_markdown("benchmark-figures", figures_markdown(figures), "Figures of the benchmarks")
+    if link := published.links.get(_PAGE):
+        await publish_link("benchmark-page", link, "Open the report", "All benchmarks and figures on one page.")
+    return published
+
+
+def _read(
+    outcome: BenchOutcome, made: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, str | bytes], dict[str, str]]:
+    """Return what is published by file name, and the figures by title."""
+    files: dict[str, str | bytes] = {_PAGE: Path(made["path"]).read_bytes()}
+    for artifact in outcome.artifacts:
+        name = artifact["scenario"]
+        files[f"{name}.json"] = orjson.dumps(artifact, option=orjson.OPT_INDENT_2)
+        for file in artifact["files"]:
+            files[f"{name}-{Path(file).name}"] = (folder / file).read_bytes()
+    return files, {figure["title"]: Path(figure["path"]).read_text("utf-8") for figure in made["figures"]}
+
+
+def _where(published: PublishedReport | None) -> str:
+    if published is None:
+        return "No scenario ended, so there is no page."
+    if link := published.links.get(_PAGE):
+        return f"[All figures on one page]({link})"
+    return how_to_open(published.places[_PAGE])
+
+
+async def _headgate(arguments: Sequence[str], folder: Path) -> bytes:
+    """Return what a command of Headgate prints, from a process of its own in `folder`.
+
+    Raises:
+        HeadgateError: if it fails.
+    """
+    command = (sys.executable, "-m", "headgate.cli", *arguments)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=folder
+    )
+    printed, said = await process.communicate()
+    if process.returncode:
+        end = said.decode(errors="replace")[-500:]
+        raise errors.HeadgateError(f"`headgate {' '.join(arguments)}` ended with status {process.returncode}: {end}")
+    return printed

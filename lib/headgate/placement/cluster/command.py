@@ -1,0 +1,135 @@
+"""A command as placed work: its output can be read while it runs, and it ends when it is told to."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.placement.cluster.occupant import placement_context
+from headgate.placement.errors import InvalidPlacementError
+
+KEPT_LINES: Final = 10_000
+"""Of the output; who reads too seldom misses the oldest."""
+
+_LONGEST_LINE: Final = 8_192
+_TAIL_LINES: Final = 200
+_NOT_STARTED: Final = {FileNotFoundError: 127, PermissionError: 126}
+"""Exit statuses of a shell for what cannot be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnded:
+    """How a command ended.
+
+    Attributes:
+        status: its exit status; 128 and the number of the signal that ended it, as a shell has it.
+        tail: the last lines of its output.
+        lines: how many there were.
+    """
+
+    status: int
+    tail: tuple[str, ...] = ()
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Lines of a command's output; `next_line` is what to ask for then."""
+
+    lines: tuple[str, ...]
+    next_line: int
+
+
+class CommandWork:
+    """Runs one command. Owned by its host; `lines` and `cancel` may be called from other threads while `run` runs.
+
+    A command that is stopped for other work begins anew when its turn comes: it keeps what it wrote to files. It runs
+    in `folder` where its node has that, and knows by HEADGATE_REQUEST, HEADGATE_ATTEMPT, HEADGATE_RANK and
+    HEADGATE_WORLD_SIZE what it is.
+    """
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], folder: str = "") -> None:
+        if not command:
+            raise InvalidPlacementError("There is no command to run", next_step="Name it after `--`.")
+        self._command = tuple(command)
+        self._variables = dict(variables)
+        self._folder = folder
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._told = 0
+        self._lock = threading.Lock()  # of the lines and of the process, which other threads look at
+        self._process: subprocess.Popen[str] | None = None
+        self._cancelled = False
+
+    def run(self) -> CommandEnded:
+        """Run the command to its end, and return how it ended."""
+        try:
+            process = self._started()
+        except OSError as error:
+            status = _NOT_STARTED.get(type(error), 1)
+            return CommandEnded(status, (f"{self._command[0]} cannot be started: {error}",), 1)
+        if process is None:
+            return CommandEnded(143)
+        assert process.stdout is not None, "it was started with a pipe"
+        with process:
+            for line in process.stdout:
+                self._take(line.rstrip("\n")[:_LONGEST_LINE])
+        return CommandEnded(_as_in_a_shell(process.returncode), tuple(self._lines)[-_TAIL_LINES:], self._told)
+
+    def lines(self, since: int) -> Output:
+        """Return the lines from number `since` on, or from the oldest that is kept."""
+        with self._lock:
+            first = self._told - len(self._lines)
+            return Output(tuple(itertools.islice(self._lines, max(0, since - first), None)), self._told)
+
+    def cancel(self) -> None:
+        """Ask the command to end (SIGTERM); what then stays is killed by its host."""
+        with self._lock:
+            self._cancelled = True
+            if self._process is not None:
+                self._process.terminate()
+
+    def _started(self) -> subprocess.Popen[str] | None:
+        with self._lock:
+            if self._cancelled:
+                return None
+            # In the process group of the host: whatever ends that one ends the command, too.
+            self._process = subprocess.Popen(  # noqa: S603 - the command that the user submits
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder if self._folder and Path(self._folder).is_dir() else None,
+                env=os.environ | _about_itself() | self._variables,
+                text=True,
+                errors="replace",
+            )
+            return self._process
+
+    def _take(self, line: str) -> None:
+        with self._lock:
+            self._lines.append(line)
+            self._told += 1
+
+
+def _about_itself() -> dict[str, str]:
+    try:
+        here = placement_context()
+    except InvalidPlacementError:
+        return {}
+    return {
+        "HEADGATE_REQUEST": here.request_id,
+        "HEADGATE_ATTEMPT": str(here.attempt),
+        "HEADGATE_RANK": str(here.rank),
+        "HEADGATE_WORLD_SIZE": str(here.world_size),
+    }
+
+
+def _as_in_a_shell(returncode: int) -> int:
+    return returncode if returncode >= 0 else 128 - returncode

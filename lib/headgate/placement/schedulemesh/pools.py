@@ -1,0 +1,180 @@
+"""ScheduleMesh's mappings of resources and pools, what they are in Headgate, and the pools of a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, get_args
+
+from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, of_units, total
+from headgate.placement.cluster.client import Placement
+from headgate.placement.cluster.pools import PlacementPool
+from headgate.placement.errors import InvalidPlacementError
+from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.request import Strategy
+from headgate.placement.scaling import scaled_amounts
+
+_NESTED: Final = ("custom", "custom_resources")
+_DECIMALS: Final = 3
+_POOL_KEYS: Final = frozenset(
+    {"enable", "high_priority_pg_specs", "enable_dynamic_pgs", "max_dynamic_pgs", "pg_strategy", "enable_pg_reuse"}
+)
+MAX_DYNAMIC_PGS: Final = 20
+"""How many groups a pool may make besides its reserved ones where nothing is said; ScheduleMesh's number."""
+
+
+def amounts_of(written: Mapping[str, Any]) -> Amounts:
+    """Return `{cpu, memory (MB), gpu, custom}` as amounts; other names are custom resources, too.
+
+    Raises:
+        InvalidPlacementError: an amount is not a number >= 0.
+    """
+    custom: dict[str, float] = {}
+    for key, value in written.items():
+        if key in _NESTED:
+            custom |= {str(name): _number(str(name), each) for name, each in dict(value or {}).items()}
+        elif key not in {"cpu", "memory", "gpu"}:
+            custom[key] = _number(key, value)
+    return amounts(
+        cpu=_number("cpu", written.get("cpu", 0)),
+        gpu=_number("gpu", written.get("gpu", 0)),
+        memory_bytes=round(_number("memory", written.get("memory", 0)) * MEBIBYTE),
+        custom=custom,
+    )
+
+
+def as_written(found: Amounts) -> dict[str, Any]:
+    """Return amounts as `{cpu, memory (MB), gpu, custom}`."""
+    return {
+        "cpu": found.get(CPU) / MILLI,
+        "memory": found.get(MEMORY) / MEBIBYTE,
+        "gpu": found.get(GPU) / MILLI,
+        "custom": {name: units / MILLI for name, units in found.units if name not in {CPU, GPU, MEMORY}},
+    }
+
+
+def times(one: Amounts, number: int) -> Amounts:
+    """Return the amounts of several."""
+    return of_units({name: units * number for name, units in one.units})
+
+
+def pool_fields(config: Mapping[str, Any] | None, strategy: str, quota: Amounts) -> dict[str, Any]:
+    """Return a `pg_pool_config` as fields of a `Pool`.
+
+    Raises:
+        ValueError: a reserved group alone is larger than the quota, or the strategy is unknown.
+        InvalidPlacementError: a key is unknown, or an amount impossible.
+    """
+    given = dict(config or {})
+    if unknown := sorted(set(given) - _POOL_KEYS):
+        raise InvalidPlacementError(
+            f"There is no key {unknown[0]!r} in pg_pool_config", next_step=f"Known are {', '.join(sorted(_POOL_KEYS))}."
+        )
+    if not given.get("enable"):
+        return {"max_dynamic": None}
+    shapes = _shapes(given.get("high_priority_pg_specs") or (), given.get("pg_strategy", strategy), quota)
+    most = int(given.get("max_dynamic_pgs", MAX_DYNAMIC_PGS)) if given.get("enable_dynamic_pgs", True) else 0
+    return {"reserved": shapes, "max_dynamic": most, "reuse": bool(given.get("enable_pg_reuse", True))}
+
+
+def _shapes(specs: Sequence[Mapping[str, Any]], strategy: Any, quota: Amounts) -> tuple[GroupShape, ...]:
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"pg_strategy must be one of {', '.join(get_args(Strategy))} (got {strategy!r})")
+    sizes = tuple(amounts_of(spec) for spec in specs)
+    for number, size in enumerate(sizes):
+        if not size.fits(quota):
+            raise ValueError(f"High-priority PG spec[{number}] exceeds pool quota: it takes {size} of {quota}")
+    return tuple(GroupShape((size,), strategy) for size in sizes)
+
+
+def _number(name: str, written: Any) -> float:
+    """Return a number with as many decimals as are counted: scaled amounts come with many more."""
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise InvalidPlacementError(f"An amount of {name} must be a number >= 0 (got {written!r})")
+    return round(written, _DECIMALS)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPool:
+    """A pool as a scheduler has opened it.
+
+    Attributes:
+        pool: takes submissions.
+        labels: told again.
+        target_agents: how many agents the quota is for; 0 where nobody said.
+        strategy: of reserved groups.
+        each: what one agent takes; None where nobody said.
+        is_ours: whether it was not open before.
+    """
+
+    pool: PlacementPool
+    labels: Mapping[str, str]
+    target_agents: int
+    strategy: str
+    each: Amounts | None
+    is_ours: bool
+
+    def told(self, used: Iterable[Amounts]) -> dict[str, Any]:
+        """Return ScheduleMesh's mapping of a pool, with what its agents take as it was written for them."""
+        quota = self.pool.pool.quota
+        taken = total(scaled_amounts(each, self.pool.factor) if self.pool.factor < 1 else each for each in used)
+        return {
+            "name": self.pool.name,
+            "labels": dict(self.labels),
+            "capacity": as_written(quota),
+            "target_agents": self.target_agents,
+            "placement_strategy": self.strategy,
+            "used_resources": as_written(taken),
+            "reserved_resources": as_written(Amounts()),
+            "available_resources": as_written((quota - taken).clipped()),
+            "default_agent_resources": None if self.each is None else as_written(self.each),
+            "scale": self.pool.factor,
+        }
+
+
+class OpenPools:
+    """Opens pools and remembers them. Owned by one scheduler.
+
+    Attributes:
+        known: name -> pool.
+        protected: pools whose work is never stopped for that of others.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self.known: dict[str, OpenPool] = {}
+        self.protected: frozenset[str] = frozenset()
+
+    def open(
+        self,
+        name: str,
+        labels: Mapping[str, str],
+        resources: Mapping[str, Any],
+        target_agents: int,
+        strategy: str,
+        config: Mapping[str, Any] | None,
+    ) -> None:
+        """Open a pool; see `RayScheduler.create_pool`."""
+        each = amounts_of(resources)
+        quota = times(each, target_agents) if target_agents > 0 else each
+        chosen = pool_fields(config, strategy, quota) | {"protected": name in self.protected}
+        before = self.known.get(name)
+        is_ours = before.is_ours if before is not None else name not in {pool.name for pool in self._placement.pools()}
+        pool = self._placement.pool(name, quota=quota, scale=True, **chosen)
+        one = each if target_agents > 0 else None
+        self.known[name] = OpenPool(pool, dict(labels), target_agents, strategy, one, is_ours)
+
+    def protect(self, names: frozenset[str]) -> None:
+        """Protect these pools and no others, those that are opened later included."""
+        self.protected = names
+        for pool in self._placement.pools():
+            if pool.name in self.known and pool.protected != (pool.name in names):
+                self._placement.pool(**_as_arguments(pool) | {"protected": pool.name in names, "change": True})
+
+    def ours(self) -> frozenset[str]:
+        """Return the names of pools that were not open before."""
+        return frozenset(name for name, pool in self.known.items() if pool.is_ours)
+
+
+def _as_arguments(pool: Pool) -> dict[str, Any]:
+    return {each.name: getattr(pool, each.name) for each in fields(Pool)}

@@ -1,0 +1,212 @@
+"""What is really in the cluster, told to the ledger: at a start, and every second from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from headgate.core.errors import JournalError
+from headgate.placement.amounts import NOTHING, Amounts
+from headgate.placement.ledger import PlacementLedger
+from headgate.placement.pool import GroupState
+from headgate.placement.request import Stage
+from headgate.placement.service.protocol import Executor, GroupFailedError, Running
+from headgate.placement.service.steps import Steps
+
+TRIES: Final = 60
+"""After so many tries, five minutes at least, somebody has to look: what Ray has not removed by then it never will."""
+
+LOOK_S: Final = 1.0
+"""How often the nodes are looked at; at once after a failure."""
+
+_GROUPS_EVERY: Final = 5
+_NOT_STANDING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
+_log = logging.getLogger("headgate.placement")
+
+
+class Orphans:
+    """Removes groups that nobody knows. Owned by the service, from its start until its end.
+
+    What cannot be removed is told when it is first tried and when it is given up, and not in between.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._tries: dict[str, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def remove(self, group_id: str) -> None:
+        """Remove a group, or keep it for `try_again`."""
+        why = await self._why_not(group_id)
+        if why:
+            self._tries[group_id] = 1
+            _log.warning("Group %s, unknown to the journal, could not be removed; trying again: %s", group_id, why)
+
+    def try_again(self) -> None:
+        """Set another try of all that is left going, unless one is under way; returns at once."""
+        if self._tries and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._try_again())
+
+    async def close(self) -> None:
+        """End; legal twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _try_again(self) -> None:
+        for group_id in sorted(self._tries):
+            why = await self._why_not(group_id)
+            self._tries[group_id] += 1
+            if not why:
+                del self._tries[group_id]
+                _log.info("Group %s, unknown to the journal, is removed", group_id)
+            elif self._tries[group_id] >= TRIES:
+                del self._tries[group_id]
+                _log.error(
+                    "Group %s, unknown to the journal, could not be removed in %d tries; its resources are lost: %s. "
+                    "Look with `ray list placement-groups`; `headgate placement audit --fix` tries it once more.",
+                    group_id,
+                    TRIES,
+                    why,
+                )
+
+    async def _why_not(self, group_id: str) -> str:
+        """Remove a group; return why it could not be, nothing when it is gone."""
+        try:
+            await self._executor.remove_group(group_id)
+        except GroupFailedError as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 - told by the caller; Ray may answer the next time
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+
+class Reconciler:
+    """Looks at the cluster again and again. Owned by the service."""
+
+    def __init__(self, steps: Steps, executor: Executor, orphans: Orphans) -> None:
+        self._steps = steps
+        self._executor = executor
+        self._orphans = orphans
+        self._soon = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._look_on())
+
+    def soon(self) -> None:
+        """Have the cluster looked at now: something in it has failed."""
+        self._soon.set()
+
+    async def close(self) -> None:
+        """End; legal twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _look_on(self) -> None:
+        turn = 0
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), LOOK_S)
+            self._soon.clear()
+            turn += 1
+            try:
+                await look_at_nodes(self._steps, self._executor)
+                if turn % _GROUPS_EVERY == 0:
+                    await self._look_at_groups()
+                    self._orphans.try_again()
+                self._steps.forget_old()
+            except JournalError:
+                return  # the service ends
+            except Exception:  # noqa: BLE001 - reported; the next look may do
+                _log.exception("The cluster could not be read; trying again")
+
+    async def _look_at_groups(self) -> None:
+        before = _standing(self._steps.ledger)
+        existing = await self._executor.existing_groups()
+        # Standing before and after the look: one that was made or removed meanwhile has not vanished.
+        vanished = before & _standing(self._steps.ledger) - existing.keys()
+
+        def act(ledger: PlacementLedger, now: float) -> None:
+            for group_id in sorted(vanished):
+                ledger.group_lost(group_id, "its placement group has vanished from the cluster", now)
+
+        if vanished:
+            self._steps.do(act)
+
+
+async def look_at_nodes(steps: Steps, executor: Executor) -> None:
+    """Tell the ledger which nodes there are now, if they are others than it knows."""
+    nodes = await executor.nodes(ours(steps.ledger))
+    if {node.node_id: node for node in nodes} != steps.ledger.holdings.nodes:
+        steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
+
+
+def ours(ledger: PlacementLedger) -> dict[str, Amounts]:
+    """Return what the ledger's groups take on each node."""
+    taken: dict[str, Amounts] = {}
+    for group in ledger.groups.values():
+        for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
+            taken[node] = taken.get(node, NOTHING) + bundle
+    return taken
+
+
+def _standing(ledger: PlacementLedger) -> set[str]:
+    return {group.group_id for group in ledger.groups.values() if group.state not in _NOT_STANDING}
+
+
+async def reconcile(steps: Steps, executor: Executor, orphans: Orphans, take_up: Callable[[Running], None]) -> None:
+    """Remove groups that the journal does not know, take running work up again, and tell the ledger what is lost.
+
+    Nothing is decided before all of it is known: one step at the end tells the ledger everything.
+    """
+    ledger = steps.ledger
+    existing = await executor.existing_groups()
+    for group_id in sorted(existing.keys() - ledger.groups.keys()):
+        await orphans.remove(group_id)
+    adopted = await _adopted(steps, executor)
+    nodes = await executor.nodes(ours(ledger))
+    missing = [
+        group.group_id
+        for group in ledger.groups.values()
+        if group.group_id not in existing and group.state is not GroupState.REMOVING
+    ]
+
+    def act(ledger: PlacementLedger, now: float) -> None:
+        ledger.see_nodes(nodes, now)
+        for running in adopted.values():
+            ledger.work_started(running.request_id, running.epoch, now)
+        for request in list(ledger.requests.values()):
+            if not request.begun or request.stage.has_ended or request.request_id in adopted:
+                continue
+            if request.stage is Stage.PLACING:
+                ledger.work_not_started(request.request_id, request.epoch, now)
+            else:
+                ledger.work_lost(request.request_id, request.epoch, now, "it was no longer running after a restart")
+        for group_id in missing:
+            ledger.group_lost(group_id, "it was no longer in the cluster after a restart", now)
+
+    for running in adopted.values():
+        take_up(running)  # not earlier: work that ends would have the ledger decide before it knows the rest
+    steps.do(act)
+
+
+async def _adopted(steps: Steps, executor: Executor) -> dict[str, Running]:
+    """Return what still runs."""
+    found: dict[str, Running] = {}
+    for request in list(steps.ledger.requests.values()):
+        if not request.begun or request.stage not in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING}:
+            continue
+        running = await executor.adopt(request.group_id, steps.journal.order(request))
+        if running is not None:
+            found[request.request_id] = running
+    return found

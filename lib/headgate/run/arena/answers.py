@@ -1,0 +1,137 @@
+"""The answers that the store holds, as the arena shows them: by environment, model and index."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import polars as pl
+
+from headgate.admission import SlotSource
+from headgate.config import Settings
+from headgate.core import Message, Model
+from headgate.core.errors import InvalidRosterError
+from headgate.environments import registry_of
+from headgate.environments.rubric import transcript
+from headgate.run.assembly import run_campaign, run_judged
+from headgate.run.judge_needed import judged_environments, usable_environments
+from headgate.run.plan import ChosenModels
+from headgate.sampling import RosterSource
+from headgate.storage import SampleStore
+
+_COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "finished_at", "conversation")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one model said to one task.
+
+    Attributes:
+        question: all that it was told before it spoke.
+        text: its reply, or the whole conversation from there on.
+        replies: what it said, one by one, as its environment was given them.
+    """
+
+    question: str
+    text: str
+    replies: tuple[str, ...]
+
+
+Answers = Mapping[tuple[str, str], Mapping[int, Answer]]
+"""(environment, model) -> index -> answer."""
+
+
+async def stored_answers(store: SampleStore, *, environments: Sequence[str], models: Sequence[str]) -> Answers:
+    """Return the answers in the store, of each task the one that ended first, whatever campaign it was taken by.
+
+    Samples without a score, and those that were stored without their conversation, have none.
+
+    Args:
+        store: of samples.
+        environments: all when empty.
+        models: keys or names; all when empty.
+
+    Raises:
+        StoreError: if the store cannot be read.
+    """
+    frame = (await store.scan(environments=environments or None, columns=list(_COLUMNS))).frame
+    rows = frame.filter(pl.col("score").is_not_null(), pl.col("conversation").str.len_bytes() > 0)
+    if models:
+        name = pl.col("model").str.replace(r"@[^@]*$", "")
+        rows = rows.filter(pl.col("model").is_in(list(models)) | name.is_in(list(models)))
+    first = rows.sort("finished_at", "task_id").unique(["environment", "model", "index"], keep="first")
+    found: dict[tuple[str, str], dict[int, Answer]] = {}
+    wanted = first.select("environment", "model", "index", "conversation").sort("environment", "model", "index")
+    for environment, model, index, conversation in wanted.iter_rows():
+        answer = answer_of(conversation)
+        if answer is not None:
+            found.setdefault((environment, model), {})[index] = answer
+    return found
+
+
+def answer_of(conversation: str) -> Answer | None:
+    """Return the answer in a stored conversation, None when no model spoke in it."""
+    messages = [_message(each) for each in orjson.loads(conversation)]
+    opening = list(itertools.takewhile(lambda message: message.role != "assistant", messages))
+    said = messages[len(opening) :]
+    while said and said[-1].role == "system":  # judgements of an earlier judge, which this one must not see
+        said.pop()
+    replies = tuple(message.content for message in said if message.role == "assistant")
+    if not replies:
+        return None
+    return Answer("\n\n".join(message.content for message in opening), transcript(said), replies)
+
+
+def _message(stored: Any) -> Message:
+    role, content = stored[:2]
+    return Message(role, content)
+
+
+async def answered(
+    settings: Settings,
+    models: Sequence[str],
+    instances: int,
+    judge: Model,
+    roster: RosterSource,
+    store: SampleStore,
+    stop: asyncio.Event | None,
+    slots: SlotSource | None,
+) -> None:
+    """Have the roster's models answer tasks 0 to `instances` - 1 under the campaign's name; what is there stays.
+
+    Environments that need a judge have their answers judged and scored, too. Without a name in the settings these
+    are the ones that are answered.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used.
+    """
+    chosen = ChosenModels(_named((await roster.load()).models, models))
+    registry = registry_of(settings)
+    known = usable_environments(settings.environments or tuple(judged_environments((), registry)), registry)
+    judged = tuple(name for name, one in known.items() if one.spec.needs_judge)
+    others = tuple(name for name in known if name not in judged)
+    # Samples without their conversation cannot be compared; a rubric is for the comparison.
+    own = settings.model_copy(update={"keep_conversations": True, "rubric": ""})
+    if judged:
+        of_judged = own.model_copy(update={"environments": judged})
+        await run_judged(
+            of_judged, instances=instances, judge=judge, roster=chosen, store=store, stop=stop, slots=slots
+        )
+    if others and not (stop is not None and stop.is_set()):
+        of_others = own.model_copy(update={"environments": others})
+        await run_campaign(of_others, roster=chosen, store=store, instances=instances, stop=stop, slots=slots)
+
+
+def _named(models: Sequence[Model], names: Sequence[str]) -> tuple[Model, ...]:
+    known = {model.name for model in models} | {model.key for model in models}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidRosterError(
+            f"the roster has no model {unknown[0]!r}",
+            next_step=f"It has {', '.join(sorted(m.key for m in models)[:20])}.",
+        )
+    return tuple(model for model in models if not names or model.name in names or model.key in names)

@@ -1,0 +1,269 @@
+"""From settings to comparisons: what `headgate arena` and the flow call."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from headgate.admission import SlotSource
+from headgate.config import BudgetSettings, Settings
+from headgate.core import Model
+from headgate.core.errors import InvalidInputError
+from headgate.environments import Environment, environment, environments
+from headgate.environments.rubric import Rubric
+from headgate.reports import ArenaComparison
+from headgate.run.arena.answers import Answers, answered, stored_answers
+from headgate.run.arena.comparisons import ORDERS, AgainstModel, BothOrders, StoredAnswers, shown_judge
+from headgate.run.arena.pairings import Pairing, PairingProvider, chosen, possible
+from headgate.run.arena.records import (
+    ARENA_FOLDER,
+    COLUMNS,
+    comparison_environment,
+    comparisons_of,
+    of_stage,
+    stage_of,
+)
+from headgate.run.assembly import OnProgress, Watch, roster_of, run_source
+from headgate.run.judging import Judging, judge_of, rubric_for
+from headgate.run.plan import ChosenModels
+from headgate.run.status import RunResult
+from headgate.sampling import RosterSource
+from headgate.storage import SampleStore, sample_store
+from headgate.telemetry import safe_text
+
+_TAKE_ANSWERS: Final = "Sample at least two models with conversations kept, or give --instances to have them answer."
+_LOOK_AT_ANSWERS: Final = (
+    "They were asked just now. Why there is no answer: "
+    'headgate query "select model, error_kind, error from samples where score is null"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaRequest:
+    """What is to be compared.
+
+    Attributes:
+        models: keys or names; all that have answered when empty.
+        instances: only tasks with a lower index, whose answers are taken first where they are missing; None takes the
+            answers that there are.
+        comparisons: how many may be asked for at most by this run; None for all, 0 for none: what is stored is told.
+        rubric: what counts, in place of the one that the settings name.
+    """
+
+    models: tuple[str, ...] = ()
+    instances: int | None = None
+    comparisons: int | None = None
+    rubric: Rubric | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaResult:
+    """What the arena knows, and what this run did.
+
+    Attributes:
+        judge: name of the judge.
+        comparisons: of this judge and rubric among these models, environments and tasks; all runs'.
+        possible: pairs of answers that could be compared.
+        unjudged: comparisons that were asked for, and have no verdict.
+        why_unjudged: what went wrong with one of them; empty when there is none.
+        run: what this run did; None when nothing was left to ask.
+        warnings: what the reader of the ratings ought to know, a sentence each.
+    """
+
+    judge: str
+    comparisons: tuple[ArenaComparison, ...]
+    possible: int
+    unjudged: int
+    why_unjudged: str
+    run: RunResult | None
+    warnings: tuple[str, ...]
+
+    def shortfall(self) -> str:
+        """Return how many comparisons have no verdict, and why, in one line; empty when none is missing."""
+        if not self.unjudged:
+            return ""
+        why = f" ({safe_text(self.why_unjudged, limit_chars=200)})" if self.why_unjudged else ""
+        return f"{self.unjudged:,} without a verdict{why}"
+
+
+async def run_arena(
+    settings: Settings,
+    request: ArenaRequest,
+    *,
+    judge: Model | None = None,
+    roster: RosterSource | None = None,
+    store: SampleStore | None = None,
+    comparisons: SampleStore | None = None,
+    stop: asyncio.Event | None = None,
+    on_progress: OnProgress | None = None,
+    slots: SlotSource | None = None,
+) -> ArenaResult:
+    """Have a judge compare answers, less what was compared before, and return all comparisons.
+
+    Args:
+        settings: of the campaign; `judgements` says how often each of both orders is judged.
+        request: what to compare.
+        judge: in place of the one that the settings name; one that is to be asked for no comparison need not be named.
+        roster: likewise; needed with `instances` only.
+        store: of samples, likewise.
+        comparisons: where comparisons are kept; the folder `arena` of the settings' store when None.
+        stop: set to stop and drain.
+        on_progress: called while it runs, and once at the end.
+        slots: bounds the requests of several processes together.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used, or there is nothing to compare.
+    """
+    if judge is None and request.comparisons != 0:
+        judge = judge_of(settings)
+    rubric = request.rubric if request.rubric is not None else rubric_for(settings)
+    label = rubric.label if rubric is not None else ""
+    samples = store if store is not None else sample_store(settings)
+    kept = comparisons if comparisons is not None else arena_store(settings)
+    try:
+        if judge is None:
+            judge, stage = await shown_judge(settings, kept, label)
+        else:
+            stage = stage_of(judge.request_name, label)
+        if request.instances is not None and request.comparisons != 0:
+            source = roster if roster is not None else roster_of(settings)
+            await answered(settings, request.models, request.instances, judge, source, samples, stop, slots)
+        answers = await stored_answers(samples, environments=settings.environments, models=request.models)
+        pairings = [p for p in possible(answers) if request.instances is None or p.index < request.instances]
+        await _check_named(request.models, answers, samples, settings)
+        _check(request, answers, pairings)
+        before = await _rows(kept, settings.campaign, stage)
+        asked = chosen(pairings, comparisons_of(before), request.comparisons, seed=settings.campaign)
+        is_stopped = stop is not None and stop.is_set()
+        run = None
+        if asked and not is_stopped:
+            await kept.probe()
+            run = await run_source(
+                _settings_of(settings, stage),
+                roster=ChosenModels(_models_of(answers)),
+                environments=(places := _environments(answers, rubric)),
+                store=kept,
+                source=PairingProvider(asked, stage, _failed(before)),
+                judging=Judging(judge, BothOrders()),
+                watch=Watch(stop, None, on_progress, slots=slots),
+                stop_when_idle=True,
+                asked=lambda endpoints: StoredAnswers(
+                    endpoints, answers, {name: place.base_name for name, place in places.items()}
+                ),
+            )
+        after = await _rows(kept, settings.campaign, stage) if run is not None else before
+    finally:
+        if comparisons is None:
+            kept.close()
+        if store is None:
+            samples.close()
+    named = set(pairings)
+    wanted = {(p.environment, p.index, p.first, p.second) for p in pairings}
+    found = [c for c in comparisons_of(after) if (c.environment, c.index, c.first, c.second) in wanted]
+    return ArenaResult(
+        judge=judge.request_name,
+        comparisons=tuple(found),
+        possible=len(pairings),
+        unjudged=sum(pairing in named for pairing in _failed(after)),
+        why_unjudged=_why_unjudged(after),
+        run=run,
+        warnings=tuple(_warnings(judge, answers)),
+    )
+
+
+def arena_store(settings: Settings) -> SampleStore:
+    """Return where the settings' comparisons are kept."""
+    return sample_store(settings.model_copy(update={"store": f"{settings.store.rstrip('/')}/{ARENA_FOLDER}"}))
+
+
+def _settings_of(settings: Settings, stage: str) -> Settings:
+    """Return the settings of the comparisons' run: a journal per judge and rubric, or one would finish the other's.
+
+    Budgets of samples and models are left out: the answers are there, and cost nothing again. The judge has its own.
+    """
+    digest = hashlib.blake2b(stage.encode(), digest_size=6).hexdigest()
+    folder = settings.journal / ARENA_FOLDER / digest
+    unlimited = {
+        name: field.get_default(call_default_factory=True) for name, field in BudgetSettings.model_fields.items()
+    }
+    return settings.model_copy(update={"journal": folder, "judgements": ORDERS * settings.judgements} | unlimited)
+
+
+async def _rows(store: SampleStore, campaign: str, stage: str) -> pl.DataFrame:
+    return of_stage((await store.scan(columns=list(COLUMNS))).frame, campaign, stage)
+
+
+def _failed(rows: pl.DataFrame) -> dict[Pairing, int]:
+    """Return how often each comparison without a verdict was asked for."""
+    cells = rows.group_by("model", "environment", "index").agg(
+        pl.col("score").is_not_null().any().alias("is_scored"), pl.len().alias("runs")
+    )
+    found = {}
+    for model, place, index, is_scored, runs in cells.iter_rows():
+        name, _, against = place.rpartition("/vs/")
+        if not is_scored:
+            found[Pairing(name, index, model, against)] = runs
+    return found
+
+
+def _why_unjudged(rows: pl.DataFrame) -> str:
+    """Return the newest error of a comparison that has no verdict to this day."""
+    has_verdict = pl.col("score").is_not_null().any().over("model", "environment", "index")
+    told = rows.filter(~has_verdict, pl.col("error").is_not_null()).sort("finished_at")["error"]
+    return str(told[-1]) if len(told) else ""
+
+
+def _environments(answers: Answers, rubric: Rubric | None) -> dict[str, AgainstModel]:
+    installed = frozenset(environments()) if rubric is None else frozenset[str]()
+    bases: dict[str, Environment | None] = {}
+    made = {}
+    for (name, model), theirs in answers.items():
+        if name not in bases:
+            base = environment(name) if name in installed else None
+            bases[name] = base if base is not None and base.spec.needs_judge else None
+        made[comparison_environment(name, model)] = AgainstModel(name, model, theirs, rubric, bases[name])
+    return made
+
+
+def _models_of(answers: Answers) -> tuple[Model, ...]:
+    """Return the models that have answered, none of which is asked again."""
+    keys = sorted({model for _, model in answers})
+    return tuple(Model(*key.rpartition("@")[::2], uid=uid) for uid, key in enumerate(keys))
+
+
+async def _check_named(names: Sequence[str], answers: Answers, store: SampleStore, settings: Settings) -> None:
+    found = {known for _, model in answers for known in (model, model.rpartition("@")[0])}
+    missing = [name for name in names if name not in found]
+    if missing:
+        everything = await stored_answers(store, environments=settings.environments, models=())
+        models = sorted({model for _, model in everything})
+        raise InvalidInputError(
+            f"the store has no answer of a model {missing[0]!r} in these environments",
+            next_step=f"There are answers of {', '.join(models[:20]) or 'no model'}.",
+        )
+
+
+def _check(request: ArenaRequest, answers: Answers, pairings: Sequence[Pairing]) -> None:
+    models = sorted({model for _, model in answers})
+    if len(models) < 2:
+        what = f"only {models[0]} has answers" if models else "no model has answers"
+        raise InvalidInputError(
+            f"{what} in the store that could be compared",
+            next_step=_TAKE_ANSWERS if request.instances is None else _LOOK_AT_ANSWERS,
+        )
+    if not pairings:
+        raise InvalidInputError(
+            f"no two of the {len(models)} models have answered the same task",
+            next_step="Give --instances N to have all of them answer the tasks 0 to N-1.",
+        )
+
+
+def _warnings(judge: Model, answers: Answers) -> Iterable[str]:
+    for key in sorted({model for _, model in answers}):
+        if key.rpartition("@")[0] == judge.request_name:
+            yield f"the judge {judge.request_name} compares its own answers: judges tend to prefer what they wrote"

@@ -1,0 +1,397 @@
+"""From settings to a run: what the commands and the flows call, whatever the source and the stages of its samples."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import polars as pl
+
+from headgate.admission import SlotSource
+from headgate.config import Settings
+from headgate.core import Model, SystemClock, new_run_id
+from headgate.core.errors import CampaignInUseError, InvalidRosterError, StoreError, StoreNotWritableError
+from headgate.core.events import StoreFailed
+from headgate.core.status import CampaignStatus
+from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
+from headgate.environments.rubric import Rubric
+from headgate.models import ChatClient, ClientSettings
+from headgate.run.endpoints import EndpointChats
+from headgate.run.judge_needed import judged_environments, lockable_environments, scoring_environments
+from headgate.run.judging import (
+    JudgedFigures,
+    Judging,
+    RubricChats,
+    judge_of,
+    rubric_environments,
+    rubric_for,
+)
+from headgate.run.matrix import MatrixTaskProvider
+from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
+from headgate.run.plan import ChatSource, ChosenModels, RunPlan
+from headgate.run.request_side import RequestSide
+from headgate.run.run import Run
+from headgate.run.status import RunProgress, RunResult
+from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
+from headgate.storage import LEASE_S, SampleStore, sample_store
+from headgate.telemetry import (
+    BackgroundSink,
+    EventStream,
+    LogSink,
+    PrometheusSink,
+    Sink,
+    new_registry,
+    register_losses,
+)
+
+OnStatus = Callable[[CampaignStatus], Awaitable[None]]
+"""Told of the run's status while it runs; what it raises ends the run."""
+
+OnProgress = Callable[[RunProgress], Awaitable[None]]
+"""Told how far a run has come while it runs; what it raises ends the run."""
+
+_CELL_COLUMNS: Final = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who follows a run and may stop it.
+
+    Attributes:
+        stop: set to stop and drain.
+        on_status: called every `every_s` while it runs, and once at the end.
+        on_progress: likewise.
+        every_s: see `on_status`.
+        sinks: further sinks of the event stream; the caller closes them.
+        slots: bounds the requests of several processes together; they are given back when the run has ended.
+    """
+
+    stop: asyncio.Event | None = None
+    on_status: OnStatus | None = None
+    on_progress: OnProgress | None = None
+    every_s: float = 1.0
+    sinks: Iterable[Sink] = ()
+    slots: SlotSource | None = None
+
+
+def roster_of(settings: Settings) -> RosterSource:
+    """Return where the models come from: the roster's file or URL, else the models behind OPENAI_BASE_URL."""
+    return roster_source(settings.roster)
+
+
+def sampled_environments(settings: Settings, judge: Model | None = None) -> dict[str, Environment]:
+    """Return the environments to sample, by name: those of the settings, else all that are installed.
+
+    Without a judge, given or in the settings, those that need one are left out. Patterns mean what they match. Those
+    of AgentGym servers that the settings name are among them. What nobody named and what cannot be used on this machine
+    is left out, with a warning.
+
+    Raises:
+        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+        UnknownEnvironmentError: if one is not installed.
+        MissingExtraError: if one needs a package that is not installed.
+        JudgeNeededError: if one that is named needs a judge, and there is none.
+    """
+    has_judge = judge is not None or bool(settings.judge_model)
+    return scoring_environments(settings.environments, registry_of(settings), has_judge=has_judge)
+
+
+async def run_campaign(
+    settings: Settings,
+    *,
+    roster: RosterSource | None = None,
+    store: SampleStore | None = None,
+    duration_s: float | None = None,
+    instances: int | None = None,
+    judge: Model | None = None,
+    stop: asyncio.Event | None = None,
+    on_status: OnStatus | None = None,
+    status_every_s: float = 1.0,
+    sinks: Iterable[Sink] = (),
+    slots: SlotSource | None = None,
+) -> RunResult:
+    """Sample by rates, or a matrix, to the end and return what was done.
+
+    Args:
+        settings: of the campaign.
+        roster: in place of the one that the settings name.
+        store: likewise.
+        duration_s: length of the window; None until stopped.
+        instances: run this fixed matrix of models × environments × instances instead of sampling by rates, leaving
+            out what the store has already; the setting when None.
+        judge: who reads answers that need it, in place of the one that the settings name, if they do.
+        stop: set to stop and drain.
+        on_status: called every `status_every_s` while it runs, and once at the end.
+        status_every_s: see `on_status`.
+        sinks: further sinks of the event stream; the caller closes them.
+        slots: bounds the requests of several processes together; they are given back when the run has ended.
+    """
+    instances = settings.instances if instances is None else instances
+    store = store if store is not None else sample_store(settings)
+    async with AsyncExitStack() as stack:
+        sampled = await lockable_environments(sampled_environments(settings, judge), settings.environments)
+        provider: TaskProvider | None = None
+        figures = JudgedFigures()
+        if instances is not None:
+            provider, figures = await missing_cells(store, settings, sampled, instances)
+        elif settings.task_provider:
+            client = await stack.enter_async_context(httpx.AsyncClient(timeout=settings.request_timeout_s))
+            provider = HttpTaskProvider(settings.task_provider, client, poll_s=settings.task_provider_poll_s)
+        judging = None
+        if any(one.spec.needs_judge for one in sampled.values()):
+            judging = Judging(judge if judge is not None else judge_of(settings), figures=figures)
+        return await run_source(
+            settings,
+            roster=roster if roster is not None else roster_of(settings),
+            environments=sampled,
+            store=store,
+            source=provider,
+            judging=judging,
+            watch=Watch(stop, on_status, None, status_every_s, sinks, slots),
+            duration_s=duration_s,
+            stop_when_idle=instances is not None,
+            is_sole=not settings.task_provider or instances is not None,  # a server of tasks gives each of them once
+        )
+
+
+async def run_judged(
+    settings: Settings,
+    *,
+    instances: int,
+    judge: Model | None = None,
+    roster: RosterSource | None = None,
+    store: SampleStore | None = None,
+    stop: asyncio.Event | None = None,
+    on_progress: OnProgress | None = None,
+    progress_every_s: float = 1.0,
+    sinks: Iterable[Sink] = (),
+    slots: SlotSource | None = None,
+    rubric: Rubric | None = None,
+) -> RunResult:
+    """Run a fixed matrix of models x judged environments x instances, less what the store has, to its end.
+
+    Args:
+        settings: of the campaign.
+        instances: tasks per model and environment, from 0.
+        judge: in place of the one that the settings name; its key must be that of no other model.
+        roster: in place of the one that the settings name; read once.
+        store: likewise.
+        stop: set to stop and drain.
+        on_progress: called every `progress_every_s` while it runs, and once at the end.
+        progress_every_s: see `on_progress`.
+        sinks: further sinks of the event stream; the caller closes them.
+        slots: bounds the requests of several processes together, the judge's among them.
+        rubric: what answers are judged by, in any environment, in place of the one that the settings name.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    rubric = rubric if rubric is not None else rubric_for(settings)
+    registry = registry_of(settings)
+    under = rubric_environments(settings.environments, rubric, registry) if rubric is not None else {}
+    environments: Mapping[str, JudgedEnvironment] = under or judged_environments(settings.environments, registry)
+    judge = judge if judge is not None else judge_of(settings)
+    models = (await (roster if roster is not None else roster_of(settings)).load()).models
+    if not models or judge.key in {model.key for model in models}:
+        raise InvalidRosterError(f"there must be models to judge, none of them called {judge.key}")
+    store = store if store is not None else sample_store(settings)
+    cells, figures = await missing_cells(store, settings, environments, instances)
+    return await run_source(
+        settings,
+        roster=ChosenModels(tuple(models)),
+        environments=environments,
+        store=store,
+        source=cells,
+        judging=Judging(judge, figures=figures),
+        watch=Watch(stop, None, on_progress, progress_every_s, sinks, slots),
+        stop_when_idle=True,
+        asked=lambda endpoints: RubricChats(endpoints, under),
+    )
+
+
+async def run_source(
+    settings: Settings,
+    *,
+    roster: RosterSource,
+    environments: Mapping[str, Environment],
+    store: SampleStore,
+    source: TaskProvider | None,
+    judging: Judging | None,
+    watch: Watch,
+    duration_s: float | None = None,
+    stop_when_idle: bool = False,
+    is_sole: bool = False,
+    asked: Callable[[ChatSource], ChatSource] = lambda endpoints: endpoints,
+) -> RunResult:
+    """Run the samples that a source gives to their end.
+
+    Args:
+        settings: of the campaign.
+        roster: whose answers are sampled.
+        environments: by name.
+        store: where samples go.
+        source: of tasks; the daily rates when None.
+        judging: who judges; None where every environment scores answers itself.
+        watch: who follows it.
+        duration_s: length of the window; None until stopped.
+        stop_when_idle: end when the source has nothing more to give.
+        is_sole: refuse to run beside another journal's run of the same campaign.
+        asked: given what asks the endpoints, returns who answers.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, end_idle_processes)
+        stream = EventStream(clock, [LogSink()])
+        await _tried(store, stream)
+        run_id, is_traced = new_run_id(), is_observed(settings)
+        observe(stack, stream, settings, run_id)
+        client = await stack.enter_async_context(
+            ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
+        )
+        slots = watch.slots
+        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
+        if slots is not None:
+            await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
+        plan = RunPlan(
+            settings=settings,
+            roster=roster,
+            environments=environments,
+            store=store,
+            chats=asked(EndpointChats(client, requests, clock=clock)),
+            requests=requests,
+            duration_s=duration_s,
+            provider=source,
+            judging=judging,
+            stop_when_idle=stop_when_idle,
+            run_id=run_id,
+            is_traced=is_traced,
+        )
+        campaign = Run(plan, clock=clock, emit=stream.emit)
+        stack.callback(campaign.close)
+        if is_sole:
+            await stack.enter_async_context(_sole_journal(campaign, store))
+        registry = new_registry(campaign.status)
+        register_losses(registry, stream)
+        stream.add(campaign.inquiry)
+        stream.add(PrometheusSink(registry))
+        for sink in watch.sinks:
+            stream.add(BackgroundSink(sink, closes=False))
+        if settings.enable_monitoring:
+            from headgate.telemetry import Progress, Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
+
+            inquiry = campaign.inquiry
+            questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
+            is_followed = watch.on_status is None and judging is not None and stop_when_idle
+            shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
+            await serve_monitoring(stack, settings, shown, registry, questions, stream.emit)
+        beside = []
+        if is_traced:
+            beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
+        return await _watched(campaign, watch, beside)
+
+
+async def _tried(store: SampleStore, stream: EventStream) -> None:
+    """Refuse a store that cannot be written at all; one that is down for now does not keep a campaign from sampling."""
+    try:
+        await store.probe()
+    except StoreNotWritableError:
+        raise
+    except StoreError as error:
+        stream.emit(StoreFailed("probe", 0, str(error), retry_in_s=0.0, attempt=1))
+
+
+@asynccontextmanager
+async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None]:
+    """Hold the campaign's lease on the store; where another journal holds it, raise, or stop the running campaign."""
+    (key, place), environments = campaign.lease, campaign.plan.environments
+    has_ended = asyncio.Event()
+
+    async def keep() -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEASE_S / 4):
+                    await has_ended.wait()
+                    return
+            try:
+                await store.renew(key, place, environments)
+            except CampaignInUseError as error:
+                campaign.stop(str(error))
+            except StoreError:
+                continue  # samples wait in the spool, and the lease is taken when the store is back
+
+    keeping = asyncio.create_task(keep())
+    try:
+        with contextlib.suppress(StoreError):
+            await store.renew(key, place, environments, is_new=True)
+        yield
+    finally:
+        has_ended.set()
+        await keeping  # a renewal that is under way would write what is given back once more
+        with contextlib.suppress(StoreError):
+            await store.give_back(key)
+
+
+async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:
+    async def pass_on_stop(event: asyncio.Event) -> None:
+        await event.wait()
+        campaign.stop("stopped by request")
+
+    async def report(told: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await told()
+            await asyncio.sleep(watch.every_s)
+
+    tellers: list[Callable[[], Awaitable[None]]] = []
+    if (on_status := watch.on_status) is not None:
+        tellers.append(lambda: on_status(campaign.status()))
+    if (on_progress := watch.on_progress) is not None:
+        tellers.append(lambda: on_progress(campaign.progress()))
+    async with asyncio.TaskGroup() as group:
+        watchers = [group.create_task(watcher) for watcher in beside]
+        if watch.stop is not None:
+            watchers.append(group.create_task(pass_on_stop(watch.stop)))
+        watchers += [group.create_task(report(told)) for told in tellers]
+        result = await campaign.run()
+        for watcher in watchers:
+            watcher.cancel()
+    for told in tellers:
+        await told()
+    return result
+
+
+async def missing_cells(
+    store: SampleStore, settings: Settings, environments: Mapping[str, Environment], instances: int
+) -> tuple[MatrixTaskProvider, JudgedFigures]:
+    """Return the matrix without the cells that the store has scored samples of, and the counts of what is judged there.
+
+    Cells that only failed are taken again, as another stage, so that both are on record.
+
+    Raises:
+        StoreError: if the store cannot be read.
+    """
+    rows = (await store.scan(environments=list(environments), columns=list(_CELL_COLUMNS))).frame
+    rows = rows.filter(pl.col("campaign") == settings.campaign)
+    figures = JudgedFigures()
+    judged = [name for name, one in environments.items() if one.spec.needs_judge]
+    for model, environment, score, kind, why, success in (
+        rows.filter(pl.col("environment").is_in(judged))
+        .select("model", "environment", "score", "error_kind", "why", "success")
+        .iter_rows()
+    ):
+        figures.count(model, environment, score, kind, why, success=success)
+    cells = rows.group_by("model", "environment", "sequence").agg(
+        pl.col("score").is_not_null().any().alias("is_scored"), pl.len().alias("runs")
+    )
+    done = {(m, e, n) for m, e, n, is_scored, _ in cells.iter_rows() if is_scored}
+    failed = {(m, e, n): runs for m, e, n, is_scored, runs in cells.iter_rows() if not is_scored}
+    is_shuffled = settings.target_half_width > 0
+    provider = MatrixTaskProvider(list(environments), instances, done=done, failed=failed, is_shuffled=is_shuffled)
+    return provider, figures

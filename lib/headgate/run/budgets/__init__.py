@@ -1,0 +1,19 @@
+"""Budgets of a campaign: what each request is asked before it is sent, and which models wait for room."""
+
+from headgate.run.budgets.account import Account, BudgetStop
+from headgate.run.budgets.conversation import ConversationBudget, conversation_budget
+from headgate.run.budgets.keeper import Budgets
+from headgate.run.budgets.past import PastSpending
+from headgate.run.budgets.plan import BudgetPlan, budget_plan, restored_budgets
+
+__all__ = [
+    "Account",
+    "BudgetPlan",
+    "BudgetStop",
+    "Budgets",
+    "ConversationBudget",
+    "PastSpending",
+    "budget_plan",
+    "conversation_budget",
+    "restored_budgets",
+]

@@ -1,0 +1,137 @@
+"""The budget of one conversation: asked before each request, told of each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, Spending
+from headgate.run.budgets.account import Account
+from headgate.run.budgets.keeper import Budgets
+from headgate.sampling.budgets import SampleBudget, SampleLimits, Spent, prompt_chars, reply_chars
+
+_LENGTH_OPTIONS: Final = ("max_completion_tokens", "max_tokens")
+"""The fields of a request that bound its reply, the newer name first."""
+
+_HIDDEN_FROM: Final = 2
+"""A reply that is counted with more than so many times the tokens of its text was mostly thinking. Thoughts are paid
+for, but they are not sent again with the next prompt."""
+
+
+def conversation_budget(budgets: Budgets, model: Model, task_id: str, environment: str) -> ConversationBudget | None:
+    """Return the budget of one conversation; None where neither the sample nor its model has any."""
+    account = budgets.account(model)
+    limits = budgets.sample_limits(account, environment)
+    if not account.is_counted and not limits.any:
+        return None
+    return ConversationBudget(budgets, account, limits, model, task_id)
+
+
+class ConversationBudget:
+    """What one episode spends, of its own budget and of its model's day. One per conversation.
+
+    A prompt is estimated from the last one that the endpoint counted, and the characters that were added since; before
+    the first answer, from characters alone.
+    """
+
+    __slots__ = (
+        "_account",
+        "_budgets",
+        "_chars",
+        "_estimate",
+        "_known",
+        "_length_option",
+        "_model",
+        "_sample",
+        "_seen",
+        "_task_id",
+        "_wanted",
+    )
+
+    def __init__(self, budgets: Budgets, account: Account, limits: SampleLimits, model: Model, task_id: str) -> None:
+        self._budgets = budgets
+        self._account = account
+        self._model = model
+        self._task_id = task_id
+        self._sample = SampleBudget(limits)
+        self._length_option, self._wanted = _reply_length(model)
+        self._known = 0
+        self._seen = 0
+        self._chars = 0
+        self._estimate = 0
+
+    async def before(self, messages: Sequence[Message]) -> Model:
+        """Return the model as this request asks it: with a shorter reply where the sample's budget leaves no more.
+
+        Raises:
+            ChatError: nothing is to be sent then. BUDGET when the sample has used up its budget; BAD_REQUEST when that
+                has no room for its first request, of which the model knows nothing; DAILY_BUDGET when the model has
+                used up its own.
+        """
+        account = self._account
+        added = prompt_chars(messages[self._seen :] if self._seen else messages)
+        self._chars += added
+        self._estimate = prompt = self._known + account.habits.tokens_of(added)
+        allowed = self._sample.ask(prompt)
+        if isinstance(allowed, Spent):
+            kind = ErrorKind.BUDGET if self._sample.replies else ErrorKind.BAD_REQUEST
+            raise ChatError(kind, allowed.reason, attempts=0)
+        longest = allowed.max_completion
+        if account.is_counted:
+            await self._hold(prompt, longest)
+        if longest is None or (self._wanted is not None and self._wanted <= longest):
+            return self._model
+        options = tuple(option for option in self._model.options if option[0] not in _LENGTH_OPTIONS)
+        return replace(self._model, options=(*options, (self._length_option, longest)))
+
+    async def _hold(self, prompt: int, longest: int | None) -> None:
+        # A bound that nobody chose says little about a reply: what the model usually says is held in its place.
+        account = self._account
+        completion = account.habits.completion_tokens if self._wanted is None else self._wanted
+        if longest is not None and completion > longest:
+            completion = longest
+        needed = account.budget.spending(prompt, completion)
+        stop = await self._budgets.hold(self._task_id, account, needed)
+        if stop is not None:
+            raise ChatError(ErrorKind.DAILY_BUDGET, stop.reason, attempts=0)
+
+    def after(self, messages: Sequence[Message], reply: ChatReply) -> None:
+        """Count an answer.
+
+        Raises:
+            ChatError: BUDGET when it came after the sample's time was over; it carries the reply.
+        """
+        account = self._account
+        prompt, completion = reply.prompt_tokens, reply.completion_tokens
+        said = reply_chars(reply.text)
+        as_text = account.habits.tokens_of(said)
+        if prompt or completion:
+            account.habits.answered(self._chars, prompt, completion)
+        else:
+            prompt, completion = self._estimate, as_text
+            self._budgets.usage_missing(account, prompt + completion)
+        # What comes next is this prompt and its reply, and what the environment adds to them.
+        self._known = prompt + (as_text if completion > _HIDDEN_FROM * as_text else completion)
+        self._seen = len(messages) + 1
+        self._chars += said
+        if account.is_counted:
+            self._budgets.settle(self._task_id, account, account.budget.spending(prompt, completion, reply.attempts))
+        late = self._sample.answered(prompt, completion, reply.latency_s)
+        if late is not None:
+            raise ChatError(ErrorKind.BUDGET, late.reason, reply=reply)
+
+    def failed(self, attempts: int) -> None:
+        """Count the attempts of a request that was not answered; what tokens they took nobody says."""
+        if self._account.is_counted:
+            self._budgets.settle(self._task_id, self._account, Spending(0, attempts, 0))
+
+
+def _reply_length(model: Model) -> tuple[str, int | None]:
+    """Return the option that bounds a model's replies, and its value; None without one."""
+    options = dict(model.options)
+    for name in _LENGTH_OPTIONS:
+        value = options.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return name, value
+    return "max_tokens", None

@@ -1,0 +1,392 @@
+"""The budgets of all models of a campaign: who has what, who has to wait, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from headgate.config import Settings, value_for
+from headgate.core import DAY_S, NO_SPENDING, Clock, Model, ModelBudget, Spending
+from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
+from headgate.core.status import BudgetStatus
+from headgate.run.budgets.account import Account, BudgetStop
+from headgate.run.budgets.past import PastSpending, beyond
+from headgate.run.budgets.sharing import SharedBudgets
+from headgate.sampling.budgets import BUCKET_S, Exhausted, SampleLimits
+from headgate.storage import JournalThread, SpendingAnswer
+
+_UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "of cost"}
+
+
+def used_up(alias: str, exhausted: Exhausted) -> str:
+    """Return how much a model has used or promised, and on which day and when it goes on, where that is known."""
+    used = (
+        f"{alias} has used or promised {_shown(exhausted.used)} of {_shown(exhausted.allowed)} "
+        f"{_UNITS[exhausted.limit]} of 24 h"
+    )
+    if exhausted.until is None:
+        return used
+    at = datetime.fromtimestamp(exhausted.until, UTC)
+    return f"{used}, goes on at {at:%Y-%m-%d %H:%M} UTC"
+
+
+def too_large(alias: str, exhausted: Exhausted) -> str:
+    """Return that a request is more than any day allows, and what to do."""
+    return (
+        f"a request of {alias} needs about {_shown(exhausted.needed)} {_UNITS[exhausted.limit]}, more than "
+        f"{exhausted.limit}={_shown(exhausted.allowed)} allows in any 24 h; raise {exhausted.limit}"
+    )
+
+
+def _shown(amount: float) -> str:
+    return f"{amount:,.0f}".replace(",", " ") if amount == int(amount) else f"{amount:.4g}"
+
+
+RESUME_SHARE: Final = 0.02
+"""A model goes on when this much of its day's budget is free again: otherwise it would stop again at once."""
+
+_LEAST_WAIT_S: Final = 1.0
+
+
+class Budgets:
+    """Keeps an account for each model of a campaign. Owned by its request side; runs on one event loop.
+
+    An episode holds what a sample of its model usually takes from its start on, more before a request that needs more,
+    and gives back at its end what it did not take. So what is in flight is within the budget, and hardly any episode
+    is cut off half-way.
+
+    Attributes:
+        changed: told a model's key, and why it has to wait, or None when it may go on.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock, emit: Emit) -> None:
+        self.changed: Callable[[str, BudgetStop | None], None] = lambda _alias, _stop: None
+        self._settings = settings
+        self._emit = emit
+        self._monotonic = clock.monotonic
+        self._epoch_offset = clock.wall() - clock.monotonic()
+        self._accounts: dict[str, Account] = {}
+        self._own_only: set[str] = set()
+        self._past: dict[str, list[PastSpending]] = {}
+        self._news: dict[str, dict[float, Spending]] = {}
+        self._shared: SharedBudgets | None = None
+        self._spenders: dict[str, Account] = {}
+        self._spending: dict[str, tuple[Account, Spending]] = {}
+        self._hopeless: set[str] = set()
+
+    def now(self) -> float:
+        """Return seconds since the epoch, which never go back."""
+        return self._monotonic() + self._epoch_offset
+
+    # Models.
+
+    def own_only(self, alias: str) -> None:
+        """Let only a model's own budget hold for it, and not the settings': a judge is no sampled model."""
+        self._own_only.add(alias)
+
+    def remember(self, past: Iterable[PastSpending]) -> None:
+        """Know what samples of the last 24 h took, also of models yet to come; to be called before `share`."""
+        for spent in past:
+            self._past.setdefault(spent.model, []).append(spent)
+
+    async def share(self, journal: JournalThread) -> None:
+        """Take over what was spent before, and share every budget with the other processes of the journal."""
+        self._shared = SharedBudgets(journal, now=self.now, counted=self._counted, heard=self._heard)
+        for alias, answer in (await self._shared.before()).items():
+            self._note(alias, answer)
+        for account in self._accounts.values():
+            self._take_over(account)
+        await self._shared.begin()
+
+    async def keep_in_step(self) -> None:
+        """Share every budget with the other processes from `share` on, until cancelled."""
+        if self._shared is not None:
+            await self._shared.run()
+
+    async def leave(self) -> None:
+        """Tell the other processes the last of what was spent, and leave them the rest; before the journal closes."""
+        if self._shared is not None:
+            await self._shared.end()
+
+    def unreported(self) -> dict[str, Spending]:
+        """Return what each model spent of which the other processes were not told; they are told by the caller."""
+        if self._shared is None:
+            return {}
+        accounts, self._spenders = self._spenders, {}
+        spent = {alias: account.daily.report() for alias, account in accounts.items()}
+        return {alias: amount for alias, amount in spent.items() if amount != NO_SPENDING}
+
+    def put_back(self, spent: Mapping[str, Spending]) -> None:
+        """Have this reported again: nobody was told of it."""
+        for alias, amount in spent.items():
+            account = self._accounts[alias]
+            account.daily.put_back(amount)
+            self._spenders[alias] = account
+
+    def _counted(self) -> list[Account]:
+        return [account for account in self._accounts.values() if account.is_counted]
+
+    def _heard(self, answers: Mapping[str, SpendingAnswer]) -> None:
+        """Count what other processes spent, and have what is granted."""
+        now = self.now()
+        for alias, answer in answers.items():
+            account = self._accounts.get(alias)
+            if account is None:
+                self._note(alias, answer)
+                continue
+            account.daily.restore([(min(at, now), spent) for at, spent in answer.news], now)
+            if answer.granted is not None:
+                account.daily.granted(answer.granted, answer.others.granted)
+                self._look(account)
+
+    def _note(self, alias: str, answer: SpendingAnswer) -> None:
+        """Keep a day of what others spent of a model that is not in the roster: it may join, and spent it then."""
+        known = self._news.setdefault(alias, {})
+        for at, spent in answer.news:
+            known[at] = known.get(at, NO_SPENDING).plus(spent)
+        over = self.now() - DAY_S - BUCKET_S
+        self._news[alias] = {at: spent for at, spent in known.items() if at > over}
+
+    @property
+    def is_daily(self) -> bool:
+        """Whether any model has a budget of 24 h."""
+        return any(account.daily.limits.any for account in self._accounts.values())
+
+    def register(self, model: Model) -> None:
+        """Keep an account for a model, or take over what has changed of its budget."""
+        budget = model.budget if model.key in self._own_only else with_settings(model.budget, self._settings)
+        account = self._accounts.get(model.key)
+        if account is None:
+            account = self._accounts[model.key] = Account(model.key, budget)
+            self._take_over(account)
+            if self._shared is not None:
+                account.daily.asked(NO_SPENDING)
+                self._shared.wake(account)
+        before = account.budget
+        account.take(budget)
+        account.is_asked = True
+        if self._shared is not None and budget != before:
+            self._shared.wake(account)
+        if account.stop is not None or account.daily.limits.any:
+            self._look(account)
+
+    def dismiss(self, alias: str) -> None:
+        """Tell nothing more of a model that has left the roster; what it spent is remembered, should it come back."""
+        account = self._accounts.get(alias)
+        if account is not None:
+            account.is_asked = account.is_told = False
+            account.stop = None
+            account.silence()
+
+    def _take_over(self, account: Account) -> None:
+        past, news = self._past.pop(account.alias, ()), list(self._news.pop(account.alias, {}).items())
+        now = self.now()
+        spent = [(p.at, account.budget.spending(p.prompt_tokens, p.completion_tokens, p.requests)) for p in past]
+        known = sorted([*news, *beyond(spent, news)])
+        account.daily.restore([(min(at, now), amount) for at, amount in known], now)
+        samples = sum(p.samples for p in past)
+        if samples:
+            total = NO_SPENDING
+            for _, amount in spent:
+                total = total.plus(amount)
+            account.habits.ended(Spending(*(part // samples for part in total)))
+
+    def account(self, model: Model) -> Account:
+        """Return the account of a model; one that was never registered gets one."""
+        if model.key not in self._accounts:
+            self.register(model)
+        return self._accounts[model.key]
+
+    def sample_limits(self, account: Account, environment: str) -> SampleLimits:
+        """Return what one sample may take: the environment's budget and the model's, whichever is smaller."""
+        budget, settings = account.budget, self._settings
+        own = SampleLimits(budget.sample_tokens, budget.sample_completion_tokens, budget.sample_time_s)
+        if account.alias in self._own_only:
+            return own
+        return own.and_also(
+            SampleLimits(
+                value_for(settings.sample_tokens, environment),
+                value_for(settings.sample_completion_tokens, environment),
+                value_for(settings.sample_time_s, environment),
+            )
+        )
+
+    # Episodes.
+
+    def begin(self, task_id: str, alias: str) -> None:
+        """Hold what a sample of the model usually takes, and stop the model if there is no room for another one."""
+        account = self._accounts.get(alias)
+        if account is None or not account.is_counted:
+            return
+        self._spending[task_id] = (account, NO_SPENDING)
+        if account.daily.limits.any:
+            account.daily.hold(task_id, account.expected, self.now())
+            if self._shared is not None and account.daily.holds_more_than_granted:
+                self._shared.wake(account)
+            self._look(account)
+
+    def ended(self, task_id: str) -> None:
+        """Give back what an episode holds. Legal more than once, and for episodes that never began."""
+        account, spent = self._spending.pop(task_id, (None, NO_SPENDING))
+        if account is None:
+            return
+        if spent.tokens and account.stop is None:
+            account.habits.ended(spent)
+        self.release(task_id, account)
+
+    def is_hopeless(self, task_id: str) -> bool:
+        """Return, once, whether a task ended since it asks for more than any day allows: it need not run again."""
+        was_in = task_id in self._hopeless
+        self._hopeless.discard(task_id)
+        return was_in
+
+    # Requests; called by conversations.
+
+    async def hold(self, task_id: str, account: Account, needed: Spending) -> BudgetStop | None:
+        """Have `needed` held for an episode and a request that may take it in flight, or return why it must not be."""
+        if not account.daily.limits.any:
+            return None
+        exhausted = account.daily.hold(task_id, needed, self.now())
+        while exhausted is None and not account.daily.covers(task_id, needed):
+            if self._shared is None:
+                break
+            try:
+                await self._shared.ask(task_id, account, needed)
+            except BaseException:
+                self._forget_unknown(task_id, account)
+                raise
+            # Others may have been granted the room meanwhile.
+            exhausted = account.daily.hold(task_id, needed, self.now())
+        if exhausted is None:
+            account.granted(needed)
+            return None
+        now = self.now()
+        if exhausted.until is None:
+            self._hopeless.add(task_id)
+            return BudgetStop(exhausted.limit, too_large(account.alias, exhausted), None, now)
+        account.request = account.request.at_least(needed)
+        if account.stop is None:
+            self._stop(account, exhausted, now)
+        self._look(account)
+        self._forget_unknown(task_id, account)
+        return account.stop or BudgetStop(exhausted.limit, used_up(account.alias, exhausted), None, now)
+
+    def _forget_unknown(self, task_id: str, account: Account) -> None:
+        """Release a task that never began as an episode, such as a judgement: nobody says that it ended."""
+        if task_id not in self._spending:
+            self.release(task_id, account)
+
+    def settle(self, task_id: str, account: Account, spent: Spending) -> None:
+        """Count what a request took."""
+        account.daily.settle(task_id, spent, self.now())
+        self._spenders[account.alias] = account
+        known = self._spending.get(task_id)
+        if known is not None:
+            self._spending[task_id] = (account, known[1].plus(spent))
+        else:
+            self.release(task_id, account)
+
+    def release(self, task_id: str, account: Account) -> None:
+        """Drop what is held for an episode; that may let the model go on."""
+        if account.daily.release(task_id) and account.stop is not None:
+            self._look(account)
+
+    def usage_missing(self, account: Account, estimated: int) -> None:
+        """Tell, once per model, that its endpoint counts no tokens."""
+        if account.habits.reports_usage:
+            account.habits.reports_usage = False
+            self._emit(UsageMissing(account.alias, estimated))
+
+    # Who has to wait.
+
+    def stop_of(self, alias: str) -> BudgetStop | None:
+        """Return why nothing of a model is started."""
+        account = self._accounts.get(alias)
+        return account.stop if account is not None else None
+
+    def status(self, alias: str) -> tuple[BudgetStatus, ...]:
+        """Return how much of each limit of a model is used."""
+        account = self._accounts.get(alias)
+        if account is None:
+            return ()
+        limits, used, held = account.daily.limits, account.daily.used(self.now()), account.daily.held
+        rows = (
+            ("daily_tokens", limits.tokens, used.tokens, held.tokens, 1),
+            ("daily_requests", limits.requests, used.requests, held.requests, 1),
+            ("daily_cost", limits.cost_micro, used.cost_micro, held.cost_micro, 1_000_000),
+        )
+        return tuple(
+            BudgetStatus(name, spent / unit, kept / unit, None if limit is None else limit / unit)
+            for name, limit, spent, kept, unit in rows
+            if limit is not None or (name == "daily_cost" and spent)
+        )
+
+    def close(self) -> None:
+        """Let nothing more happen."""
+        for account in self._accounts.values():
+            account.silence()
+
+    def _look(self, account: Account) -> None:
+        """Stop a model that has no room for another sample, or let one go on that has room for some."""
+        now = self.now()
+        limits = account.daily.limits
+        if account.stop is None:
+            exhausted = account.daily.lacks(account.expected, now)
+            if exhausted is None:
+                return
+            self._stop(account, exhausted, now)
+        wanted = limits.capped(account.expected.at_least(limits.share(RESUME_SHARE)))
+        exhausted = account.daily.lacks(wanted, now)
+        if exhausted is None:
+            self._go_on(account, now)
+        else:
+            self._wait(account, exhausted, now)
+
+    def _stop(self, account: Account, exhausted: Exhausted, now: float) -> None:
+        until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
+        account.stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, now)
+
+    def _wait(self, account: Account, exhausted: Exhausted, now: float) -> None:
+        stop = account.stop
+        if stop is None:
+            return
+        account.silence()
+        until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
+        account.stop = stop = replace(stop, until=until, reason=used_up(account.alias, exhausted))
+        if not account.is_asked:
+            return
+        # While only episodes in progress are in the way, their ends let it go on.
+        wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
+        account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
+        if not account.is_told:
+            account.is_told = True
+            self._emit(
+                DailyBudgetSpent(account.alias, exhausted.limit, exhausted.used, exhausted.allowed, until, stop.reason)
+            )
+        self.changed(account.alias, stop)
+
+    def _timed(self, account: Account) -> None:
+        account.timer = None
+        if account.stop is not None:
+            self._look(account)
+
+    def _go_on(self, account: Account, now: float) -> None:
+        stop, account.stop = account.stop, None
+        account.silence()
+        if stop is not None and account.is_told:
+            account.is_told = False
+            self._emit(DailyBudgetFreed(account.alias, stop.limit, now - stop.since))
+            self.changed(account.alias, None)
+
+
+def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
+    """Return the budget of a model with the settings' daily limits where it has none of its own."""
+    return replace(
+        budget,
+        daily_tokens=settings.daily_tokens if budget.daily_tokens is None else budget.daily_tokens,
+        daily_requests=settings.daily_requests if budget.daily_requests is None else budget.daily_requests,
+        daily_cost=settings.daily_cost if budget.daily_cost is None else budget.daily_cost,
+    )

@@ -1,0 +1,87 @@
+"""What budgets know before a run: what of a day is spent, and how many samples a day they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.config import Settings
+from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Model
+from headgate.run.budgets.keeper import Budgets, with_settings
+from headgate.run.budgets.past import by_minute
+from headgate.sampling import CapacityLimit
+from headgate.storage import JournalThread
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPlan:
+    """How many samples a day the budgets of tokens have room for.
+
+    Attributes:
+        limits: of the models whose samples are known.
+        unknown: keys of the models with a budget, none of whose samples in these environments is known.
+    """
+
+    limits: tuple[CapacityLimit, ...]
+    unknown: tuple[str, ...]
+
+
+def budget_plan(
+    models: Iterable[Model],
+    settings: Settings,
+    rates: Mapping[str, float],
+    tokens_per_sample: Mapping[tuple[str, str], float],
+) -> BudgetPlan:
+    """Return what `daily_tokens` carries of what the rates ask for.
+
+    Args:
+        models: of the roster.
+        settings: their budgets hold for models that have none of their own.
+        rates: samples per model and day, by environment.
+        tokens_per_sample: mean by model and environment; one that is missing counts as the mean of the model's others.
+    """
+    limits, unknown = [], []
+    for model in models:
+        daily_tokens = with_settings(model.budget, settings).daily_tokens
+        if daily_tokens is None:
+            continue
+        known = {name: tokens_per_sample[model.key, name] for name in rates if (model.key, name) in tokens_per_sample}
+        weight = sum(rates[name] for name in known)
+        tokens = sum(rates[name] * mean for name, mean in known.items())
+        if weight and tokens:
+            carries = daily_tokens * weight / tokens
+            limits.append(CapacityLimit(f"daily_tokens {model.key}", sum(rates.values()), carries))
+        else:
+            unknown.append(model.key)
+    return BudgetPlan(tuple(limits), tuple(unknown))
+
+
+class SpentStore(Protocol):
+    """What is asked of a store."""
+
+    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
+        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
+        ...
+
+
+async def restored_budgets(budgets: Budgets, journal: JournalThread, store: SpentStore, now: float) -> None:
+    """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
+
+    Without such budgets nothing of the store is read.
+
+    Raises:
+        StoreError: if the store cannot be read: without it nobody knows what is left of a day.
+    """
+    if budgets.is_daily:
+        # What a clock ahead of this one has dated would count as spent now, at every start until that time has come.
+        since, until = now - DAY_S, now + CLOCK_TOLERANCE_S
+        stored = [row for row in await store.spent(since) if row[2] <= until]
+        spooled = await journal.call(journal.journal.spooled)
+        waiting = [
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
+            for s in spooled
+            if since <= s.finished_at <= until
+        ]
+        budgets.remember(by_minute([*stored, *waiting]))
+    await budgets.share(journal)

@@ -1,0 +1,204 @@
+"""The demand side: from due times to queued tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core import Task
+from headgate.core.errors import HeadgateError
+from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
+from headgate.run.health import Health
+from headgate.run.parts import Parts
+from headgate.run.settlement import Settling
+from headgate.run.stages import Stages
+from headgate.sampling import Demand
+from headgate.storage import AlreadyTaken, Opening
+
+GATHER_S: Final = 0.05
+"""Dues of this long are opened together: one write of the journal for all, and none is late by more."""
+
+
+class DemandSide:
+    """Takes demand from the provider, has the journal number it, and lets it into the queue in fair batches.
+
+    Owned by the campaign; `run` lives until the campaign stops. It sleeps until the next due time, flush or end of a
+    pause, and holds nothing while it waits: backpressure means that it does not ask.
+    """
+
+    def __init__(self, parts: Parts, health: Health, settling: Settling, stages: Stages) -> None:
+        self._parts = parts
+        self._health = health
+        self._settling = settling
+        self._stages = stages
+        self._judged = frozenset(name for name, one in parts.environments.items() if one.spec.needs_judge)
+        self._is_opening = False
+        self._ask_at = -math.inf
+
+    async def run(self) -> None:
+        """Turn due times into queued tasks until the campaign stops."""
+        parts = self._parts
+        while not parts.stopping.is_set():
+            parts.wake.clear()
+            now = parts.now()
+            await self._health.end_pauses(now)
+            await self._settling.withdraw(self._stages.withdraw)
+            self._hold_judged(now)
+            if self._may_ask() and now >= self._ask_at:
+                await self._ask(now)
+            self._flush(parts.now())
+            wait_s = self._wait_s()
+            if wait_s == 0:
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(wait_s):
+                    await parts.wake.wait()
+            except TimeoutError:
+                continue
+
+    async def adopt(self) -> int:
+        """Take over what dead processes of this journal left; return how many tasks."""
+        parts = self._parts
+        found = await parts.journal.write(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
+        now = parts.now()
+        tasks = [task for task in found if task.model in parts.samplers]
+        for task in tasks:
+            parts.pairs.fell_due(task)
+            self._settling.opened(task)
+            self._tell_opened(task)
+            if task.environment in self._judged:
+                self._stages.pend(task)
+            else:
+                self._enqueue(task.model, [task], now)
+        return len(tasks)
+
+    def is_dry(self) -> bool:
+        """Return whether nothing is due, buffered or queued, and nothing will be by itself."""
+        parts = self._parts
+        is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
+        return is_empty and not self._is_opening and parts.provider.next_at(parts.now()) is None
+
+    def _may_ask(self) -> bool:
+        """Return whether more demand has a place to go; what is buffered is on its way into the queue and counts."""
+        parts = self._parts
+        backlog = parts.backlog() + parts.batches.size
+        is_open = not parts.backpressure.is_paused and backlog < parts.backpressure.pause_at
+        return is_open and not parts.journal.is_blocked
+
+    async def _ask(self, now: float) -> None:
+        parts = self._parts
+        next_at = parts.provider.next_at(now)
+        if next_at is None or next_at > now:
+            return
+        self._ask_at = now + GATHER_S
+        try:
+            demand, happened = await parts.provider.take(now)
+        except HeadgateError as error:
+            retry_at = parts.provider.next_at(now)
+            parts.emit(TaskProviderFailed(str(error), max(0.0, (retry_at or now) - now)))
+            return
+        for event in happened:
+            parts.emit(event)
+        self._is_opening = True
+        try:
+            await self._open(self._settling.wanted(demand))
+        finally:
+            self._is_opening = False
+
+    async def _open(self, demand: Sequence[Demand]) -> None:
+        """Have the journal give each demand its sequence number, and buffer what it gave."""
+        parts = self._parts
+        openings = [
+            Opening(
+                d.model,
+                d.environment,
+                d.due_at,
+                d.interval_s,
+                parts.environments[d.environment].spec.data_length,
+                parts.samplers[d.model].model.weight,
+                d.sequence,
+                d.stage,
+                d.slot_at,
+            )
+            for d in demand
+            if d.model in parts.samplers and d.environment in parts.environments
+        ]
+        if not openings:
+            return
+        opened = await parts.journal.write(parts.journal.journal.open, openings)
+        now = parts.now()
+        orphans = []
+        for result in opened:
+            if isinstance(result, AlreadyTaken):
+                self._follow(result, now)
+            elif result.model in parts.samplers:
+                parts.pairs.fell_due(result)
+                self._settling.opened(result)
+                self._tell_opened(result)
+                if result.environment in self._judged:
+                    self._stages.pend(result)
+                else:
+                    parts.batches.add(result.model, result, now)
+            else:  # its model has left the roster while the journal was writing
+                orphans.append(result.task_id)
+        if orphans:
+            await parts.journal.write(parts.journal.journal.withdraw, orphans)
+
+    def _tell_opened(self, task: Task) -> None:
+        if self._parts.is_traced:
+            about = (task.task_id, task.model, task.environment, task.sequence, task.due_at, task.stage, task.attempt)
+            self._parts.emit(TaskOpened(*about))
+
+    def _follow(self, taken: AlreadyTaken, now: float) -> None:
+        """Another process took the due time: its sampler goes on from there."""
+        sampler = self._parts.samplers.get(taken.model)
+        if sampler is not None and taken.last_due is not None and taken.environment in sampler.environments:
+            sampler.was_taken(taken.environment, taken.last_due)
+            self._parts.local.touch([taken.model], now)
+
+    def _hold_judged(self, now: float) -> None:
+        """Let nothing fall due that only waited for the judge: a judge that stands still piles nothing up."""
+        held = self._stages.holds_back()
+        for model, sampler in self._parts.samplers.items() if self._judged else ():
+            if sampler.hold(self._judged if held else frozenset()):
+                self._parts.local.touch([model], now)
+
+    def _flush(self, now: float) -> None:
+        """Let ready buffers into the queue as far as it has room; the rest stays in its buffer, in order."""
+        if not self._parts.room():
+            return
+        for model, tasks in self._parts.batches.take_ready(now, everything=self._parts.wants_buffered()):
+            room = self._parts.room()
+            if room:
+                self._enqueue(model, tasks[:room], now)
+            if room < len(tasks):
+                self._parts.batches.put_back(model, tasks[room:], now)
+
+    def _enqueue(self, model: str, tasks: Sequence[Task], now: float) -> None:
+        parts = self._parts
+        added = parts.dispatcher.enqueue(tasks, now)
+        parts.enqueued_recently.add(now, added)
+        for task in tasks:
+            parts.ready_since[task.task_id] = now
+        size = parts.backlog()
+        parts.emit(TasksEnqueued(model, added, size))
+        changed = parts.backpressure.update(size, now)
+        if changed is not None:
+            parts.emit(changed)
+
+    def _wait_s(self) -> float | None:
+        """Return how long there is nothing to do; None until something wakes the loop."""
+        parts = self._parts
+        now = parts.now()
+        times = [
+            self._health.next_at(),
+            parts.batches.next_at() if parts.room() else None,
+            parts.dispatcher.next_change_at(now),
+        ]
+        if self._may_ask():
+            next_at = parts.provider.next_at(now)
+            times.append(None if next_at is None else max(next_at, self._ask_at))
+        return min((max(0.0, at - now) for at in times if at is not None), default=None)

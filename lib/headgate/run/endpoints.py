@@ -1,0 +1,170 @@
+"""The models of a campaign, behind their endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from headgate.admission import CallWatch, Correlation
+from headgate.core import Chat, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
+from headgate.core.errors import AdmissionDeniedError
+from headgate.core.events import Emit, RequestFinished
+from headgate.models import TaskReference
+from headgate.run.budgets import conversation_budget
+from headgate.run.request_side import RequestSide
+
+
+class ChatSender(Protocol):
+    """What sends one attempt: `headgate.models.ChatClient`, or a double of it in a simulation."""
+
+    async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
+        """Return the reply of one attempt; raises `ChatError` when there is none."""
+        ...
+
+
+class EndpointChats:
+    """Answers by asking each model's endpoint. Implements `ChatSource`; one per campaign, on one client.
+
+    Every attempt goes through the executor of the request side: no request reaches an endpoint past it.
+    """
+
+    def __init__(self, client: ChatSender, requests: RequestSide, *, clock: Clock) -> None:
+        self._client = client
+        self._requests = requests
+        self._clock = clock
+
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
+        """Return what asks `model` in the name of `task`."""
+        return _Conversation(self._client, self._requests, self._clock, model, task, emit, trace_id).answer
+
+
+class _Watch(CallWatch):
+    """Tells the campaign when a request of one task begins and ends to idle."""
+
+    __slots__ = ("_requests", "_task_id")
+
+    def __init__(self, requests: RequestSide, task_id: str) -> None:
+        super().__init__()
+        self._requests = requests
+        self._task_id = task_id
+
+    def idle(self) -> None:
+        if not self.is_idle:
+            self.is_idle = True
+            self._requests.idle(self._task_id)
+
+    def busy(self) -> None:
+        self.is_idle = False
+        self._requests.busy(self._task_id)
+
+
+class _Conversation:
+    """The requests of one episode, one after the other."""
+
+    def __init__(
+        self,
+        client: ChatSender,
+        requests: RequestSide,
+        clock: Clock,
+        model: Model,
+        task: Task,
+        emit: Emit,
+        trace_id: str,
+    ) -> None:
+        self._client = client
+        self._requests = requests
+        self._now = clock.monotonic
+        self._model = model
+        self._task_id = task.task_id
+        self._header = str(TaskReference(task.environment, task.index, task.seed, task.sequence))
+        self._emit = emit
+        self._trace_id = trace_id
+        # Stages of one sample share its trace id; their requests must not share their ids.
+        stage = "" if task.stage.startswith("sample") else f".{task.stage}"
+        self._request = f"{trace_id or task.task_id}{stage}"
+        self._number = 0
+        self._budget = conversation_budget(requests.budgets, model, task.task_id, task.environment)
+
+    async def answer(self, messages: Sequence[Message]) -> ChatReply:
+        """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt.
+
+        Raises:
+            ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
+        """
+        asked = self._model if self._budget is None else await self._budget.before(messages)
+        self._number += 1
+        request_id = f"{self._request}.{self._number}"
+        watch = _Watch(self._requests, self._task_id)
+        item = self._requests.item(self._model, Correlation(request_id, 1, self._task_id, self._trace_id))
+
+        async def attempt() -> ChatReply:
+            return await self._attempt(asked, messages, watch, request_id)
+
+        try:
+            reply = await self._requests.executor.call(item, attempt, watch)
+        except BaseException as error:
+            if self._budget is not None:
+                self._budget.failed(watch.attempts)
+            if isinstance(error, ChatError):
+                error.attempts, error.wait_s = watch.attempts, watch.wait_s
+            if isinstance(error, AdmissionDeniedError):
+                raise _not_admitted(error, watch) from error
+            raise
+        whole = ChatReply(
+            reply.text,
+            reply.prompt_tokens,
+            reply.completion_tokens,
+            reply.latency_s,
+            reply.first_token_s,
+            watch.wait_s,
+            watch.attempts,
+        )
+        if self._budget is not None:
+            self._budget.after(messages, whole)
+        return whole
+
+    async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:
+        began = self._now()
+        try:
+            reply = await self._client.chat(asked, messages, task_header=self._header)
+        except ChatError as error:
+            self._finished(error.kind.value, began, error.status, watch, request_id)
+            raise
+        except asyncio.CancelledError:
+            self._finished(ErrorKind.CANCELLED.value, began, None, watch, request_id)
+            raise
+        self._finished("success", began, 200, watch, request_id, reply)
+        return reply
+
+    def _finished(
+        self,
+        outcome: str,
+        began: float,
+        status: int | None,
+        watch: CallWatch,
+        request_id: str,
+        reply: ChatReply | None = None,
+    ) -> None:
+        prompt, completion = (reply.prompt_tokens, reply.completion_tokens) if reply is not None else (0, 0)
+        self._emit(
+            RequestFinished(
+                self._model.key,
+                outcome,
+                self._now() - began,
+                status,
+                prompt,
+                completion,
+                request_id,
+                watch.attempts,
+                watch.lease_id,
+                self._task_id,
+                self._trace_id,
+            )
+        )
+
+
+def _not_admitted(denied: AdmissionDeniedError, watch: CallWatch) -> ChatError:
+    """Return the error of a request that was not let through: its provider's limits held it, or admission is over."""
+    kind = ErrorKind.RATE_LIMITED if denied.reason == "queue_timeout" else ErrorKind.CANCELLED
+    return ChatError(kind, denied.message, attempts=watch.attempts, wait_s=watch.wait_s)

@@ -1,0 +1,75 @@
+"""The health of the models' services: pauses begin, end, and survive restarts."""
+
+from __future__ import annotations
+
+from headgate.core import ErrorKind
+from headgate.core.events import ModelGivenUp
+from headgate.run.parts import Parts
+from headgate.run.samples import health_of
+from headgate.run.settlement import Settling
+from headgate.sampling import TimerHeap
+
+
+class Health:
+    """Passes outcomes to the models' samplers and what they decide to the dispatcher. Owned by the campaign.
+
+    A paused model's queued tasks are held, not dropped: they go first when the pause ends.
+    """
+
+    def __init__(self, parts: Parts, settling: Settling) -> None:
+        self._parts = parts
+        self._settling = settling
+        self._ends = TimerHeap()
+
+    def next_at(self) -> float | None:
+        """Return when the next pause ends."""
+        return self._ends.next_at()
+
+    def observe(self, model: str, kind: ErrorKind | None, error: str | None, started_at: float, now: float) -> bool:
+        """Take the outcome of an episode, and hold or free its model at once; return whether `remember` is due."""
+        sampler = self._parts.samplers.get(model)
+        if sampler is None:
+            return False
+        happened = sampler.observe(health_of(kind), error=error, started_at=started_at, now=now)
+        for event in happened:
+            self._parts.emit(event)
+            if isinstance(event, ModelGivenUp):
+                why = f"service errors through {event.pauses} pauses; the last: {event.last_error}"
+                self._settling.give_up(model, why)
+            else:
+                self._changed(model, now)
+        return bool(happened)
+
+    async def end_pauses(self, now: float) -> None:
+        """Let models run again whose pause is over."""
+        for model in self._ends.pop_due(now):
+            sampler = self._parts.samplers.get(model)
+            for event in sampler.end_pause(now) if sampler else ():
+                self._parts.emit(event)
+                self._changed(model, now)
+                await self.remember(model)
+
+    async def remember(self, model: str) -> None:
+        """Keep the state of a model's pause across restarts."""
+        sampler, journal = self._parts.samplers.get(model), self._parts.journal
+        if sampler is None:
+            return
+        if sampler.pause.level == 0:
+            await journal.write(journal.journal.clear_pause, model)
+        else:
+            until = sampler.pause.paused_until or 0.0
+            await journal.write(journal.journal.record_pause, model, sampler.pause.level, until)
+
+    def sync(self, model: str) -> None:
+        """Hold or free a model's tasks as its sampler says."""
+        until = self._parts.samplers[model].pause.paused_until
+        self._ends.set(model, until)
+        if until is not None:
+            self._parts.dispatcher.hold(model, until)
+        else:
+            self._parts.dispatcher.unhold(model)
+
+    def _changed(self, model: str, now: float) -> None:
+        self.sync(model)
+        self._parts.local.touch([model], now)
+        self._parts.wake.set()

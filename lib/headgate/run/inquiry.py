@@ -1,0 +1,363 @@
+"""What a run answers about itself: where a task is, its open tasks, its health, its capacity plan."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from headgate.core import CapacityPlan, Model, Task, TaskId, events
+from headgate.core.errors import NotFoundError
+from headgate.core.events import HealthReported, RequestKeyHealth
+from headgate.core.status import RequestStatus
+from headgate.run.capacity import CapacityPeaks, capacity_plan
+from headgate.run.dispatch import JUDGE, WORKERS
+from headgate.run.parts import Parts
+from headgate.run.request_side import DAILY_BUDGET
+from headgate.run.rows import Row
+from headgate.run.stages import Stages
+from headgate.scheduling import Dispatcher, DispatchLoop, Explanation
+from headgate.storage import TaskState
+from headgate.telemetry import Handler, Recorded
+
+TOP_GROUPS: Final = 20
+TOP_KEYS: Final = 50
+"""Groups and request keys that a report names; the others are counted. So a report stays below some kilobytes."""
+
+
+def health_report(
+    dispatcher: Dispatcher,
+    models: Iterable[str],
+    *,
+    campaign: str,
+    run_id: str,
+    state: str,
+    workers: tuple[int, int],
+    buffered: int,
+    open_tasks: int,
+    spooled: int,
+    requests: Sequence[RequestStatus],
+    now: float,
+    frontier_target: int | None = None,
+) -> HealthReported:
+    """Return what a campaign looks like now, from counts that its parts keep: O(models), whatever the queue's length.
+
+    Args:
+        dispatcher: of the campaign.
+        models: the keys of its models.
+        campaign: its name.
+        run_id: which run of it.
+        state: `starting`, `running`, `draining` or `stopped`.
+        workers: how many there are, and how many are busy.
+        buffered: tasks that wait before the ready queue.
+        open_tasks: all tasks that have begun their way and not ended it.
+        spooled: samples that are not stored yet.
+        requests: the request keys.
+        now: the campaign's time.
+        frontier_target: samples that are to be open at once, where they are opened adaptively.
+    """
+    queued = {model: lane.queued for model, lane in dispatcher.lanes.items() if lane.queued}
+    in_flight = {model: count for model in models if (count := dispatcher.in_flight(model))}
+    named = _largest(queued), _largest(in_flight)
+    keys = heapq.nlargest(TOP_KEYS, requests, key=lambda r: (r.waiters, r.pressure is not None, r.in_flight))
+    return HealthReported(
+        campaign=campaign,
+        run_id=run_id,
+        state=state,
+        workers=workers[0],
+        active=workers[1],
+        queued=len(dispatcher.queue),
+        buffered=buffered,
+        open_tasks=open_tasks,
+        spooled=spooled,
+        leases=len(dispatcher.book.live),
+        passed_over=dispatcher.pressure.pass_overs,
+        frontier_target=frontier_target,
+        queued_by_group=named[0],
+        in_flight_by_group=named[1],
+        groups_left_out=len(queued) + len(in_flight) - len(named[0]) - len(named[1]),
+        resources={
+            name: (dispatcher.book.in_use.get(name, 0), limit) for name, limit in dispatcher.book.limits.items()
+        },
+        requests=tuple(_key_health(key, now) for key in keys),
+        requests_left_out=len(requests) - len(keys),
+    )
+
+
+def _largest(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(heapq.nlargest(TOP_GROUPS, counts.items(), key=lambda pair: pair[1]))
+
+
+def _key_health(key: RequestStatus, now: float) -> RequestKeyHealth:
+    return RequestKeyHealth(
+        key=" ".join(_words(key)),
+        limit=key.limit,
+        in_flight=key.in_flight,
+        waiters=key.waiters,
+        closed_by=key.pressure,
+        closed_until=now + key.cooldown_s if key.cooldown_s else None,
+    )
+
+
+def _words(key: RequestStatus) -> Iterable[str]:
+    return (key.provider, key.model) if key.domain == "chat" else (key.provider, key.model, key.domain)
+
+
+_UNKNOWN: Final = "unknown"
+_IN_HAND: Final = frozenset({"running", "parked"})
+
+
+class Inquiry:
+    """Answers questions about one run. Owned by it; asking changes nothing but reads the journal for rare ones.
+
+    It also listens to the run's events (a `Sink`) for the most that was in use at once.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        stages: Stages,
+        loop: DispatchLoop,
+        judge: Model | None,
+        *,
+        run_id: str,
+        state: Callable[[], str],
+        spooled: Callable[[], int],
+        is_accepting: Callable[[str], bool],
+    ) -> None:
+        """Prepare to answer.
+
+        Args:
+            parts: of the run.
+            stages: of its samples.
+            loop: that runs them.
+            judge: who reads answers; None where nobody does.
+            run_id: of this run.
+            state: the run's.
+            spooled: samples that are not in the store yet.
+            is_accepting: whether a task's sample is being made durable.
+        """
+        self._parts = parts
+        self._stages = stages
+        self._loop = loop
+        self._judge = judge
+        self._run_id = run_id
+        self._state = state
+        self._spooled = spooled
+        self._is_accepting = is_accepting
+        self.peaks = CapacityPeaks()
+
+    # Questions.
+
+    async def explain(self, task_id: str) -> Explanation:
+        """Return where a task, or one stage of it, is, which gate holds it, why, and until when.
+
+        Raises:
+            NotFoundError: if neither the run nor its journal has it open: its sample is stored, or it never was.
+        """
+        key = TaskId(task_id)
+        row = self._stages.row_of(key)
+        found = self._with_budget(self._loop.why(key)) if row is None else self._staged(key, row)
+        if found.state != _UNKNOWN:
+            return self._with_requests(found, row, key)
+        return self._outside(key) or await self._journaled(key)
+
+    def open_tasks(self) -> Iterator[tuple[str, Task]]:
+        """Return every open task of the journal with its state: `running`, `queued` or `buffered`."""
+        stages, dispatcher = self._stages, self._parts.dispatcher
+        rows = stages.rows()
+        staged = {stage_id for row in rows for stage_id in row.stage_ids}
+        yield from (("running", row.task) for row in rows if self._is_in_hand(row))
+        yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
+        yield from (("queued", row.task) for row in rows if not self._is_in_hand(row))
+        yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
+        yield from (("buffered", task) for task in self._parts.batches.items())
+        yield from (("buffered", task) for task in stages.waiting_tasks())
+
+    def tasks(self, model: str | None, environment: str | None, limit: int) -> list[Mapping[str, Any]]:
+        """Return open tasks, those that run first and then by due time, at most `limit`."""
+        chosen = (
+            (state, task)
+            for state, task in self.open_tasks()
+            if model in (None, task.model) and environment in (None, task.environment)
+        )
+        first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
+        return [_listed(state, task) for state, task in first]
+
+    def health(self) -> events.HealthReported:
+        """Return the counts at a glance; bounded in size."""
+        parts, dispatcher, stages = self._parts, self._parts.dispatcher, self._stages
+        workers = stages.figures.status(parts.now())
+        is_judged = self._judge is not None
+        in_queue = len(dispatcher.queue) + dispatcher.in_flight()
+        return health_report(
+            dispatcher,
+            [*parts.samplers, *([self._judge.key] if self._judge is not None else ())],
+            campaign=parts.settings.campaign,
+            run_id=self._run_id,
+            state=self._state(),
+            workers=(workers.total, workers.active),
+            buffered=parts.batches.size + stages.pending,
+            # With a judge one task of the journal is several of the dispatcher.
+            open_tasks=sum(1 for _ in self.open_tasks()) if is_judged else in_queue + parts.batches.size,
+            spooled=self._spooled(),
+            requests=self.requests(),
+            now=parts.now(),
+            frontier_target=self._loop.frontier.target if is_judged else None,
+        )
+
+    def capacity(self) -> CapacityPlan:
+        """Return the capacity plan; a judge is one of its models."""
+        parts = self._parts
+        return capacity_plan(
+            parts.settings,
+            [*(sampler.model for sampler in parts.samplers.values()), *([self._judge] if self._judge else ())],
+            self.requests(),
+            workers_busy=self._busy(),
+            queued=len(parts.dispatcher.queue),
+            peaks=self.peaks,
+        )
+
+    def requests(self) -> tuple[RequestStatus, ...]:
+        """Return the request keys."""
+        requests = self._parts.requests
+        return () if requests is None else requests.status()
+
+    def _busy(self) -> int:
+        """Return the workers that are in use; parked episodes have lent theirs."""
+        return self._parts.dispatcher.book.in_use.get(WORKERS, 0)
+
+    # The most that was in use.
+
+    @property
+    def handlers(self) -> Mapping[type[events.Event], Handler]:
+        """The events at which something may be more than before."""
+        return {
+            events.TaskStarted: self._task_started,
+            events.TasksEnqueued: self._tasks_enqueued,
+            events.SampleAccepted: self._sample_accepted,
+        }
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _task_started(self, _: Recorded[events.TaskStarted]) -> None:
+        self.peaks.workers = max(self.peaks.workers, self._busy())
+
+    def _tasks_enqueued(self, recorded: Recorded[events.TasksEnqueued]) -> None:
+        peaks = self.peaks
+        peaks.queued = max(peaks.queued, recorded.event.queued)
+        peaks.buffered = max(peaks.buffered, self._parts.batches.size)
+
+    def _sample_accepted(self, _: Recorded[events.SampleAccepted]) -> None:
+        self.peaks.spooled = max(self.peaks.spooled, self._spooled())
+
+    # Where a task may be.
+
+    def _staged(self, task_id: TaskId, row: Row) -> Explanation:
+        """Return what the loop knows of a stage: of one that waits for another, what holds that one."""
+        found = self._loop.why(task_id)
+        if found.gate != "dependency":
+            return found
+        for stage_id in row.stage_ids:
+            before = self._loop.why(stage_id)
+            if before.state not in (_UNKNOWN, "waiting"):
+                before = self._with_requests(before, row, stage_id)
+                reason = f"its {self._stages.stage_of(stage_id)} is {before.state}: {before.reason}"
+                gate = found.gate if before.gate == "none" else before.gate
+                return replace(before, task_id=task_id, state=found.state, gate=gate, reason=reason)
+        return found
+
+    def _with_requests(self, found: Explanation, row: Row | None, task_id: TaskId) -> Explanation:
+        """Add what the requests of a task in progress wait for."""
+        if found.state not in _IN_HAND:
+            return found
+        if self._judge is not None and self._stages.stage_of(task_id) == JUDGE:
+            model = self._judge.key
+        else:
+            row = row or self._stages.in_progress(task_id)
+            if row is None:
+                return found
+            model = row.model.key
+        return with_requests(found, model, self.requests(), self._parts.now())
+
+    def _with_budget(self, found: Explanation) -> Explanation:
+        """Say what of its day's budget a model has used, where that holds a queued task."""
+        task = self._parts.dispatcher.queue.item(found.task_id) if found.state != _UNKNOWN else None
+        if self._parts.requests is None or task is None or found.gate != DAILY_BUDGET:
+            return found
+        stop = self._parts.requests.budgets.stop_of(task.model)
+        return found if stop is None else replace(found, reason=stop.reason, until=stop.until)
+
+    def _outside(self, task_id: TaskId) -> Explanation | None:
+        """Return where a task is that waits before the ready queue, or behind it for the journal."""
+        parts = self._parts
+        if self._is_accepting(task_id):
+            gate = "journal" if parts.journal.is_blocked else "none"
+            reason = (
+                "the journal cannot be written" if gate == "journal" else "its sample is being written to the journal"
+            )
+            return Explanation(task_id, "accepting", gate, reason)
+        if self._stages.row_of(task_id) or any(task.task_id == task_id for task in self._stages.waiting_tasks()):
+            reason = "it is not open yet: samples are opened as workers and judge have room"
+            return Explanation(task_id, "open", "frontier", reason)
+        if not any(task.task_id == task_id for task in parts.batches.items()):
+            return None
+        if parts.backpressure.is_paused:
+            size, resume_at = parts.backlog(), parts.backpressure.resume_at
+            reason = f"the ready queue is paused: {size} tasks, it goes on at {resume_at}"
+            return Explanation(task_id, "buffered", "backpressure", reason)
+        reason = f"its sampler's buffer enters the queue at {parts.settings.batch_size} tasks or when its time is over"
+        return Explanation(task_id, "buffered", "batch", reason, parts.batches.next_at())
+
+    async def _journaled(self, task_id: TaskId) -> Explanation:
+        """Return where a task is that only the journal knows."""
+        journal, settings = self._parts.journal, self._parts.settings
+        state = await journal.call(journal.journal.state_of, task_id)
+        if state is TaskState.SPOOLED:
+            reason = (
+                f"its sample is durable and waits for its batch: stored at {settings.sink_batch_size} samples, "
+                f"or {settings.sink_max_wait:g} s after the oldest of them"
+            )
+            return Explanation(task_id, "spooled", "batch", reason)
+        if state is TaskState.UNKNOWN:
+            raise NotFoundError(
+                f"task {task_id} is not open in campaign {settings.campaign}",
+                next_step="Its sample may be stored: `headgate why` looks there, too.",
+            )
+        reason = "another process of this journal holds it, or will take it over when this one looks again"
+        return Explanation(task_id, str(state), "holder", reason)
+
+    def _is_in_hand(self, row: Row) -> bool:
+        return any(self._parts.dispatcher.lease_of(stage_id) is not None for stage_id in row.stage_ids)
+
+
+def with_requests(found: Explanation, model: str, requests: Sequence[RequestStatus], now: float) -> Explanation:
+    """Return what is known of a running task with what the requests of its model wait for, if they do.
+
+    A provider that is merely full holds nothing that runs: its requests are those that are in flight.
+    """
+    keys = (key for key in requests if model in key.models)
+    pressed = next((key for key in keys if key.waiters or key.cooldown_s), None)
+    if pressed is None:
+        return found
+    told = f"{pressed.in_flight} of {pressed.limit} requests of its model in flight, {pressed.waiters} wait"
+    closed = f" ({pressed.pressure})" if pressed.pressure else ""
+    until = now + pressed.cooldown_s if pressed.cooldown_s else None
+    gate = "request_admission" if found.gate == "none" else found.gate
+    return replace(found, gate=gate, reason=f"{found.reason}; {told}{closed}", until=found.until or until)
+
+
+def _listed(state: str, task: Task) -> Mapping[str, Any]:
+    """Return an open task as the monitoring API lists it."""
+    return {
+        "task_id": task.task_id,
+        "state": state,
+        "model": task.model,
+        "environment": task.environment,
+        "sequence": task.sequence,
+        "stage": task.stage,
+        "due_at": task.due_at,
+        "attempt": task.attempt,
+    }

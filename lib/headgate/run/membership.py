@@ -1,0 +1,154 @@
+"""Which models are sampled: the roster, read again and again; and the past that a run takes up when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.core import Model, Task
+from headgate.core.errors import HeadgateError
+from headgate.core.events import RosterRefreshed, RosterRefreshFailed, TaskReturned
+from headgate.run.health import Health
+from headgate.run.parts import Parts
+from headgate.run.plan import RunStore
+from headgate.run.settlement import Settling
+from headgate.sampling import ModelSampler, PairHistory, RosterSource, SamplingRules, interval_s
+from headgate.storage import JournalHistory, JournalThread
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    withdrawn: int
+
+
+class Membership:
+    """Starts and stops samplers as the roster changes. Owned by the campaign."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        roster: RosterSource,
+        rules: SamplingRules,
+        rates: Mapping[str, float],
+        health: Health,
+        settling: Settling,
+        withdraw: Callable[[Callable[[Task], bool]], list[Task]],
+    ) -> None:
+        """Prepare it; `withdraw` takes samples out that wait to be opened."""
+        self._parts = parts
+        self._roster = roster
+        self._rules = rules
+        self._rates = rates
+        self._health = health
+        self._settling = settling
+        self._withdraw = withdraw
+        self._ordinals = 0
+
+    async def load(self) -> None:
+        """Read the first roster and start its samplers.
+
+        Raises:
+            InvalidRosterError: if it cannot be read.
+        """
+        await self._admit((await self._roster.load()).models)
+
+    async def keep(self) -> None:
+        """Read the roster again every refresh interval, until cancelled; a failed read keeps the last good one."""
+        parts = self._parts
+        while True:
+            await parts.clock.sleep(parts.settings.roster_refresh_s)
+            try:
+                models = (await self._roster.load()).models
+            except HeadgateError as error:
+                parts.emit(RosterRefreshFailed(str(error), len(parts.samplers)))
+                continue
+            changes = await self._admit(models)
+            parts.emit(RosterRefreshed(len(models), changes.added, changes.removed, changes.withdrawn))
+            parts.wake.set()
+
+    async def _admit(self, models: Sequence[Model]) -> _Changes:
+        parts = self._parts
+        wanted = {model.key: model for model in models}
+        removed = tuple(key for key in parts.samplers if key not in wanted)
+        withdrawn = sum([await self._dismiss(key) for key in removed])
+        added = tuple(key for key in wanted if key not in parts.samplers)
+        if added:
+            past = await parts.journal.write(parts.journal.journal.history, parts.now())
+            for key in added:
+                parts.samplers[key] = sampler_of(
+                    wanted[key], self._rates, self._rules, past, ordinal=self._ordinals, now=parts.now()
+                )
+                self._ordinals += 1
+        for key, model in wanted.items():
+            parts.samplers[key].model = model
+            if parts.requests is not None:
+                parts.requests.register(model)
+            parts.dispatcher.set_model(key, model.max_parallel)
+            self._health.sync(key)
+        self._settling.joined(added)
+        parts.provider.roster_changed(models)
+        parts.local.touch([*added, *removed], parts.now())
+        return _Changes(added, removed, withdrawn)
+
+    async def _dismiss(self, key: str) -> int:
+        """Stop a model: its queued and buffered tasks are withdrawn, what is in flight runs on."""
+        parts = self._parts
+        del parts.samplers[key]
+        tasks = self._withdraw(lambda task: task.model == key)
+        tasks += parts.batches.take(key) + parts.dispatcher.remove_model(key)
+        if parts.requests is not None:
+            parts.requests.dismiss(key)
+            if not parts.dispatcher.in_flight(key):
+                parts.requests.settle(key)
+        self._settling.withdrawn(tasks)
+        await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
+        for task in tasks:
+            parts.ready_since.pop(task.task_id, None)
+            parts.emit(TaskReturned(task.task_id, task.model, task.environment, "its model left the roster"))
+        return len(tasks)
+
+
+async def restored(
+    journal: JournalThread, store: RunStore, now: float, rates: Mapping[str, float] | None = None
+) -> None:
+    """Have the journal's times be possible, and fill a new one with what the store knows: no restart boosts or bursts.
+
+    Raises:
+        ClockDisagreesError: if another process of the journal goes by a clock that is ahead of this one.
+        StoreError: if the journal is new and the store's history cannot be read.
+    """
+    # The first sample of a pair takes a due time at most half an interval ahead.
+    await journal.reconcile(now, {environment: interval_s(rate) / 2 for environment, rate in (rates or {}).items()})
+    if not await journal.call(journal.journal.is_new):
+        return
+    history = await store.history(now)
+    await journal.write(
+        journal.journal.restore,
+        [(p.model, p.environment, p.next_sequence, p.last_finished_at) for p in history.pairs.values()],
+        [
+            (p.model, p.environment, minute * 60.0, samples)
+            for p in history.pairs.values()
+            for minute, samples in p.scored_by_minute.items()
+        ],
+        now,
+    )
+
+
+def sampler_of(
+    model: Model, rates: Mapping[str, float], rules: SamplingRules, past: JournalHistory, *, ordinal: int, now: float
+) -> ModelSampler:
+    """Return the sampler of a model, with its totals, due times and pause as they were."""
+    history = {
+        environment: PairHistory(
+            counts=tuple(past.counts.get((model.key, environment), ())),
+            last_due=past.pairs[model.key, environment].last_due if (model.key, environment) in past.pairs else None,
+        )
+        for environment in {*rates, *(e for m, e in past.counts if m == model.key)}
+    }
+    sampler = ModelSampler(model, rates, rules, ordinal=ordinal, now=now, history=history)
+    if model.key in past.pauses:
+        level, until = past.pauses[model.key]
+        sampler.pause.restore(level, until, now)
+    return sampler

@@ -1,0 +1,124 @@
+"""What listens to a campaign beside the log: files, traces, OpenTelemetry, the monitoring API; and what they hear."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+
+from headgate.config import Settings
+from headgate.core import Clock, Secret
+from headgate.core.errors import HeadgateError, MissingExtraError
+from headgate.core.events import Emit, HealthReported, MonitorStarted
+from headgate.core.status import CampaignStatus
+from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
+
+if TYPE_CHECKING:
+    from headgate.telemetry import Progress, Questions
+
+_log = logging.getLogger("headgate.telemetry")
+_TRACE_SUFFIXES: Final = (".gz", ".json")
+
+
+def is_observed(settings: Settings) -> bool:
+    """Return whether somebody beside the log listens: then single requests and health are told of, too."""
+    return bool(settings.events_file or settings.trace_file or has_collector(settings.otel_endpoint))
+
+
+def observe(stack: AsyncExitStack, stream: EventStream, settings: Settings, run_id: str) -> None:
+    """Let the sinks that the settings ask for listen; `stack` closes the stream, and then writes the trace.
+
+    Raises:
+        InvalidSettingError: if a file cannot be written.
+        MissingExtraError: if a setting asks for OpenTelemetry and it is not installed.
+    """
+    events_file = events_file_of(settings)
+    if settings.trace_file and events_file is not None:
+        stack.push_async_callback(_write_trace, events_file, Path(settings.trace_file), run_id)
+    stack.callback(stream.close)
+    if events_file is not None:
+        stream.add(JsonlSink(events_file, run_id=run_id))
+    if has_collector(settings.otel_endpoint):
+        _add_otel(stream, settings, run_id)
+
+
+def events_file_of(settings: Settings) -> Path | None:
+    """Return the file that events go to: the one of the settings, else the one beside the trace."""
+    if settings.events_file:
+        return Path(settings.events_file)
+    if not settings.trace_file:
+        return None
+    name = Path(settings.trace_file).name
+    for suffix in _TRACE_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return Path(settings.trace_file).with_name(f"{name}.events.jsonl")
+
+
+async def report_health(health: Callable[[], HealthReported], emit: Emit, clock: Clock, every_s: float) -> None:
+    """Tell the health of a campaign every `every_s` seconds, until cancelled."""
+    while True:
+        await clock.sleep(every_s)
+        emit(health())
+
+
+def _add_otel(stream: EventStream, settings: Settings, run_id: str) -> None:
+    try:
+        stream.add(otel_sink(settings.otel_endpoint, campaign=settings.campaign, run_id=run_id))
+    except MissingExtraError as error:
+        if settings.otel_endpoint:
+            raise
+        # The variable is the machine's, and may be meant for other programs.
+        _log.warning("a collector is named by OTEL_EXPORTER_OTLP_ENDPOINT, but %s", error)
+
+
+async def _write_trace(events_file: Path, trace_file: Path, run_id: str) -> None:
+    """Write the trace of a run that has ended; the samples are safe whatever becomes of it."""
+    try:
+        await asyncio.to_thread(trace_file.parent.mkdir, parents=True, exist_ok=True)
+        made = await asyncio.to_thread(convert_events, events_file, trace_file, run_id=run_id)
+    except (HeadgateError, OSError) as error:
+        _log.warning("the trace %s was not written: %s", trace_file, error)
+    else:
+        _log.info("trace %s: %d events over %.1f s", trace_file, made.events, made.seconds)
+
+
+async def serve_monitoring(
+    stack: AsyncExitStack,
+    settings: Settings,
+    status: Callable[[], CampaignStatus] | Progress,
+    registry: CollectorRegistry,
+    questions: Questions,
+    emit: Emit,
+) -> None:
+    """Serve the monitoring API until `stack` ends; raises HeadgateError where it cannot."""
+    # FastAPI is imported by those who serve.
+    from headgate.net.authority import Authority, Caller  # noqa: PLC0415
+    from headgate.net.refusals import token_of  # noqa: PLC0415
+    from headgate.net.tls import server_context  # noqa: PLC0415
+    from headgate.net.token_stores import open_tokens  # noqa: PLC0415
+    from headgate.net.tokens import Scope  # noqa: PLC0415
+    from headgate.telemetry import serve_monitor  # noqa: PLC0415
+
+    identify = None
+    if settings.monitor_tokens:
+        authority = Authority(open_tokens(settings.monitor_tokens))
+        stack.callback(authority.close)
+
+        async def identify(authorization: str) -> bool:
+            caller = await authority.identify_async(token_of(authorization), time.time())
+            return isinstance(caller, Caller) and caller.has(Scope.READ) and caller.teams is None
+
+    token = settings.monitor_token.get_secret_value()
+    server = await stack.enter_async_context(
+        serve_monitor(
+            status, registry, settings.monitor_host, settings.monitor_port, Secret(token) if token else None, questions,
+            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
+        )
+    )  # fmt: skip
+    emit(MonitorStarted(server.address))

@@ -1,0 +1,169 @@
+"""What a campaign is given: settings, models, environments, a store, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headgate.config import EVERYWHERE, Settings, meaningless, value_for
+from headgate.core import Chat, Model, Task
+from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
+from headgate.core.events import Emit
+from headgate.environments import Environment
+from headgate.run.judge_needed import refuse_judged
+from headgate.run.judging import Judging
+from headgate.run.request_side import RequestSide
+from headgate.sampling import Roster, RosterSource, SamplingRules, TaskProvider
+from headgate.storage import BatchStore, History
+
+ONE_SHOT_PAUSE_S: Final = 2.0
+ONE_SHOT_MAX_PAUSE_S: Final = 60.0
+ONE_SHOT_PAUSES: Final = 5
+"""Pauses of a run that ends by itself: 2, 4, 8, 16 and 32 s, a minute in all, in which most services restart."""
+
+
+class RunStore(BatchStore, Protocol):
+    """What a campaign asks of its store."""
+
+    async def history(self, now: float) -> History:
+        """Return what was sampled before: totals, last times, next sequence numbers."""
+        ...
+
+    async def task_scores(self, campaign: str) -> Sequence[tuple[str, str, int, float]]:
+        """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
+        ...
+
+    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
+        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
+        ...
+
+
+class ChatSource(Protocol):
+    """Who answers a task's conversation: the models behind their endpoints, or a script in a simulation."""
+
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
+        """Return what answers the requests of one episode; `trace_id` is shared by all of its events."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModels:
+    """Models that stay the same for the whole run. Implements `RosterSource`."""
+
+    models: tuple[Model, ...]
+
+    async def load(self) -> Roster:
+        """Return them."""
+        return Roster(self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Everything that a campaign needs before it starts.
+
+    Attributes:
+        settings: see `headgate.config.Settings`.
+        roster: where the models come from.
+        environments: by name, those to sample.
+        store: where samples go, and where history comes from.
+        chats: who answers.
+        requests: the admission that `chats` sends by; None where the models are scripted.
+        duration_s: how long to sample; None until stopped.
+        provider: a source of tasks in place of the daily rates.
+        run_id: what the events of this run have in common; made up when empty.
+        is_traced: whether events of single tasks are told, too.
+        judging: who judges answers; None where every environment scores them itself.
+        stop_when_idle: end when the provider has nothing more to give and everything given is done.
+    """
+
+    settings: Settings
+    roster: RosterSource
+    environments: Mapping[str, Environment]
+    store: RunStore
+    chats: ChatSource
+    requests: RequestSide | None = None
+    duration_s: float | None = None
+    provider: TaskProvider | None = None
+    judging: Judging | None = None
+    stop_when_idle: bool = False
+    run_id: str = ""
+    is_traced: bool = False
+
+    def rates(self) -> dict[str, float]:
+        """Return samples per model and day, by environment."""
+        return rates_of(self.settings, self.environments)
+
+    def sampling_rules(self) -> SamplingRules:
+        """Return the rules of the samplers.
+
+        Somebody waits for a run that ends by itself: it pauses a model for seconds, and gives up one that stays down.
+        """
+        settings = self.settings
+        pause_s, max_pause_s = settings.error_pause_s, settings.max_pause_s
+        if self.stop_when_idle:
+            pause_s, max_pause_s = min(pause_s, ONE_SHOT_PAUSE_S), min(max_pause_s, ONE_SHOT_MAX_PAUSE_S)
+        return SamplingRules(
+            low_sample_threshold=settings.low_sample_threshold,
+            low_sample_multiplier=settings.low_sample_multiplier,
+            catch_up_horizon_s=settings.catch_up_horizon_s,
+            error_threshold=settings.error_threshold,
+            error_pause_s=pause_s,
+            max_pause_s=max_pause_s,
+            max_pauses=ONE_SHOT_PAUSES if self.stop_when_idle and settings.early_stop else None,
+            seed=settings.campaign,
+        )
+
+    def checked(self) -> RunPlan:
+        """Return the plan itself when it can be run.
+
+        Raises:
+            InvalidSettingError: if no environment is to be sampled.
+            JudgeNeededError: if one of them needs a judge.
+            InvalidInputError: if the window has no length.
+        """
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise InvalidInputError(f"the window must last longer than 0 s (got {self.duration_s:g})")
+        if not self.environments:
+            raise InvalidSettingError(
+                "no environment is to be sampled", next_step="`headgate environments` lists what is installed."
+            )
+        if self.judging is None:
+            refuse_judged(self.environments)
+        self.rates()
+        refuse_unknown_budgets(self.settings, self.environments)
+        return self
+
+
+def rates_of(settings: Settings, environments: Mapping[str, Environment]) -> dict[str, float]:
+    """Return samples per model and day by environment: the setting, else the environment's own.
+
+    Raises:
+        UnknownEnvironmentError: if `rates` names an environment that is not sampled.
+    """
+    _refuse_meaningless("rates", settings.rates, environments)
+    rates = {}
+    for name, environment in environments.items():
+        stated = value_for(settings.rates, name)
+        default = environment.spec.daily_rate if settings.daily_rate_per_env is None else settings.daily_rate_per_env
+        rates[name] = default if stated is None else stated
+    return rates
+
+
+def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Environment]) -> None:
+    """Refuse budgets of environments that are not sampled: most likely a name that is misspelt.
+
+    Raises:
+        UnknownEnvironmentError: naming the setting and the first such environment.
+    """
+    for name in ("sample_tokens", "sample_completion_tokens", "sample_time_s"):
+        _refuse_meaningless(name, getattr(settings, name), environments)
+
+
+def _refuse_meaningless(setting: str, values: Iterable[str], environments: Iterable[str]) -> None:
+    unknown = meaningless(values, environments)
+    if unknown:
+        raise UnknownEnvironmentError(
+            f"{setting} names {unknown[0]!r}, which is not among the sampled environments",
+            next_step=f"Sampled are: {', '.join(sorted(environments))}; {EVERYWHERE} stands for all others.",
+        )

@@ -1,0 +1,307 @@
+"""The request side of a campaign: its admission, its executor, and whose lanes the pressure on endpoints closes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from headgate.admission import (
+    AccountSnapshot,
+    AdmissionController,
+    Correlation,
+    Domain,
+    KeySnapshot,
+    LimitLaw,
+    Pressure,
+    PressureReason,
+    ProviderModel,
+    RequestAdmission,
+    RequestExecutor,
+    RequestItem,
+    RequestKey,
+    RetryBudget,
+    SlotSource,
+    law_factory,
+    request_key,
+)
+from headgate.config import Settings
+from headgate.core import Clock, Model
+from headgate.core.events import Emit
+from headgate.core.status import RequestStatus
+from headgate.models import RetryPolicy
+from headgate.run.budgets import Budgets, BudgetStop
+
+
+def request_statuses(
+    accounts: Sequence[AccountSnapshot],
+    keys: Iterable[KeySnapshot],
+    aliases: Mapping[ProviderModel, tuple[str, ...]],
+    retries_denied: Mapping[ProviderModel, int],
+    pressure: Callable[[RequestKey], Pressure | None],
+    now: float,
+) -> tuple[RequestStatus, ...]:
+    """Return every request key that was asked, and one for each model that may be and was not yet."""
+    by_account: dict[ProviderModel, list[KeySnapshot]] = {}
+    for key in keys:
+        by_account.setdefault(key.key.account, []).append(key)
+    found = []
+    for account in accounts:
+        name = ProviderModel(account.provider, account.model)
+        models, denied = aliases.get(name, ()), retries_denied.get(name, 0)
+        asked = by_account.get(name)
+        if asked is None:
+            found.append(_never_asked(account, models, denied))
+        else:
+            found += [_asked(key, models, denied, pressure(key.key), now) for key in asked]
+    return tuple(found)
+
+
+def _asked(
+    key: KeySnapshot, models: tuple[str, ...], denied: int, pressure: Pressure | None, now: float
+) -> RequestStatus:
+    opens_at = pressure.until if pressure is not None and pressure.until is not None else now
+    return RequestStatus(
+        provider=key.key.account.provider,
+        model=key.key.account.model,
+        domain=key.key.domain.value,
+        models=models,
+        cap=key.cap,
+        limit=key.limit,
+        in_flight=key.in_flight,
+        waiters=key.waiters,
+        ceiling=key.ceiling,
+        cooldown_s=max(0.0, key.blocked_until - now, opens_at - now),
+        breaker=key.breaker,
+        pressure=key.pressure or None,
+        consecutive_rate_limits=key.consecutive_rate_limits,
+        last_outcome=key.last_outcome,
+        retries_denied=denied,
+        peak_in_flight=key.peak_in_flight,
+        peak_waiters=key.peak_waiters,
+    )
+
+
+def _never_asked(account: AccountSnapshot, models: tuple[str, ...], denied: int) -> RequestStatus:
+    return RequestStatus(
+        provider=account.provider,
+        model=account.model,
+        domain=Domain.CHAT.value,
+        models=models,
+        cap=account.cap,
+        limit=account.cap,
+        in_flight=0,
+        waiters=0,
+        ceiling=None,
+        cooldown_s=0.0,
+        breaker=account.breaker,
+        pressure=None,
+        consecutive_rate_limits=0,
+        last_outcome="",
+        retries_denied=denied,
+    )
+
+
+DAILY_BUDGET: Final = "daily_budget"
+"""Presses on a model that has used up a budget of 24 h, until it has room again."""
+
+Pressed = Callable[[str, str | None, float | None], None]
+"""Told a model's key, what presses on its endpoint (None: nothing), and until when in monotonic seconds."""
+
+
+class RequestSide:
+    """Who may send, and when. One per campaign: every request of it goes through `executor`.
+
+    A model of the roster is an alias of the model at its provider; its cap is `max_parallel`. A model that has left, or
+    has moved to another address, stays registered there until its last episode has ended: what is in flight runs on.
+
+    Attributes:
+        admission: the gate; a slot bank bounds it by `set_provider_cap`.
+        budgets: what samples and models may spend; a model whose day is used up is under the pressure `DAILY_BUDGET`.
+        executor: the way of every request.
+        idle: told a task whose request will wait for longer than a second.
+        busy: told that it goes on.
+        ready: says how many tasks of a model are ready to start.
+        free_workers: says how many could start at once.
+        now: the monotonic seconds that admission goes by.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        emit: Emit,
+        rng: random.Random | None = None,
+        make_law: Callable[[int], LimitLaw] | None = None,
+        slots: SlotSource | None = None,
+        trace_requests: bool = False,
+    ) -> None:
+        """Prepare the request side.
+
+        Args:
+            settings: of the campaign.
+            clock: real, or virtual in a simulation.
+            emit: where events go.
+            rng: jitter of the back-offs.
+            make_law: the limit law by its cap, in place of the one that the settings name.
+            slots: bounds providers across processes.
+            trace_requests: whether events of every single request are told.
+        """
+        controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
+        self.admission = RequestAdmission(controller, clock, emit)
+        self.executor = RequestExecutor(
+            self.admission,
+            RetryPolicy(max_attempts=settings.request_attempts),
+            RetryBudget(settings.retry_budget),
+            clock=clock,
+            rng=rng or random.Random(settings.campaign),
+            emit=emit,
+            queue_wait_s=settings.request_queue_wait_s,
+        )
+        self.budgets = Budgets(settings, clock=clock, emit=emit)
+        self.idle: Callable[[str], None] = lambda _: None
+        self.busy: Callable[[str], None] = lambda _: None
+        self.ready: Callable[[str], int] = lambda _: 0
+        self.free_workers: Callable[[], int] = lambda: 0
+        self._slots = slots
+        self.now = clock.monotonic
+        self._models: dict[str, Model] = {}
+        self._keys: dict[str, RequestKey] = {}
+        self._aliases: dict[ProviderModel, dict[str, None]] = {}
+        self._bounded: set[str] = set()
+        self._leaving: dict[str, set[ProviderModel]] = {}
+
+    # The roster.
+
+    def register(self, model: Model) -> None:
+        """Let a model be asked, or take over what has changed of it.
+
+        Raises:
+            InvalidSettingError: if its cap is below 1.
+        """
+        before, now = self._keys.get(model.key), request_key(model)
+        cap = model.max_parallel if self._slots is None else self._slots.follow(now.account, model.max_parallel)
+        self.admission.register(now.account, cap, model.key)
+        if cap < model.max_parallel:
+            self._bounded.add(model.key)
+        else:
+            self._bounded.discard(model.key)
+        self.budgets.register(model)
+        self._models[model.key], self._keys[model.key] = model, now
+        self._aliases.setdefault(now.account, {})[model.key] = None
+        self._leaving.get(model.key, set()).discard(now.account)
+        if before is not None and before.account != now.account:
+            self._leaving.setdefault(model.key, set()).add(before.account)
+
+    def dismiss(self, alias: str) -> None:
+        """Let a model be asked no more once its last episode has ended (`settle`)."""
+        key = self._keys.pop(alias, None)
+        if key is not None:
+            del self._models[alias]
+            self.budgets.dismiss(alias)
+            self._leaving.setdefault(alias, set()).add(key.account)
+
+    def settle(self, alias: str) -> None:
+        """Withdraw what a model has left; to be called when no episode of it is in progress."""
+        for account in self._leaving.pop(alias, ()):
+            self.admission.unregister(account, alias)
+            aliases = self._aliases[account]
+            aliases.pop(alias, None)
+            if not aliases:
+                del self._aliases[account]
+                self.executor.budget.forget(account)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether any model has left something that `settle` is to withdraw."""
+        return bool(self._leaving)
+
+    # Requests.
+
+    def item(self, model: Model, correlation: Correlation, domain: Domain = Domain.CHAT) -> RequestItem:
+        """Return what a request of `model` is admitted as: its group is the model, its weight the model's."""
+        key = self._keys.get(model.key)
+        if key is None or self._models[model.key] is not model or domain is not Domain.CHAT:
+            key = request_key(model, domain)
+        return RequestItem(key, model.key, model.weight, None, correlation)
+
+    def pressure(self, alias: str) -> Pressure | None:
+        """Return what a request of a model would have to wait for now."""
+        key = self._keys.get(alias)
+        return None if key is None else self.admission.pressure(key)
+
+    def backlog(self, provider: str) -> int:
+        """Return how many ready tasks would ask a provider at once if it had more slots for them."""
+        for_slots = {PressureReason.NO_SLOTS}
+        if self.admission.pressing(provider):
+            for_slots.add(PressureReason.WAITERS)
+        ready = 0
+        for alias, key in self._keys.items():
+            if key.account.provider == provider:
+                pressure = self.admission.pressure(key)
+                if pressure is None or pressure.reason in for_slots:
+                    ready += min(self.ready(alias), self._models[alias].max_parallel)
+        return min(ready, self.free_workers())
+
+    def watch(self, pressed: Pressed) -> Callable[[], None]:
+        """Tell `pressed` whenever the pressure on a model changes; return what ends that. Needs a running loop."""
+
+        def changed(key: RequestKey, pressure: Pressure | None) -> None:
+            if key.domain is not Domain.CHAT:
+                return
+            aliases = self._aliases.get(key.account, ())
+            if (
+                pressure is not None
+                and pressure.reason is PressureReason.AGGREGATE_CAP
+                and len(aliases) == 1
+                and self._bounded.isdisjoint(aliases)
+            ):
+                # As many requests as episodes: its lane is full by itself, and tells so without this for every request.
+                pressure = None
+            reason, until = (None, None) if pressure is None else (pressure.reason.value, pressure.until)
+            for alias in aliases:
+                if self.budgets.stop_of(alias) is None:
+                    pressed(alias, reason, until)
+
+        self._watch_budgets(pressed, changed)
+        return self.admission.on_change(changed)
+
+    def _watch_budgets(self, pressed: Pressed, changed: Callable[[RequestKey, Pressure | None], None]) -> None:
+        """Tell `pressed` of models whose day is used up; when it no longer is, `changed` tells of their endpoints."""
+
+        def stopped(alias: str, stop: BudgetStop | None) -> None:
+            if stop is not None:
+                pressed(alias, DAILY_BUDGET, None)
+                return
+            pressed(alias, None, None)
+            key = self._keys.get(alias)
+            if key is not None:
+                changed(key, self.admission.pressure(key))
+
+        self.budgets.changed = stopped
+        for alias in self._keys:
+            if (stop := self.budgets.stop_of(alias)) is not None:
+                stopped(alias, stop)
+
+    def close(self, reason: str) -> None:
+        """Deny whatever still waits or will ask."""
+        self.budgets.close()
+        self.admission.shutdown(reason)
+
+    # What it looks like.
+
+    def status(self) -> tuple[RequestStatus, ...]:
+        """Return every request key that was asked, and the models that were not asked yet."""
+        return request_statuses(
+            self.admission.account_snapshots(),
+            self.admission.snapshots(),
+            {account: tuple(aliases) for account, aliases in self._aliases.items()},
+            self.executor.budget.denied,
+            self.admission.pressure,
+            self.now(),
+        )
+
+    def models(self) -> Iterable[str]:
+        """Return the keys of the models that may be asked."""
+        return self._keys.keys()

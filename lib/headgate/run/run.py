@@ -1,0 +1,465 @@
+"""A run: demand, queue, stages, journal and store, moved by one event-driven loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core import Clock, ErrorKind, Sample, TaskId, new_run_id
+from headgate.core.errors import InvalidRosterError
+from headgate.core.events import (
+    CampaignStarted,
+    CampaignStopped,
+    CampaignStopping,
+    CapacityReported,
+    Emit,
+    SampleAccepted,
+    SampleRefused,
+    StatusReported,
+)
+from headgate.core.status import CampaignStatus
+from headgate.run.acceptance import Acceptance
+from headgate.run.budgets import restored_budgets
+from headgate.run.demand import DemandSide
+from headgate.run.dispatch import AGGREGATE, LOCAL, WORKERS, dispatcher_of, frontier_rules
+from headgate.run.early_stop import RosterEarlyStop
+from headgate.run.garbage import rare_collections
+from headgate.run.health import Health
+from headgate.run.inquiry import Inquiry
+from headgate.run.membership import Membership, restored
+from headgate.run.parts import Parts
+from headgate.run.plan import RunPlan
+from headgate.run.request_side import DAILY_BUDGET
+from headgate.run.samples import health_of
+from headgate.run.settlement import settling_of
+from headgate.run.stages import RETRIES, Stages
+from headgate.run.status import RunProgress, RunResult, campaign_status, why_no_samples
+from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
+from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
+from headgate.storage import Journal, JournalThread, Sink, SinkRules
+
+STOP_WITHIN_S: Final = 60.0
+"""How long a stopping run tries to store its spool; what is left stays there, on disk."""
+
+
+class Run:
+    """Takes samples until it is stopped, its time is up, or its source runs dry. Lives for one `run`.
+
+    A *source* says what is due: daily rates, a matrix, the tasks of a server, pairings. The *stages* of a sample are
+    its environment's: an episode, and where a judge reads the answer its judgements and their aggregate. Whatever the
+    two are, there is this one way from a due time to the store.
+
+    Everything that decides is pure and told the time; the run moves what they decide: demand gets its sequence number
+    from the journal (`DemandSide`), waits in its sampler's buffer, or for the frontier where it has several stages,
+    enters the ready queue, and starts as soon as the dispatcher grants what it needs (`DispatchLoop`, `Stages`).
+    Finished samples become durable (`Acceptance`) and go from the spool into the store (`Sink`). `Membership` follows
+    the roster, `Health` the pauses.
+    """
+
+    def __init__(self, plan: RunPlan, *, clock: Clock, emit: Emit, inline: bool = False) -> None:
+        """Prepare a run.
+
+        Args:
+            plan: what to sample.
+            clock: real, or virtual in a simulation.
+            emit: where events go.
+            inline: run the journal on the loop's own thread and without fsync, as simulations need.
+
+        Raises:
+            InvalidInputError: if the plan cannot be run.
+            JournalError: if the journal cannot be opened.
+        """
+        self.plan = plan.checked()
+        settings = plan.settings
+        self._clock = clock
+        self._emit = emit
+        self._epoch_offset = clock.wall() - clock.monotonic()
+        rates = plan.rates() if plan.provider is None else {}
+        judge = plan.judging.judge if plan.judging is not None else None
+        journal = Journal(settings.journal, settings.campaign, fsync=not inline)
+        self.lease = journal.lease()
+        self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
+        self.samplers: dict[str, ModelSampler] = {}
+        local = LocalTaskProvider(self.samplers)
+        self._parts = Parts(
+            settings=settings,
+            environments=plan.environments,
+            clock=clock,
+            now=self.now,
+            emit=emit,
+            journal=self._journal,
+            dispatcher=dispatcher_of(settings, journal.holder, judge),
+            backpressure=Backpressure(
+                settings.queue_warning_threshold,
+                settings.queue_pause_threshold,
+                settings.queue_resume_threshold,
+                settings.queue_max_size,
+            ),
+            # What a provider gives is due already: waiting for more of it would only delay it.
+            batches=FairBatches(settings.batch_size, settings.batch_flush_interval if plan.provider is None else 0.0),
+            samplers=self.samplers,
+            local=local,
+            provider=plan.provider if plan.provider is not None else local,
+            requests=plan.requests,
+            is_traced=plan.is_traced,
+            is_judged=judge is not None,
+        )
+        self._acceptance = Acceptance(
+            self._journal,
+            clock=clock,
+            now=self.now,
+            accepted=self._samples_accepted,
+            spending=None if plan.requests is None else plan.requests.budgets,
+        )
+        self._settling = settling_of(self._parts, plan)
+        self._health = Health(self._parts, self._settling)
+        self._unblocked = asyncio.Event()
+        self._stages = Stages(
+            self._parts,
+            self._health,
+            self._acceptance,
+            plan.chats,
+            plan.judging,
+            writable=self._writable,
+            ended=self._look_at,
+            drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
+            wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
+        )
+        self.run_id = plan.run_id or new_run_id()
+        self._loop = self._made_loop()
+        self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
+        self._membership = Membership(
+            self._parts,
+            plan.roster,
+            plan.sampling_rules(),
+            rates,
+            self._health,
+            self._settling,
+            self._stages.withdraw,
+        )
+        self._journal.unblocked = self._journal_unblocked
+        sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
+        self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
+        self.inquiry = Inquiry(
+            self._parts,
+            self._stages,
+            self._loop,
+            judge,
+            run_id=self.run_id,
+            state=lambda: self._state,
+            spooled=lambda: self._sink.spooled + self._acceptance.waiting,
+            is_accepting=self._acceptance.is_waiting,
+        )
+        self._early_stop = RosterEarlyStop.of(settings)
+        self._stopped_early = False
+        self._started_at = self.now()
+        self._state = "starting"
+        self._stop_reason = ""
+        self._samples = self._scored = 0
+        self._left_open = 0
+
+    def _made_loop(self) -> DispatchLoop:
+        plan, settings = self.plan, self.plan.settings
+        is_matrix = plan.provider is not None and all(one.spec.needs_judge for one in plan.environments.values())
+        return DispatchLoop(
+            self._parts.dispatcher,
+            self._stages.next_rows,
+            self._stages.work,
+            now=self.now,
+            frontier=frontier_rules(settings.max_unjudged, is_adaptive=is_matrix),
+            model_resource=WORKERS,
+            retries=RETRIES,
+            tolerant_stages=(AGGREGATE,),
+            trace=Trace(self._emit, lambda _: True, self.run_id, self._stages.trace_of) if plan.is_traced else None,
+            health_every_s=settings.status_interval_s if plan.is_traced else None,
+            is_done=self._is_drained,
+            turned=self._turned,
+        )
+
+    def now(self) -> float:
+        """Return the run's time: seconds since the epoch at start, monotonic from there on."""
+        return self._clock.monotonic() + self._epoch_offset
+
+    def close(self) -> None:
+        """Close the journal, as the end of `run` does; for a run that was refused."""
+        self._journal.close()
+
+    def stop(self, reason: str) -> None:
+        """Begin no further sample, drain what is in flight, and let `run` return. Legal more than once."""
+        if self._parts.stopping.is_set():
+            return
+        self._stop_reason = reason
+        self._state = "draining"
+        in_flight = self._stages.rollouts + self._stages.unjudged
+        self._emit(CampaignStopping(self.plan.settings.campaign, reason, in_flight))
+        self._parts.stopping.set()
+        self._parts.wake.set()
+        self._loop.drain()
+
+    def why(self, task_id: TaskId) -> Explanation:
+        """Return which gate holds a task."""
+        return self._loop.why(task_id)
+
+    async def run(self) -> RunResult:
+        """Sample until stopped; return when everything is drained.
+
+        Raises:
+            InvalidRosterError: if the first roster cannot be read.
+            StoreError: if the journal is new and the store's history cannot be read.
+        """
+        with rare_collections():
+            return await self._run()
+
+    async def _run(self) -> RunResult:
+        try:
+            await self._start()
+            async with asyncio.TaskGroup() as group:
+                acceptance = group.create_task(self._acceptance.run())
+                sink = group.create_task(self._sink.run())
+                beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
+                if self._parts.requests is not None:
+                    beside.append(self._parts.requests.budgets.keep_in_step())
+                loops = [group.create_task(loop) for loop in beside]
+                await self._followed()
+                for task in loops:
+                    task.cancel()
+                await self._made_durable()
+                acceptance.cancel()
+                self._sink.finish()
+                await asyncio.wait([sink], timeout=STOP_WITHIN_S)
+                sink.cancel()
+        finally:
+            self._state = "stopped"
+            if self._parts.requests is not None:
+                self._parts.requests.close("the campaign has ended")
+            self._left_open, spooled = await self._close()
+        status = self.status()
+        is_empty = not self._samples and self.plan.provider is None
+        result = RunResult(
+            status=status,
+            progress=self.progress(),
+            samples=self._samples,
+            scored=self._scored,
+            stored=self._sink.stored,
+            spooled=spooled,
+            open_tasks=self._left_open,
+            stopped_by=self._stop_reason,
+            stopped_early=self._stopped_early,
+            given_up=dict(self._settling.given_up),
+            empty_because=why_no_samples(status, self._parts.local.next_at(self.now())) if is_empty else "",
+            agreements=self.plan.judging.figures.agreements() if self.plan.judging is not None else (),
+        )
+        name = self.plan.settings.campaign
+        self._emit(CapacityReported(name, self.run_id, "end", self.inquiry.capacity()))
+        left = (result.samples, result.stored, result.spooled, result.open_tasks)
+        self._emit(CampaignStopped(name, *left, self.run_id, self._stop_reason))
+        return result
+
+    # What it looks like.
+
+    def status(self) -> CampaignStatus:
+        """Return what the run looks like now."""
+        parts, now = self._parts, self.now()
+        open_tasks = [task for _, task in self.inquiry.open_tasks()]
+        rates = {(m, e): s.rate_per_day(e) for m, s in self.samplers.items() for e in s.environments}
+        return campaign_status(
+            parts,
+            campaign=self.plan.settings.campaign,
+            state=self._state,
+            started_at=self._started_at,
+            now=now,
+            pairs=parts.pairs.status(rates, open_tasks, now),
+            workers=self._stages.figures.status(now),
+            spooled=self._sink.spooled + self._acceptance.waiting,
+            stored=self._sink.stored,
+            samples=self._samples,
+            open_tasks=self._left_open if self._state == "stopped" else len(open_tasks),
+        )
+
+    def progress(self) -> RunProgress:
+        """Return how far the run has come with what has fallen due."""
+        judging = self.plan.judging
+        return RunProgress(
+            campaign=self.plan.settings.campaign,
+            state=self._state,
+            samples=self._parts.pairs.due,
+            recorded=self._samples,
+            rollouts=self._stages.rollouts,
+            unjudged=self._stages.unjudged,
+            stored=self._sink.stored,
+            pairs=judging.figures.pairs() if judging is not None else (),
+        )
+
+    # The beginning and the end.
+
+    async def _start(self) -> None:
+        parts, judging, requests = self._parts, self.plan.judging, self._parts.requests
+        if requests is not None:
+            requests.idle, requests.busy = self._stages.idle, self._stages.busy
+            requests.ready, requests.free_workers = parts.dispatcher.queued, self._free_workers
+            if judging is not None:
+                requests.budgets.own_only(judging.judge.key)
+                requests.register(judging.judge)
+            requests.watch(self._pressed)
+        rates = self.plan.rates() if self.plan.provider is None else {}
+        await restored(self._journal, self.plan.store, self.now(), rates)
+        await self._settling.restore(self.plan.store)
+        await self._membership.load()
+        if judging is not None and judging.judge.key in self.samplers:
+            raise InvalidRosterError(f"the judge {judging.judge.key} is one of the models that it judges")
+        if requests is not None:
+            await restored_budgets(requests.budgets, self._journal, self.plan.store, self.now())
+        adopted = await self._demand.adopt()
+        self._state = "running"
+        self._emit(
+            CampaignStarted(
+                campaign=self.plan.settings.campaign,
+                models=len(self.samplers),
+                environments=tuple(self.plan.environments),
+                workers=self.plan.settings.num_evaluation_workers,
+                resumed_samples_24h=sum(s.samples_24h(self.now()) for s in self.samplers.values()),
+                reopened_tasks=adopted,
+                run_id=self.run_id,
+                judge="" if judging is None else judging.judge.key,
+                judgements=0 if judging is None else self.plan.settings.judgements,
+            )
+        )
+        self._emit(CapacityReported(self.plan.settings.campaign, self.run_id, "start", self.inquiry.capacity()))
+
+    async def _followed(self) -> None:
+        """Let the loop run to its end; a run that is stopped has the drain time to end what it has begun."""
+        running = asyncio.ensure_future(self._loop.run())
+        stopping = asyncio.ensure_future(self._parts.stopping.wait())
+        try:
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await asyncio.wait([running], timeout=self.plan.settings.drain_timeout_s)
+            if not running.done():
+                self._loop.stop(self._stop_reason)
+        finally:
+            # Also when this run itself is cancelled: what is in progress is given back, and is open in the journal.
+            stopping.cancel()
+            running.cancel()
+            await asyncio.wait([running, stopping])
+        if not running.cancelled():
+            running.result()
+
+    def _is_drained(self) -> bool:
+        """Return whether a stopped run has ended all that it has begun; called when nothing runs."""
+        return self._parts.stopping.is_set() and not self._stages.unjudged
+
+    def _turned(self) -> None:
+        """Follow a turn of the loop: backpressure, buffers that wait for a free worker, and the end of a matrix."""
+        parts = self._parts
+        changed = parts.backpressure.update(parts.backlog(), self.now())
+        if changed is not None:
+            self._emit(changed)
+            parts.wake.set()
+        if parts.wants_buffered() or self._stages.may_fall_due_again():
+            parts.wake.set()
+        if self.plan.stop_when_idle and self._state == "running" and self._loop.is_idle and self._demand.is_dry():
+            self.stop("everything is done")
+
+    async def _stop_in_time(self) -> None:
+        if self.plan.duration_s is not None:
+            await self._clock.sleep(self.plan.duration_s)
+            self.stop("the window is over")
+
+    async def _made_durable(self) -> None:
+        """Wait for the last samples to be durable, but not for ever: their tasks are open and run again."""
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await self._acceptance.drained()
+        except TimeoutError:
+            return
+
+    async def _close(self) -> tuple[int, int]:
+        journal = self._journal.journal
+        if self._parts.requests is not None:
+            await self._parts.requests.budgets.leave()
+        left = (await self._journal.call(journal.open_count), await self._journal.call(journal.spool_count))
+        self._journal.close()
+        return left
+
+    # What comes from outside of it.
+
+    def _pressed(self, model: str, reason: str | None, until: float | None) -> None:
+        """Close a model's lane, or open it again, as its endpoint can take requests."""
+        # Admission tells the monotonic time, the dispatcher is told the run's.
+        self._parts.dispatcher.set_pressure(model, reason, None if until is None else until + self._epoch_offset)
+        sampler, is_held = self.samplers.get(model), reason == DAILY_BUDGET
+        if sampler is not None and sampler.is_held != is_held:
+            sampler.is_held = is_held
+            self._parts.local.touch([model], self.now())
+            self._parts.wake.set()
+
+    def _free_workers(self) -> int:
+        """Return how many episodes and judgements could begin at once."""
+        book = self._parts.dispatcher.book
+        return sum(max(0, book.available(name)) for name in book.limits if name != LOCAL)
+
+    async def _writable(self) -> None:
+        """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
+        while self._journal.is_blocked:
+            self._unblocked.clear()
+            await self._unblocked.wait()
+
+    def _journal_unblocked(self) -> None:
+        self._unblocked.set()
+        self._parts.wake.set()
+
+    # What becomes of samples.
+
+    def _samples_accepted(self, samples: Sequence[Sample], accepted: set[str]) -> None:
+        now, judging = self.now(), self.plan.judging
+        for sample in samples:
+            if sample.task_id not in accepted:
+                reason = "this process no longer holds its task"
+                self._emit(SampleRefused(sample.task_id, sample.model, sample.environment, reason))
+                continue
+            self._samples += 1
+            self._scored += sample.is_scored
+            self._parts.pairs.done(sample)
+            self._settling.accepted(sample)
+            sampler = self.samplers.get(sample.model)
+            if sampler is not None and sample.is_scored:
+                sampler.scored(sample.environment, now)
+            if judging is not None and self.plan.environments[sample.environment].spec.needs_judge:
+                judging.figures.add(sample)
+            self._emit(SampleAccepted(sample))
+        self._sink.note_accepted(len(accepted))
+
+    def _look_at(self, sample: Sample) -> None:
+        """Stop when samples keep failing for good."""
+        if self._early_stop is None:
+            return
+        if self.plan.provider is None and (
+            sample.error_kind == ErrorKind.JUDGE or health_of(sample.error_kind) == "service_error"
+        ):
+            # Sampling by rates goes on for ever: a service that is down pauses its model, and a judge that gives no
+            # verdict must not end the sampling of what needs none.
+            return
+        reason = self._early_stop.ended(sample.model, has_failed=not sample.is_scored, models=self.samplers)
+        if reason is not None and not self._parts.stopping.is_set():
+            self._stopped_early = True
+            self.stop(reason)
+
+    async def _report(self) -> None:
+        """Say how it goes, and look after what other processes left, every status interval."""
+        parts = self._parts
+        while True:
+            await self._clock.sleep(parts.settings.status_interval_s)
+            if await self._demand.adopt():
+                self._loop.wake()
+            await self._sink.look()
+            self._emit(
+                StatusReported(
+                    samplers=len(self.samplers),
+                    paused=sum(s.pause.is_paused(self.now()) for s in self.samplers.values()),
+                    task_queue=parts.backlog() + parts.batches.size,
+                    result_queue=self._sink.spooled + self._acceptance.waiting,
+                    enqueued=parts.dispatcher.enqueued,
+                    dequeued=parts.dispatcher.dequeued,
+                )
+            )

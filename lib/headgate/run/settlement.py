@@ -1,0 +1,151 @@
+"""Pairs leave a campaign: those whose mean is known well enough, and all of a model that is given up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+from headgate.core import Sample, Task
+from headgate.core.events import PairSettled, TaskReturned
+from headgate.run.matrix import MatrixTaskProvider
+from headgate.run.parts import Parts
+from headgate.run.plan import RunPlan, RunStore
+from headgate.sampling import Demand, PrecisionStop
+
+_WHY = "its mean is known well enough"
+
+
+def settling_of(parts: Parts, plan: RunPlan) -> Settling:
+    """Return what settles pairs of a campaign, where its settings ask for it and its tasks come in a fair order.
+
+    That is a matrix that is shuffled, and by rates the environments whose tasks are drawn. The first tasks of a list
+    need not be like the others: BabyAI's levels, say, come in turn. What another server gives has an unknown order.
+    """
+    settings, provider = plan.settings, plan.provider
+    stop = None
+    if settings.target_half_width:
+        stop = PrecisionStop(settings.target_half_width, settings.target_min_tasks)
+    if isinstance(provider, MatrixTaskProvider) and provider.is_shuffled:
+        return Settling(parts, stop, list(plan.environments), provider.place)
+    drawn = [name for name, environment in plan.environments.items() if environment.spec.tasks_are_drawn]
+    return Settling(parts, stop, drawn if provider is None else (), float)
+
+
+class Settling:
+    """Follows what is opened and accepted, and takes settled pairs out. Owned by the campaign.
+
+    A settled pair gets no further task: what it has queued is withdrawn, what is in progress ends and is stored. By
+    rates, its rate goes to the model's other environments. Without a `target_half_width` no pair settles. The pairs of
+    a model that is given up leave in the same way.
+
+    Attributes:
+        given_up: why each model was given up, by its key.
+    """
+
+    def __init__(
+        self, parts: Parts, stop: PrecisionStop | None, environments: Collection[str], place: Callable[[int], float]
+    ) -> None:
+        """Prepare the settling.
+
+        Args:
+            parts: of the campaign.
+            stop: says which pairs are settled; None settles none.
+            environments: in which pairs can be settled.
+            place: what sequence numbers are ordered by when tasks are opened.
+        """
+        self._parts = parts
+        self._stop = stop
+        self._environments = frozenset(environments)
+        self._place = place
+        self._leaving: dict[tuple[str, str], str] = {}
+        self.given_up: dict[str, str] = {}
+
+    async def restore(self, store: RunStore) -> None:
+        """Take up the scores that the store has of this campaign.
+
+        Raises:
+            StoreError: if they cannot be read.
+        """
+        if self._stop is None:
+            return
+        rows = await store.task_scores(self._parts.settings.campaign)
+        for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2])):
+            if environment in self._environments:
+                index = sequence % self._parts.environments[environment].spec.data_length
+                self._stop.past(model, environment, index, score)
+
+    def joined(self, models: Sequence[str]) -> None:
+        """Have models that were just admitted sampled only where they are not settled."""
+        for model, environment in self._stop.settled() if self._stop is not None else ():
+            if model in models:
+                self._settle(model, environment)
+
+    def opened(self, task: Task) -> None:
+        """Note that a task was opened."""
+        if self._stop is not None and task.environment in self._environments:
+            self._stop.opened(task)
+
+    def accepted(self, sample: Sample) -> None:
+        """Note how a task ended; when that settles its pair, tell so and take it out."""
+        self._ended(sample.model, sample.environment, sample.task_id, sample.score)
+
+    def withdrawn(self, tasks: Sequence[Task]) -> None:
+        """Note that tasks end without a sample."""
+        for task in tasks:
+            self._ended(task.model, task.environment, task.task_id, None)
+
+    def wanted(self, demand: Sequence[Demand]) -> Sequence[Demand]:
+        """Return the demand of pairs that have not left."""
+        if self.given_up:
+            demand = [one for one in demand if one.model not in self.given_up]
+        if self._stop is None:
+            return demand
+        return [one for one in demand if not self._stop.is_settled(one.model, one.environment)]
+
+    def give_up(self, model: str, why: str) -> None:
+        """Take all pairs of a model out; nothing of it is started any more."""
+        self.given_up[model] = why
+        self._leaving |= dict.fromkeys(((model, name) for name in self._parts.environments), why)
+        self._parts.dispatcher.hold(model, math.inf)
+        self._parts.wake.set()
+
+    async def withdraw(self, pending: Callable[[Callable[[Task], bool]], list[Task]]) -> None:
+        """Take what pairs that leave have buffered and queued out of the run and its journal.
+
+        Args:
+            pending: takes samples out that wait to be opened.
+        """
+        if not self._leaving:
+            return
+        parts, leaving = self._parts, self._leaving
+        self._leaving = {}
+        tasks = pending(lambda task: (task.model, task.environment) in leaving)
+        tasks += parts.dispatcher.discard_where(lambda task: (task.model, task.environment) in leaving)
+        for model in {model for model, _ in leaving}:
+            buffered = parts.batches.take(model)
+            kept = [task for task in buffered if (task.model, task.environment) not in leaving]
+            if kept:
+                parts.batches.put_back(model, kept, parts.now())
+            tasks += [task for task in buffered if (task.model, task.environment) in leaving]
+        await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
+        for task in tasks:
+            parts.ready_since.pop(task.task_id, None)
+            parts.emit(TaskReturned(task.task_id, task.model, task.environment, leaving[task.model, task.environment]))
+
+    def _ended(self, model: str, environment: str, task_id: str, score: float | None) -> None:
+        if self._stop is None:
+            return
+        known = self._stop.ended(model, environment, task_id, score)
+        if known is None:
+            return
+        self._parts.emit(PairSettled(model, environment, known.tasks, known.mean, known.low, known.high))
+        self._settle(model, environment)
+
+    def _settle(self, model: str, environment: str) -> None:
+        parts = self._parts
+        self._leaving[model, environment] = _WHY
+        sampler = parts.samplers.get(model)
+        if sampler is not None:
+            sampler.settle(environment, parts.now())
+            parts.local.touch([model], parts.now())
+        parts.wake.set()

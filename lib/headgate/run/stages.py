@@ -1,0 +1,420 @@
+"""The stages of a sample: its episode, and where a judge reads the answer its judgements and their aggregate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from headgate.core import (
+    ErrorKind,
+    Sample,
+    Task,
+    TaskId,
+)
+from headgate.core.events import TaskDeferred, TaskReturned, TaskStarted
+from headgate.environments import EpisodeResult, converse
+from headgate.run.acceptance import Acceptance
+from headgate.run.dispatch import AGGREGATE, JUDGE, ROLLOUT
+from headgate.run.figures import WorkerFigures
+from headgate.run.health import Health
+from headgate.run.judgements import Judgements
+from headgate.run.judging import Judging
+from headgate.run.parts import Parts
+from headgate.run.plan import ChatSource
+from headgate.run.rows import Row
+from headgate.run.samples import MAX_ATTEMPTS, poison_result, sample_of
+from headgate.scheduling import RetryLaterError, RetryRules, RowGroup, TaskFailedError
+
+RETRIES: Final = RetryRules(max_wait_s=60.0)
+"""Of judgements whose provider admits nothing: they are tried again for as long as any storm is likely to last."""
+
+MAX_DEFERRALS: Final = 16
+"""A task whose provider admitted it in none of so many runs is recorded as what it is: rate limited."""
+
+
+class Stages:
+    """Does the work of tasks, and knows how far each sample has come. Owned by the run.
+
+    A sample of an environment that scores answers itself has one stage, the episode. Where a judge reads the answer it
+    has three: the rollout, its judgements, and their aggregate, each with resources of its own; so a judge that admits
+    nothing holds no rollout up, and models that admit nothing no judge. These samples wait here (`pending`) until the
+    frontier opens them: no more than `max_unjudged` are open, and what waits counts against no other sample's queue.
+
+    A request waits for admission (a cooldown, an open breaker, others ahead of it) or in back-off. It holds no slot of
+    its provider then, and after a second no worker either: a provider in a storm of 429s never idles another one's
+    work. The dispatcher bounds how many leases are parked, so at most twice as many episodes exist as workers.
+
+    An episode that ends only because its provider admits nothing goes back into the queue; a judgement is tried again.
+    Nothing here holds a failed judgement against the model. A sample becomes durable once; a row that does not come
+    that far is open in the journal, and is taken again from its rollout by the next run.
+
+    Attributes:
+        figures: how busy the workers are.
+        rollouts: in progress.
+        unjudged: answers that wait for the judge, or are with it.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        health: Health,
+        acceptance: Acceptance,
+        chats: ChatSource,
+        judging: Judging | None,
+        *,
+        writable: Callable[[], Awaitable[None]],
+        ended: Callable[[Sample], None],
+        drop: Callable[[Iterable[Task], str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """Prepare the stages.
+
+        Args:
+            parts: of the run.
+            health: of the models.
+            acceptance: takes each sample, once.
+            chats: who answers.
+            judging: who judges; None where no answer needs it.
+            writable: returns once samples can be made durable.
+            ended: told of each sample.
+            drop: has the loop forget ready tasks that were withdrawn.
+            wake: has the loop look whether a sample can be opened.
+        """
+        self._parts = parts
+        self._health = health
+        self._acceptance = acceptance
+        self._chats = chats
+        self._judging = judging
+        self._judgements = Judgements(parts, judging, chats) if judging is not None else None
+        self._writable = writable
+        self._ended = ended
+        self._drop = drop
+        self._wake = wake
+        self._running: dict[TaskId, Row] = {}
+        self._places: dict[TaskId, tuple[Row, int]] = {}
+        self._pending: dict[str, deque[Task]] = {}
+        self._open_rows: Counter[str] = Counter()
+        self._ahead: Row | None = None
+        self._deferrals: dict[TaskId, int] = {}
+        self._waiting: dict[TaskId, bool] = {}
+        self.pending = 0
+        self._is_full = False
+        self.unjudged = 0
+        self.figures = WorkerFigures(parts.settings.num_evaluation_workers, parts.now())
+
+    @property
+    def rollouts(self) -> int:
+        """Episodes in progress."""
+        return len(self._running)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The journal's tasks of the episodes in progress."""
+        return [row.task for row in self._running.values()]
+
+    # Samples with more than one stage.
+
+    def pend(self, task: Task) -> None:
+        """Have a sample opened when the frontier has room for it."""
+        self._pending.setdefault(task.model, deque()).append(task)
+        self.pending += 1
+        self._wake()
+
+    def needs_judge(self, task: Task) -> bool:
+        """Return whether a judge reads a task's answer."""
+        return self._parts.environments[task.environment].spec.needs_judge
+
+    def holds_back(self) -> bool:
+        """Return whether so many samples wait to be opened that no further one shall fall due.
+
+        Once that is so it stays so until half of them are gone, so that nobody is told twice a second.
+        """
+        limit = self._parts.settings.max_unjudged
+        self._is_full = self.pending >= (limit + 1) // 2 if self._is_full else self.pending >= limit
+        return self._is_full
+
+    def may_fall_due_again(self) -> bool:
+        """Return whether what was held back (`holds_back`) need not be any longer."""
+        return self._is_full and self.pending < (self._parts.settings.max_unjudged + 1) // 2
+
+    def next_rows(self) -> RowGroup | None:
+        """Return the next sample for the frontier to open; rows that are not open yet cost nothing.
+
+        It is of the model with the fewest open rows by weight: answers that are long in judging hold up no other
+        model's, however few rows may be open.
+        """
+        if self._ahead is not None:
+            self._ahead.ready_at = self._parts.now()  # the loop looks one ahead: that one was opened just now
+            self._ahead = None
+        judging, samplers = self._judging, self._parts.samplers
+        if judging is None or not self._pending:
+            return None
+        key = min(self._pending, key=lambda key: self._open_rows[key] / samplers[key].model.weight)
+        task = self._pending[key].popleft()
+        self.pending -= 1
+        if not self._pending[key]:
+            del self._pending[key]
+        row = self._ahead = Row(task, samplers[key].model, self._parts.now())
+        group = row.stages(judging.judge, self._parts.settings.judgements)
+        self._open_rows[key] += 1
+        row.stage_ids = tuple(stage.task_id for stage in group.tasks)
+        for number, task_id in enumerate(row.stage_ids):
+            self._places[task_id] = (row, number)
+        return group
+
+    def withdraw(self, condition: Callable[[Task], bool]) -> list[Task]:
+        """Take samples out that wait to be opened, or are open and have not begun; return the journal's tasks."""
+        gone: list[Task] = []
+        for key in list(self._pending):
+            kept = deque(task for task in self._pending[key] if not condition(task))
+            gone += [task for task in self._pending[key] if condition(task)]
+            if kept:
+                self._pending[key] = kept
+            else:
+                del self._pending[key]
+        self.pending -= len(gone)
+        for row in self.rows():
+            if not row.started_at and not row.is_withdrawn and condition(row.task):
+                row.is_withdrawn = True
+                gone.append(row.task)
+        if gone:
+            left = {row.stage_ids[0] for row in self.rows() if row.is_withdrawn}
+            self._drop(self._parts.dispatcher.discard_where(lambda task: task.task_id in left), "it was withdrawn")
+        return gone
+
+    def stage_of(self, task_id: TaskId) -> str:
+        """Return which stage a task is: `rollout`, `judge` or `aggregate`; empty for one that has come to its end."""
+        place = self._places.get(task_id)
+        if place is None:
+            return ROLLOUT if task_id in self._running else ""
+        row, number = place
+        return ROLLOUT if number == 0 else AGGREGATE if number == len(row.stage_ids) - 1 else JUDGE
+
+    def in_progress(self, task_id: TaskId) -> Row | None:
+        """Return the row whose episode a task in progress is."""
+        return self._running.get(task_id)
+
+    def row_of(self, task_id: TaskId) -> Row | None:
+        """Return the row of several stages that a task is of; None for one that has come to its end."""
+        place = self._places.get(task_id)
+        return place[0] if place is not None else None
+
+    def rows(self) -> list[Row]:
+        """Return the rows of several stages that are open, those that were opened first first."""
+        return list({id(row): row for row, _ in self._places.values()}.values())
+
+    def waiting_tasks(self) -> Iterable[Task]:
+        """Return the journal's tasks that the frontier has not opened yet."""
+        return (task for tasks in self._pending.values() for task in tasks)
+
+    def trace_of(self, task: Task) -> str:
+        """Return the trace id of a task's sample, where it has one already."""
+        place = self._places.get(task.task_id)
+        row = place[0] if place is not None else self._running.get(task.task_id)
+        return row.trace_id if row is not None else ""
+
+    # The work of a task.
+
+    async def work(self, task: Task) -> None:
+        """Do the work of a task.
+
+        Raises:
+            RetryLaterError: if it could not be done now.
+            TaskFailedError: if it failed for good.
+        """
+        place = self._places.get(task.task_id)
+        if place is None:
+            parts = self._parts
+            ready_at = parts.ready_since.pop(task.task_id, None)
+            row = Row(task, parts.samplers[task.model].model, parts.now() if ready_at is None else ready_at)
+            await self._rollout(row, task)
+        elif task.stage == ROLLOUT:
+            await self._rollout(place[0], task)
+        elif task.stage != AGGREGATE:
+            await self._judge(place[0], task, place[1])
+        else:
+            self._aggregate(place[0])
+            self._leave(place[0])
+
+    async def _rollout(self, row: Row, task: Task) -> None:
+        parts = self._parts
+        if parts.journal.is_blocked:
+            await self._writable()
+        if parts.stopping.is_set() or row.is_withdrawn:
+            raise TaskFailedError("its sample is not taken by this run")
+        row.started_at = started_at = parts.now()
+        row.queue_wait_s = max(0.0, started_at - row.ready_at)
+        self._begun(row, task)
+        try:
+            result = await self._episode(row, task)
+            row.latency_s = parts.now() - started_at
+            result = self._explained(task, result)
+        except asyncio.CancelledError:
+            parts.emit(TaskReturned(row.task.task_id, task.model, task.environment, "the campaign is stopping"))
+            raise
+        finally:
+            self._over(row, task)
+        if result.questions and row.stage_ids:
+            row.result = result
+            self.unjudged += 1
+            await self._observed(row, result)
+        elif self._may_defer(task, result):
+            self._defer(row, task, result)
+        else:
+            self._record(row, result)
+            await self._observed(row, result)
+            if row.stage_ids and result.score is None:
+                raise TaskFailedError(result.error or "the episode failed")
+
+    def _begun(self, row: Row, task: Task) -> None:
+        parts, at = self._parts, row.started_at
+        self._running[task.task_id] = row
+        parts.dequeued_recently.add(at)
+        self.figures.started(at)
+        self._acceptance.note_started(row.task.task_id)
+        if parts.requests is not None:
+            parts.requests.budgets.begin(task.task_id, task.model)
+        lease = parts.dispatcher.lease_of(task.task_id)
+        about = (row.task.task_id, task.model, task.environment, row.queue_wait_s, row.trace_id)
+        parts.emit(TaskStarted(*about, lease.lease_id if lease is not None else "", row.task.attempt))
+
+    async def _episode(self, row: Row, task: Task) -> EpisodeResult:
+        if row.task.attempt > MAX_ATTEMPTS:
+            return poison_result(row.task)
+        chat = self._chats.chat(row.model, task, self._parts.emit, trace_id=row.trace_id)
+        environment = self._parts.environments[task.environment]
+        return await converse(environment, task.index, task.seed, chat, model=task.model)
+
+    def _over(self, row: Row, task: Task) -> None:
+        parts, now, key = self._parts, self._parts.now(), task.task_id
+        del self._running[key]
+        if self._waiting.pop(key, False) and (lease := parts.dispatcher.lease_of(key)) is not None:
+            parts.dispatcher.unpark(lease, now)
+            self.figures.unparked(now)
+        self.figures.ended(now, now - row.started_at)
+        requests = parts.requests
+        if requests is not None:
+            requests.budgets.ended(key)
+            # Its own lease is the last one of the model: what the model has left is withdrawn with it.
+            if requests.is_settling and parts.dispatcher.in_flight(task.model) <= 1:
+                requests.settle(task.model)
+
+    async def _observed(self, row: Row, result: EpisodeResult) -> None:
+        """Have the model held or freed before its worker is given away: no task goes to a service just found down."""
+        kind, now = result.error_kind, self._parts.now()
+        if self._health.observe(row.model.key, kind, result.error, row.started_at, now):
+            await self._health.remember(row.model.key)
+
+    # Episodes that wait for their provider.
+
+    def idle(self, task_id: str) -> None:
+        """Lend the worker of a task whose request waits."""
+        key, parts = TaskId(task_id), self._parts
+        if key in self._waiting:
+            return
+        lease, now = parts.dispatcher.lease_of(key), parts.now()
+        if lease is None:
+            return
+        self._waiting[key] = is_parked = key in self._running and parts.dispatcher.park(lease, now)
+        if is_parked:
+            self.figures.parked(now)
+
+    def busy(self, task_id: str) -> None:
+        """Give a task whose request goes on its worker back."""
+        key, parts = TaskId(task_id), self._parts
+        lease = parts.dispatcher.lease_of(key)
+        if self._waiting.pop(key, False) and lease is not None:
+            now = parts.now()
+            parts.dispatcher.unpark(lease, now)
+            self.figures.unparked(now)
+
+    def _explained(self, task: Task, result: EpisodeResult) -> EpisodeResult:
+        """Return the result with the true reason of an episode whose time was over while its request waited.
+
+        Such a request was not sent at all: its provider was given no time to be late.
+        """
+        if result.error_kind is not ErrorKind.PROVIDER_TIMEOUT or task.task_id not in self._waiting:
+            return result
+        error = f"{result.error}: its request was waiting for admission"
+        return replace(result, error_kind=ErrorKind.RATE_LIMITED, error=error)
+
+    def _may_defer(self, task: Task, result: EpisodeResult) -> bool:
+        """Return whether the task runs again in place of being recorded: only limits kept its answer.
+
+        Those are the provider's, or the model's budget of 24 h; the latter stopped the model, so that the task waits.
+        """
+        requests = self._parts.requests
+        if requests is None or result.error_kind not in (ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET):
+            self._deferrals.pop(task.task_id, None)
+            return False
+        if result.error_kind is ErrorKind.DAILY_BUDGET:
+            if requests.budgets.is_hopeless(task.task_id):
+                return False
+            if not result.attempts:
+                return True  # nothing was sent yet: putting it off has cost nothing
+        count = self._deferrals.get(task.task_id, 0) + 1
+        if count > MAX_DEFERRALS:
+            del self._deferrals[task.task_id]
+            return False
+        self._deferrals[task.task_id] = count
+        return True
+
+    def _defer(self, row: Row, task: Task, result: EpisodeResult) -> None:
+        """Put a task back into the queue whose provider admits nothing now.
+
+        Raises:
+            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal.
+        """
+        parts = self._parts
+        reason = result.error or "its provider admits nothing now"
+        about = (row.task.task_id, task.model, task.environment, reason)
+        if parts.stopping.is_set() or task.model not in parts.samplers:
+            parts.emit(TaskReturned(*about))
+            raise TaskFailedError(reason)
+        parts.emit(TaskDeferred(*about, self._deferrals.get(task.task_id, 0)))
+        row.ready_at = parts.now()
+        if not row.stage_ids:
+            parts.ready_since[task.task_id] = row.ready_at
+        raise RetryLaterError(reason, 0.0, is_failure=False)
+
+    async def _judge(self, row: Row, task: Task, number: int) -> None:
+        if row.is_recorded or row.result is None or self._judgements is None:
+            return  # the environment knew the score
+        try:
+            await self._judgements.ask(row, task, number)
+        finally:
+            self._waiting.pop(task.task_id, None)
+
+    def _aggregate(self, row: Row) -> None:
+        if row.is_recorded or row.result is None or self._judgements is None:
+            return
+        self.unjudged -= 1
+        self._record(row, self._judgements.verdict(row, row.result))
+
+    # The end of a sample.
+
+    def _record(self, row: Row, result: EpisodeResult) -> None:
+        row.is_recorded = True
+        sample = sample_of(
+            row.task,
+            result,
+            started_at=row.started_at,
+            latency_s=row.latency_s,
+            queue_wait_s=row.queue_wait_s,
+            trace_id=row.trace_id,
+            keep_conversation=self._parts.settings.keep_conversations,
+        )
+        if row.stage_ids:
+            sample = replace(sample, finished_at=self._parts.now())
+        self._acceptance.add(sample)
+        self._ended(sample)
+
+    def _leave(self, row: Row) -> None:
+        """Forget a row that has come to its end."""
+        self._open_rows[row.model.key] -= 1
+        for task_id in row.stage_ids:
+            del self._places[task_id]
+            self._deferrals.pop(task_id, None)

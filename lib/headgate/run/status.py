@@ -1,0 +1,184 @@
+"""From the parts of a run to its status, its progress and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
+from headgate.run.judging import JudgedPair
+from headgate.run.parts import Parts
+from headgate.sampling import ModelSampler
+from headgate.statistics import Agreement
+from headgate.telemetry import duration
+
+_HOUR_S = 3_600.0
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run has come with what has fallen due.
+
+    Attributes:
+        campaign: its name.
+        state: `starting`, `running`, `draining` or `stopped`.
+        samples: that have fallen due in this run.
+        recorded: of them, durable.
+        rollouts: in progress.
+        unjudged: answers that wait for the judge, or are with it.
+        stored: visible in the store.
+        pairs: counts of judged samples by model and environment, those of earlier runs included.
+    """
+
+    campaign: str
+    state: str
+    samples: int
+    recorded: int
+    rollouts: int
+    unjudged: int
+    stored: int
+    pairs: tuple[JudgedPair, ...]
+
+    @property
+    def share(self) -> float:
+        """How much is done, from 0 to 1."""
+        return self.recorded / self.samples if self.samples else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did.
+
+    Attributes:
+        status: as it was at the end.
+        progress: likewise, for those who wait for its end.
+        samples: accepted by this process.
+        scored: of them, those with a score.
+        stored: of its spool, visible in the store.
+        spooled: left in the journal, of all processes.
+        open_tasks: given out and without a sample, of all processes; the next run takes them.
+        stopped_by: why it ended.
+        stopped_early: whether it gave up because its samples kept failing.
+        given_up: models whose service kept failing, and why: their other tasks were not run.
+        empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
+        agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
+    """
+
+    status: CampaignStatus
+    progress: RunProgress
+    samples: int
+    scored: int
+    stored: int
+    spooled: int
+    open_tasks: int
+    stopped_by: str
+    stopped_early: bool = False
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    empty_because: str = ""
+    agreements: tuple[tuple[str, Agreement], ...] = ()
+
+
+def campaign_status(
+    parts: Parts,
+    *,
+    campaign: str,
+    state: str,
+    started_at: float,
+    now: float,
+    pairs: tuple[PairStatus, ...],
+    workers: WorkerStatus,
+    spooled: int,
+    stored: int,
+    samples: int,
+    open_tasks: int,
+) -> CampaignStatus:
+    """Return everything at one moment, from the counts that the parts keep."""
+    return CampaignStatus(
+        campaign=campaign,
+        captured_at=now,
+        started_at=started_at,
+        state=state,
+        models=tuple(_model_status(sampler, parts, now) for sampler in parts.samplers.values()),
+        pairs=pairs,
+        queue=_queue_status(parts, now),
+        workers=workers,
+        spooled=spooled,
+        stored=stored,
+        samples=samples,
+        open_tasks=open_tasks,
+        requests=parts.requests.status() if parts.requests is not None else (),
+    )
+
+
+def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
+    """Return why a campaign that samples by rates has no sample, for those who waited for one.
+
+    Args:
+        status: as it was at the end.
+        next_due_at: when the next sample falls due; None when none will.
+    """
+    lasted = duration(status.captured_at - status.started_at)
+    paused = [model for model in status.models if model.is_paused]
+    if len(paused) == len(status.models):
+        first = paused[0]
+        return f"every model waits, such as {first.model}: {first.pause_reason}, the last: {first.last_error}"
+    if status.open_tasks:
+        return f"{status.open_tasks} tasks fell due and none ended within {lasted}; the next run goes on with them"
+    rates = sorted({pair.rate_per_day for pair in status.pairs if pair.rate_per_day})
+    spacing = f"; a model has a sample in an environment every {_spacing(rates)}" if rates else ""
+    due_in = "" if next_due_at is None else f"; the next sample is due in {duration(next_due_at - status.captured_at)}"
+    return f"nothing fell due within {lasted}{due_in}{spacing}"
+
+
+def _spacing(rates: Sequence[float]) -> str:
+    """Return the time between samples at daily rates, from the shortest to the longest."""
+    ends = dict.fromkeys(duration(_DAY_S / rate) for rate in (rates[-1], rates[0]))
+    return " to ".join(ends)
+
+
+def _model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
+    model, pause, dispatcher = sampler.model, sampler.pause, parts.dispatcher
+    is_paused = pause.is_paused(now)
+    stop = parts.requests.budgets.stop_of(model.key) if parts.requests is not None else None
+    reason, until = (f"service errors (pause {pause.level})", pause.paused_until) if is_paused else (None, None)
+    if stop is not None:
+        reason, until = stop.reason, stop.until
+    return ModelStatus(
+        uid=model.uid,
+        model=model.key,
+        name=model.name,
+        revision=model.revision,
+        is_paused=is_paused or stop is not None,
+        pause_reason=reason,
+        pause_until=until,
+        rate_multiplier=sampler.multiplier,
+        configured_daily_rate=sum(sampler.rate_per_day(e) for e in sampler.environments),
+        samples_1h=sampler.counts(now, _HOUR_S),
+        samples_24h=sampler.counts(now, _DAY_S),
+        consecutive_errors=pause.consecutive,
+        errors_1h=sampler.errors.total(now),
+        last_error=sampler.last_error[1] if sampler.last_error else None,
+        last_error_at=sampler.last_error[0] if sampler.last_error else None,
+        in_flight=dispatcher.in_flight(model.key),
+        queued=dispatcher.queued(model.key),
+        budgets=parts.requests.budgets.status(model.key) if parts.requests is not None else (),
+    )
+
+
+def _queue_status(parts: Parts, now: float) -> QueueStatus:
+    queue, backpressure = parts.dispatcher.queue, parts.backpressure
+    return QueueStatus(
+        size=parts.backlog(),
+        buffered=parts.batches.size,
+        max_size=backpressure.max_size,
+        warning_threshold=backpressure.warn_above,
+        pause_threshold=backpressure.pause_at,
+        resume_threshold=backpressure.resume_at,
+        is_paused=backpressure.is_paused,
+        enqueued=parts.dispatcher.enqueued,
+        dequeued=parts.dispatcher.dequeued,
+        enqueued_last_minute=parts.enqueued_recently.total(now),
+        dequeued_last_minute=parts.dequeued_recently.total(now),
+        by_environment={e: n for e, n in queue.by_environment.items() if n},
+    )

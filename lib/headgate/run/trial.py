@@ -1,0 +1,96 @@
+"""One episode of one model on one task, to look at: nothing of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.config import Settings
+from headgate.core import ChatReply, Message, SystemClock, sample_task
+from headgate.core.errors import InvalidSettingError
+from headgate.core.events import Event
+from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
+from headgate.models import ChatClient, ClientSettings
+from headgate.run.endpoints import EndpointChats
+from headgate.run.models_at_hand import model_at_hand
+from headgate.run.request_side import RequestSide
+
+OnReply = Callable[[Sequence[Message], ChatReply], None]
+"""Told each reply with the conversation before it, as soon as it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one episode.
+
+    Attributes:
+        spec: of the environment.
+        model: key of the model.
+        index: of the task.
+        result: how it ended, with the whole conversation.
+        took_s: from the opening to the end.
+        model_s: of that, spent on the model's replies.
+    """
+
+    spec: EnvironmentSpec
+    model: str
+    index: int
+    result: EpisodeResult
+    took_s: float
+    model_s: float
+
+
+async def trial(settings: Settings, environment: str, model: str, index: int, on_reply: OnReply | None = None) -> Trial:
+    """Return how `model` does on task `index` of `environment`.
+
+    Args:
+        settings: of the roster, of requests, and of served environments.
+        environment: its name; members of collections as well.
+        model: its name in the roster, `name@revision`, or a baseline agent.
+        index: from 0 to the environment's number of tasks less one.
+        on_reply: see `OnReply`.
+
+    Raises:
+        UnknownEnvironmentError: if there is no such environment.
+        InvalidSettingError: if there is no such model or task.
+        HeadgateError: if the environment cannot be used, or the roster cannot be read.
+    """
+    known = registry_of(settings).environment(environment)
+    spec = known.spec
+    if not 0 <= index < spec.data_length:
+        raise InvalidSettingError(
+            f"{environment} has the tasks 0 to {spec.data_length - 1} (got {index})",
+            next_step="Give --index in between.",
+        )
+    clock = SystemClock()
+    sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
+    async with model_at_hand(settings, model) as asked, ChatClient(sent) as client:
+        requests = RequestSide(settings, clock=clock, emit=_unheard)
+        requests.register(asked)
+        task = sample_task(
+            campaign=settings.campaign,
+            model=asked.key,
+            environment=environment,
+            sequence=index,
+            data_length=spec.data_length,
+            due_at=clock.wall(),
+        )
+        ask = EndpointChats(client, requests, clock=clock).chat(asked, task, _unheard)
+        model_s = 0.0
+
+        async def chat(messages: Sequence[Message]) -> ChatReply:
+            nonlocal model_s
+            reply = await ask(messages)
+            model_s += reply.latency_s
+            if on_reply is not None:
+                on_reply(messages, reply)
+            return reply
+
+        began = clock.monotonic()
+        result = await converse(known, task.index, task.seed, chat, model=asked.key)
+        return Trial(spec, asked.key, index, result, clock.monotonic() - began, model_s)
+
+
+def _unheard(event: Event) -> None:
+    """Take an event that nobody asks for."""
+    del event

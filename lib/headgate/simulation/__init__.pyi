@@ -1,0 +1,18 @@
+from . import agentgym as agentgym, engines as engines, providers as providers
+from .doubles import (
+    FreeEnvironment as FreeEnvironment,
+    MemoryStore as MemoryStore,
+    Script as Script,
+    ScriptedChats as ScriptedChats,
+    ServiceTime as ServiceTime,
+    free_environments as free_environments,
+    never_fails as never_fails,
+)
+from .postgres import PrivatePostgres as PrivatePostgres
+from .postgres_binaries import PostgresFailedError as PostgresFailedError, PostgresMissingError as PostgresMissingError
+from .virtual_time import (
+    EPOCH as EPOCH,
+    LoopClock as LoopClock,
+    VirtualTimeLoop as VirtualTimeLoop,
+    run_virtual as run_virtual,
+)

@@ -1,0 +1,221 @@
+"""The mean of scores whose tasks repeat, with an interval that counts tasks and not samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headgate.core import student_limits, t_975, wilson_limits
+from headgate.core.errors import InvalidInputError
+
+_TINY: Final = 1e-300
+_STEPS: Final = 500
+_LEVEL: Final = 0.05
+
+
+def two_sided_p(t: float, degrees: float) -> float:
+    """Return the probability that a t of `degrees` > 0 degrees of freedom is at least as far from 0 as `t`."""
+    if math.isinf(t):
+        return 0.0
+    return _beta_share(degrees / (degrees + t * t), degrees / 2, 0.5)
+
+
+def t_point(degrees: float) -> float:
+    """Return the 97.5 % point of Student's t with `degrees` >= 1; fractions below a hundredth are rounded down."""
+    return _t_point(math.floor(100 * degrees + 1e-6))
+
+
+@lru_cache(maxsize=4_096)
+def _t_point(hundredths: int) -> float:
+    degrees = hundredths / 100
+    scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
+    point = t_975(math.ceil(degrees))  # not above the point sought: from there Newton's steps never pass it
+    while True:
+        density: float = scale * (1 + point * point / degrees) ** (-(degrees + 1) / 2)
+        step = (two_sided_p(point, degrees) - _LEVEL) / (2 * density)
+        point += step
+        if abs(step) < 1e-9:
+            return point
+
+
+def _beta_share(x: float, a: float, b: float) -> float:
+    """Return the regularized incomplete beta function, by Lentz's continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return min(1.0, max(0.0, x))
+    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly; the other side converges fast
+        return 1 - _beta_share(1 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )  # fmt: skip
+    value = upper = 1.0
+    lower = 0.0
+    for step in range(_STEPS):
+        half, is_odd = divmod(step, 2)
+        if step == 0:
+            term = 1.0
+        elif is_odd:
+            term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+        else:
+            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
+        lower = 1 / _nonzero(1 + term * lower)
+        upper = _nonzero(1 + term / upper)
+        value *= upper * lower
+        if abs(upper * lower - 1) < 1e-14:
+            break
+    return front * (value - 1) / a
+
+
+def _nonzero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+Method = Literal["wilson", "t", "clustered wilson", "clustered t", "none"]
+
+_Z: Final = NormalDist().inv_cdf(0.975)
+_NO_SPREAD: Final = 1e-18
+"""A variance below this is rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanEstimate:
+    """A mean of scores in [0, 1] with its 95 % interval.
+
+    Attributes:
+        samples: scores that it is the mean of.
+        tasks: different tasks among them.
+        mean: of all samples, each counting the same.
+        low: in [0, 1], at most the mean.
+        high: in [0, 1], at least the mean.
+        method: `wilson` and `t` where every task has one sample; `clustered wilson` and `clustered t` where tasks
+            repeat; `none` for a single task, which says nothing about the spread between tasks (then [0, 1]).
+        design_effect: clustered variance of the mean by that of as many independent samples; 1 where no task repeats
+            or nothing is known of it.
+    """
+
+    samples: int
+    tasks: int
+    mean: float
+    low: float
+    high: float
+    method: Method
+    design_effect: float = 1.0
+
+
+def clustered_mean(scores: ArrayLike, tasks: ArrayLike) -> MeanEstimate | None:
+    """Return the mean of scores with an interval by task; None when there are none.
+
+    The variance of the mean is the cluster-robust one with the small-sample correction of Bell and McCaffrey (2002),
+    which for a mean has a closed form: with n samples, m_g of them of task g, h_g = m_g / n, and r_g the sum of task
+    g's deviations from the mean, V = sum(r_g^2 / (1 - h_g)) / n^2. Without the correction it is the clustered standard
+    error of Miller (2024, "Adding error bars to evals"). The degrees of freedom are Satterthwaite's: those of tasks
+    less one where every task has as many samples.
+
+    Where every task has one sample it is the interval of `headgate summary`, exactly: Wilson's or Student's. Samples
+    of one task do not repel each other, so the interval is never narrower than the one that takes them as independent.
+
+    Args:
+        scores: in [0, 1].
+        tasks: of each score, which task it is of.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    n = values.size
+    if n == 0:
+        return None
+    _, place, sizes = np.unique(np.asarray(tasks), return_inverse=True, return_counts=True)
+    mean = math.fsum(values) / n
+    is_binary = bool(np.isin(values, (0.0, 1.0)).all())
+    deviations = values - mean
+    variance = math.fsum(deviations**2) / (n - 1) if n > 1 else 0.0
+    if sizes.size == n:
+        return _independent(n, mean, variance, is_binary=is_binary)
+    if sizes.size == 1:
+        return MeanEstimate(n, 1, mean, 0.0, 1.0, "none")
+    sums = np.bincount(place.ravel(), weights=deviations).astype(np.float64)
+    clustered, degrees = _variance_by_task(sums, sizes.astype(np.float64))
+    has_spread = variance > _NO_SPREAD
+    effect = clustered / (variance / n) if has_spread else 1.0
+    if is_binary:
+        # Nothing is known of a correlation where all scores are equal: then each task counts as one sample.
+        effective = _effective(n, effect, degrees) if has_spread else float(sizes.size)
+        return MeanEstimate(n, sizes.size, mean, *wilson_limits(effective, mean), "clustered wilson", effect)
+    half = t_point(degrees) * math.sqrt(max(clustered, variance / n))
+    low, high = max(0.0, mean - half), min(1.0, mean + half)
+    return MeanEstimate(n, sizes.size, mean, low, high, "clustered t", effect)
+
+
+def _independent(n: int, mean: float, variance: float, *, is_binary: bool) -> MeanEstimate:
+    if is_binary:
+        return MeanEstimate(n, n, mean, *wilson_limits(n, mean), "wilson")
+    if n == 1:
+        return MeanEstimate(n, n, mean, 0.0, 1.0, "none")
+    return MeanEstimate(n, n, mean, *student_limits(n, mean, variance), "t")
+
+
+def _variance_by_task(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the variance of the mean and its degrees of freedom, from each task's sum of deviations and samples."""
+    n = float(sizes.sum())
+    leverage = sizes / n
+    variance = float((sums**2 / (1 - leverage)).sum()) / n**2
+    share = leverage**2 / (1 - leverage)
+    degrees = 1 / float((leverage**2).sum() + share.sum() ** 2 - (share**2).sum())
+    return variance, max(1.0, degrees)
+
+
+def _effective(n: int, effect: float, degrees: float) -> float:
+    """Return how many independent samples are worth as much (Korn and Graubard 1998, with Wilson's interval)."""
+    return n / max(1.0, effect) * (_Z / t_point(degrees)) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class TooFewSamples:
+    """Why there is no pass@k.
+
+    Attributes:
+        k: what was asked for.
+        most: samples of the task that has most.
+    """
+
+    k: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"pass@{self.k} needs {self.k} scored samples of a task (the most that any has is {self.most})"
+
+
+def pass_at_k(successes: Sequence[int], samples: Sequence[int], k: int) -> MeanEstimate | TooFewSamples:
+    """Return the mean of pass@k over the tasks with `k` samples or more, with its interval by task.
+
+    Each task's value is the unbiased 1 - C(n - c, k) / C(n, k) of Chen et al. (2021). The interval is that of the
+    mean of these values over tasks, which are what is independent: Student's, or Wilson's where every value is 0 or 1.
+    Tasks with fewer samples are left out; `tasks` of the result says how many took part.
+
+    Args:
+        successes: of each task.
+        samples: of each task, scored ones.
+        k: >= 1.
+
+    Raises:
+        InvalidInputError: if `k` is below 1.
+    """
+    if k < 1:
+        raise InvalidInputError(f"k of pass@k must be >= 1 (got {k})")
+    pairs = [(c, n) for c, n in zip(successes, samples, strict=True) if n >= k]
+    if not pairs:
+        return TooFewSamples(k, max(samples, default=0))
+    made = clustered_mean([_value(c, n, k) for c, n in pairs], range(len(pairs)))
+    assert made is not None, "there is a task"
+    return made
+
+
+def _value(successes: int, samples: int, k: int) -> float:
+    failures = samples - successes
+    if failures < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / number for number in range(failures + 1, samples + 1))

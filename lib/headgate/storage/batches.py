@@ -1,0 +1,165 @@
+"""Storing a batch: rows are checked, parts written, and last the manifest that makes them visible."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from itertools import islice
+from typing import Any, Final
+
+import polars as pl
+
+from headgate.core import Sample, errors
+from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of
+from headgate.storage.objects import ObjectStore, manifest_key, part_key, quarantine_key
+from headgate.storage.schema import framed, validated
+
+DAY_OF: Final = pl.from_epoch(pl.col("finished_at").floor().cast(pl.Int64), time_unit="s").dt.date()
+"""The UTC day on which a sample ended: its partition."""
+
+_ZSTD_LEVEL: Final = 1
+"""On samples with conversations level 3 takes half as long again and saves nothing, as `storage.benchmark` measures."""
+
+_KEYS: Final = ["environment", "__day"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """A part and its bytes, before it is stored."""
+
+    part: Part
+    data: bytes
+
+
+def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[EncodedPart]:
+    """Return the parts of a batch one by one, in the order of environment and day; equal frames give equal bytes."""
+    marked = frame.with_columns(__day=DAY_OF)
+    facts = marked.group_by(_KEYS).agg(
+        pl.col("finished_at").min().alias("first"),
+        pl.col("finished_at").max().alias("last"),
+        pl.col("model").unique().sort().alias("models"),
+    )
+    slices = marked.partition_by(_KEYS, as_dict=True, include_key=True, maintain_order=True)
+    for number, row in enumerate(facts.sort(_KEYS).iter_rows()):
+        environment, day, first, last, models = row
+        rows = slices[environment, day]
+        rows.drop_in_place("__day")  # `drop` would run a query of its own, for every part
+        yield _encoded(rows, batch_id, number, environment, day, first, last, models)
+
+
+def _encoded(
+    rows: pl.DataFrame,
+    batch_id: str,
+    number: int,
+    environment: str,
+    day: date,
+    first: float,
+    last: float,
+    models: Sequence[str],
+) -> EncodedPart:
+    buffer = io.BytesIO()
+    rows.write_parquet(buffer, compression="zstd", compression_level=_ZSTD_LEVEL)
+    data = buffer.getvalue()
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = part_key(environment, day, batch_id, number, sha256)
+    spoken = bool((rows["conversation"] != "").any())
+    part = Part(path, environment, day, rows.height, len(data), sha256, first, last, tuple(models), spoken)
+    return EncodedPart(part, data)
+
+
+def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return the rows of a part whose object holds `data`.
+
+    Raises:
+        errors.CorruptDataError: if `data` does not match the part's checksum or row count, or cannot be read.
+    """
+    found = hashlib.sha256(data).hexdigest()
+    if found != part.sha256:
+        raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
+    try:
+        rows = pl.read_parquet(io.BytesIO(data), columns=None if columns is None else list(columns))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise errors.CorruptDataError(f"{part.path} cannot be read as Parquet: {error}") from error
+    if rows.height != part.rows:
+        raise errors.CorruptDataError(f"{part.path} has {rows.height} rows, its manifest says {part.rows}")
+    return rows
+
+
+_PARTS_AT_ONCE: Final = 32
+"""Parts whose bytes are in memory together, and that one call uploads side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as the store has it.
+
+    Attributes:
+        batch_id: of the batch.
+        rows: visible rows, the quarantined ones not among them.
+        parts: number of Parquet objects that they are in.
+        quarantined_rows: rows that broke a rule.
+        quarantine_path: key of the object that they are in, None when there are none.
+        reason: why the first of them is there, None likewise.
+    """
+
+    batch_id: str
+    rows: int
+    parts: int
+    quarantined_rows: int = 0
+    quarantine_path: str | None = None
+    reason: str | None = None
+
+
+def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
+    """Store a batch and return it as it is stored; its rows are durable and visible when this returns.
+
+    It may die at any point and be called again with the same id, also by several processes at once: until the manifest
+    is there nothing is visible, and the manifest is written once. What came too late is never named by a manifest.
+    """
+    frame, misfits = framed(samples)
+    sifted = validated(frame)
+    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(one.sample), one.reason) for one in misfits]
+    for row in sifted.bad.iter_rows(named=True):
+        reason = row.pop("reason")
+        refused.append((row, reason))
+    path = None
+    if refused:
+        path = quarantine_key(batch_id)
+        objects.put_many([(path, b"".join(_quarantine_line(row, reason) for row, reason in refused))])
+    parts = tuple(_written(objects, encoded_parts(sifted.good, batch_id)))
+    manifest = Manifest(batch_id, parts, len(refused), path, refused[0][1] if refused else None)
+    key = manifest_key(batch_id)
+    if not objects.create(key, manifest_bytes(manifest)):
+        manifest = manifest_of(objects.get(key), key)
+    return _stored(manifest)
+
+
+def _written(objects: ObjectStore, parts: Iterator[EncodedPart]) -> Iterator[Part]:
+    while some := list(islice(parts, _PARTS_AT_ONCE)):
+        objects.put_many([(one.part.path, one.data) for one in some])
+        yield from (one.part for one in some)
+
+
+def _stored(manifest: Manifest) -> StoredBatch:
+    return StoredBatch(
+        manifest.batch_id,
+        manifest.rows,
+        len(manifest.parts),
+        manifest.quarantined_rows,
+        manifest.quarantine_path,
+        manifest.quarantine_reason,
+    )
+
+
+def _fields(sample: Sample) -> dict[str, Any]:
+    return {field.name: getattr(sample, field.name) for field in fields(sample)}
+
+
+def _quarantine_line(row: Mapping[str, Any], reason: str) -> bytes:
+    # The standard library's JSON and not orjson: a quarantined row may hold what JSON has no form for (NaN, half of a
+    # surrogate pair, any object), and must be kept all the same.
+    return json.dumps({"reason": reason, "sample": row}, default=repr).encode("ascii") + b"\n"

@@ -1,0 +1,154 @@
+"""Forgetting: samples, or their conversations alone, leave the store in one step, and their bytes with them.
+
+It takes a compaction's number: parts without what is forgotten are written, then the manifest that shows them in place
+of the old ones, and last the old parts are deleted. What dies in between leaves all as it was, or parts for a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from headgate.core import DAY_S, errors, record_change
+from headgate.storage.batches import encoded_parts
+from headgate.storage.compaction import merged_manifest
+from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, problem_of, read_manifest
+from headgate.storage.objects import QUARANTINE, SAMPLES, MissingObjectError, ObjectStore, compaction_id, manifest_key
+from headgate.storage.query import Selection, read_parts
+
+GRACE_S: Final = DAY_S
+"""Longer than any read or upload takes: until then a reader may hold an old list of parts, a writer a manifest."""
+
+FORGET_S: Final = 30 * DAY_S
+"""A replaced manifest stays this long, so that a batch that is put again by a late journal is known as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep deleted, and the problems for which it deleted nothing."""
+
+    parts: int = 0
+    manifests: int = 0
+    temporary: int = 0
+    problems: tuple[Problem, ...] = ()
+
+
+def sweep(
+    objects: ObjectStore, visible: Visible, now: float, *, grace_s: float = GRACE_S, forget_s: float = FORGET_S
+) -> Swept:
+    """Delete parts that no visible manifest names, manifests long replaced, and temporary files; return how many.
+
+    A part goes when it is older than `grace_s` and was not replaced within it. While any manifest cannot be read
+    no part is deleted: it could be that manifest's.
+    """
+    temporary = objects.sweep_temporary(now - grace_s)
+    resting = [one for one, at in visible.replaced.items() if at > now - grace_s]
+    kept, problems = _paths(objects, resting)
+    problems = (*visible.problems, *problems)
+    if problems:
+        return Swept(temporary=temporary, problems=problems)
+    kept.update(part.path for part in visible.parts)
+    kept.update(path for path, at in visible.removed.items() if at > now - grace_s)
+    old = [o.key for o in objects.listing(SAMPLES) if o.key not in kept and o.modified_at < now - grace_s]
+    objects.delete_many(old)
+    forgotten = [manifest_key(one) for one, at in visible.replaced.items() if at < now - max(grace_s, forget_s)]
+    objects.delete_many(forgotten)
+    return Swept(len(old), len(forgotten), temporary)
+
+
+def _paths(objects: ObjectStore, batch_ids: Iterable[str]) -> tuple[set[str], tuple[Problem, ...]]:
+    keys = [manifest_key(batch_id) for batch_id in batch_ids]
+    paths: set[str] = set()
+    problems = []
+    for key, data in zip(keys, objects.get_many(keys), strict=True):
+        try:
+            paths.update(part.path for part in read_manifest(data, key).parts)
+        except MissingObjectError:
+            continue  # another sweep was here
+        except errors.StoreError as error:
+            problems.append(problem_of(key, error))
+    return paths, tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """What is to be forgotten.
+
+    Attributes:
+        selection: of time and environments.
+        rows: returns those rows of a frame that are meant; all when None.
+        conversations_only: keep the samples, with their scores and everything else.
+    """
+
+    selection: Selection
+    rows: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    conversations_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was forgotten, or would be: samples, bytes of their conversations, parts, and parts that cannot be read."""
+
+    samples: int
+    conversation_bytes: int
+    parts: int
+    problems: tuple[Problem, ...]
+
+
+def forget(
+    objects: ObjectStore, visible: Visible, what: Forgetting, now: float, *, dry_run: bool = False
+) -> Forgotten | None:
+    """Forget, and return how much; None when a compaction came first, and nothing has changed.
+
+    Raises:
+        errors.StoreError: if the store fails; the call can be repeated as it is.
+    """
+    batch_id, problems = compaction_id(visible.last_compaction + 1), list(visible.problems)
+    meant = [
+        p for p in visible.parts if what.selection.wants(p) and (p.has_conversations or not what.conversations_only)
+    ]
+    old, made, samples, size = set[str](), list[Part](), 0, 0
+    for number, (part, rows) in enumerate(read_parts(objects, meant, None, problems)):
+        chosen = what.selection.rows(rows)
+        marks = rows["task_id"].is_in((what.rows(chosen) if what.rows else chosen)["task_id"].to_list())
+        spoken = rows["conversation"].str.len_bytes()
+        marks &= (spoken > 0) | (not what.conversations_only)
+        if not marks.any():
+            continue
+        old.add(part.path)
+        samples, size = samples + int(marks.sum()), size + int(spoken.filter(marks).sum())
+        if not dry_run:
+            silent = pl.when(marks).then(pl.lit("")).otherwise("conversation").alias("conversation")
+            left = rows.with_columns(silent) if what.conversations_only else rows.filter(~marks)
+            for new in encoded_parts(left, f"{batch_id}-{number}"):
+                objects.put_many([(new.part.path, new.data)])
+                made.append(new.part)
+    if old and not dry_run:
+        manifest = merged_manifest(batch_id, visible, old, made, now)
+        if not objects.create(manifest_key(batch_id), manifest_bytes(manifest)):
+            return None
+        objects.delete_many(sorted(old))
+    done = Forgotten(samples, size, len(old), tuple(problems))
+    if not dry_run:
+        objects.delete_many(_quarantined(objects, what))
+        record_deletion(objects.url, what, done)
+    return done
+
+
+def record_deletion(url: str, what: Forgetting, done: Forgotten) -> None:
+    """Record a deletion in the audit trail: the one place that every way to delete comes through."""
+    if done.samples:
+        kind = "conversations of samples" if what.conversations_only else "samples"
+        after = f"{done.samples} {kind} deleted, {done.conversation_bytes} bytes of text"
+        record_change("samples forget", url, after=after)
+
+
+def _quarantined(objects: ObjectStore, what: Forgetting) -> list[str]:
+    """Return quarantined rows that all are too old, where nothing but age counts: other things they may not tell."""
+    chosen = what.selection
+    if chosen.until is None or what.rows or chosen.environments is not None or chosen.since is not None:
+        return []
+    return [found.key for found in objects.listing(QUARANTINE) if found.modified_at < chosen.until]

@@ -1,0 +1,251 @@
+"""Which samples leave the store, and reading them in windows that fit in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+import polars as pl
+
+from headgate.core import did_you_mean, errors
+from headgate.storage.exchange.formats import conversation_without_keys, without_keys
+from headgate.storage.manifest import Visible
+from headgate.storage.query import Scan
+from headgate.storage.store import SampleStore
+
+ROWS_AT_ONCE: Final = 10_000
+"""Samples in memory at most, but for more that ended at one moment: 100 MB with conversations of 10 kB."""
+
+_DAY_S: Final = 86_400.0
+
+_LISTED: Final = 10
+"""Names that an error lists at most."""
+
+
+def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
+    """Return when the store has samples of all names.
+
+    Args:
+        what: `model`, `environment` or `campaign`.
+        names: that somebody wrote.
+        known: that the store has.
+
+    Raises:
+        InvalidInputError: naming the first that it has not, the nearest one that it has, and some of them.
+    """
+    for name in sorted(set(names) - known):
+        listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
+        raise errors.InvalidInputError(
+            f"the store has no sample of {what} {name!r}{did_you_mean(name, known, cutoff=0.5)}",
+            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all that it has.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which samples are exported; empty and None choose all.
+
+    Attributes:
+        models: keys (`name@revision`), or names, which mean every revision.
+        environments: their names.
+        campaign: its name.
+        since: ended at this wall time or later.
+        until: ended before this wall time.
+        min_score: scored at least so much.
+        successes: only samples that their environment calls a success.
+    """
+
+    COLUMNS: ClassVar[Sequence[str]] = ("model", "campaign", "score", "success")
+    """What `rows` looks at."""
+
+    models: frozenset[str] = frozenset()
+    environments: frozenset[str] = frozenset()
+    campaign: str | None = None
+    since: float | None = None
+    until: float | None = None
+    min_score: float | None = None
+    successes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_score is not None and not 0.0 <= self.min_score <= 1.0:
+            raise errors.InvalidInputError(f"min_score must be in [0, 1] (got {self.min_score})")
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise errors.InvalidInputError(
+                f"since must be before until (got {_moment(self.since)} and {_moment(self.until)})"
+            )
+
+    @property
+    def bounds(self) -> tuple[object, ...]:
+        """What is chosen among the samples of one model in one environment."""
+        return self.campaign, self.since, self.until, self.min_score, self.successes
+
+    def require_known(self, visible: Visible) -> None:
+        """Return when a store has something of every model and environment that is named.
+
+        Raises:
+            errors.InvalidInputError: naming the first of which it has nothing.
+        """
+        keys = {model for part in visible.parts for model in part.models}
+        # A name without its revision means every revision, and is compared with such names.
+        plain = {name for name in self.models if "@" not in name}
+        require_named("model", plain, {key.rpartition("@")[0] for key in keys})
+        require_named("model", self.models - plain, keys)
+        require_named("environment", self.environments, {part.environment for part in visible.parts})
+
+    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that are chosen; times and environments were chosen when they were read."""
+        if self.models:
+            name = pl.col("model").str.replace(r"@[^@]*$", "")
+            frame = frame.filter(pl.col("model").is_in(list(self.models)) | name.is_in(list(self.models)))
+        if self.campaign is not None:
+            frame = frame.filter(pl.col("campaign") == self.campaign)
+        if self.min_score is not None:
+            frame = frame.filter(pl.col("score") >= self.min_score)
+        return frame.filter(pl.col("success")) if self.successes else frame
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time in one environment.
+
+    Attributes:
+        since: inclusive.
+        until: exclusive; None for the last.
+        rows: that are chosen in it.
+        label: the day on which it begins and its number that day; empty when it is the environment's only window.
+    """
+
+    environment: str
+    since: float | None
+    until: float | None
+    rows: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be read: windows, and the models in them."""
+
+    chosen: Chosen
+    windows: tuple[Window, ...]
+    models: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Samples that are chosen."""
+        return sum(window.rows for window in self.windows)
+
+    def require_rows(self, why: str) -> None:
+        """Return when samples are chosen.
+
+        Raises:
+            errors.InvalidInputError: if none is; `why` says why the format needs one.
+        """
+        if not self.windows:
+            raise errors.InvalidInputError(
+                f"there is nothing to export: no stored sample is chosen, and {why}",
+                next_step="`headgate summary` shows what the store has; choose less narrowly, or sample first.",
+            )
+
+
+async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROWS_AT_ONCE) -> Plan:
+    """Return the windows in which the chosen samples are read; reads their times and scores, not their conversations.
+
+    Raises:
+        errors.InvalidInputError: if a model or environment is named of which the store has nothing.
+        errors.CorruptDataError: if a part cannot be read.
+    """
+    visible = await store.visible()
+    chosen.require_known(visible)
+    windows: list[Window] = []
+    models: set[str] = set()
+    for environment in sorted({part.environment for part in visible.parts}):
+        if chosen.environments and environment not in chosen.environments:
+            continue
+        found = _whole(
+            await store.scan(
+                [environment],
+                chosen.since,
+                chosen.until,
+                columns=["task_id", "model", "campaign", "finished_at", "score", "success"],
+            )
+        )
+        rows = chosen.rows(found)
+        models.update(rows["model"].unique())
+        windows += await asyncio.to_thread(_windows, environment, rows["finished_at"].sort(), chosen, rows_at_once)
+    return Plan(chosen, tuple(windows), tuple(sorted(models)))
+
+
+async def read(store: SampleStore, plan: Plan) -> AsyncIterator[tuple[Window, pl.DataFrame]]:
+    """Yield each window with its rows, in which no key is readable; a task that is there twice comes once.
+
+    Raises:
+        errors.CorruptDataError: if a part cannot be read.
+    """
+    environment, seen = "", set[str]()
+    for window in plan.windows:
+        if window.environment != environment:
+            environment, seen = window.environment, set()
+        found = _whole(await store.scan([environment], window.since, window.until))
+        rows = plan.chosen.rows(found)
+        if window.label:  # else the scan itself has taken care of doubles
+            rows = rows.filter(~pl.col("task_id").is_in(list(seen)))
+            seen.update(rows["task_id"])
+        yield window, await asyncio.to_thread(_without_keys, rows)
+
+
+def _whole(found: Scan) -> pl.DataFrame:
+    if found.problems:
+        raise errors.CorruptDataError(f"{found.problems[0].path}: {found.problems[0].reason}")
+    return found.frame
+
+
+def _windows(environment: str, times: pl.Series, chosen: Chosen, rows_at_once: int) -> Iterator[Window]:
+    """Yield windows of whole days while they fit, and of parts of a day where they do not."""
+    if times.len() <= rows_at_once:
+        if times.len():
+            yield Window(environment, chosen.since, chosen.until, times.len(), "")
+        return
+    cuts = _cuts(times, rows_at_once)
+    numbers: dict[str, int] = {}
+    for place, first in enumerate(cuts):
+        since = times[first]
+        after = cuts[place + 1] if place + 1 < len(cuts) else times.len()
+        until = times[after] if after < times.len() else chosen.until
+        day = datetime.fromtimestamp(since, UTC).date().isoformat()
+        numbers[day] = numbers.get(day, 0) + 1
+        label = day if numbers[day] == 1 else f"{day}-{numbers[day]}"
+        yield Window(environment, since, until, after - first, label)
+
+
+def _cuts(times: pl.Series, rows_at_once: int) -> list[int]:
+    """Return where windows begin in the sorted times."""
+    cuts, first = [0], 0
+    while times.len() - first > rows_at_once:
+        last = times[first + rows_at_once]
+        day = last - last % _DAY_S
+        cut = int(times.search_sorted(day, side="left"))  # the last midnight before the window is full
+        if cut <= first:
+            cut = int(times.search_sorted(last, side="left"))
+        if cut <= first:  # more samples at one moment than a window holds
+            cut = int(times.search_sorted(last, side="right"))
+        if cut >= times.len():
+            break
+        cuts.append(cut)
+        first = cut
+    return cuts
+
+
+def _without_keys(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(
+        pl.Series("conversation", [conversation_without_keys(text) for text in frame["conversation"]], dtype=pl.String),
+        pl.Series("why", [without_keys(text) for text in frame["why"]], dtype=pl.String),
+        pl.Series("error", [without_keys(text) if text else text for text in frame["error"]], dtype=pl.String),
+    )
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

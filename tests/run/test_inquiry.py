@@ -1,0 +1,119 @@
+"""Where a task is, at every place on its way, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.core import errors
+from headgate.core.events import TaskOpened, TaskStarted
+from headgate.run import Run
+from headgate.simulation import LoopClock, ServiceTime
+from tests.run.run_world import World, models
+
+RATES = {"affine:sat": 86_400.0}
+
+
+def asked(world: World, after_s: float, **options: Any) -> dict[str, Any]:
+    """Run a campaign, ask it where each of its tasks is after so many seconds, and return the answers by state."""
+    found: dict[str, Any] = {}
+
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(after_s)
+        for task in world.of(TaskOpened):
+            answer = await campaign.inquiry.explain(task.task_id)
+            found.setdefault(answer.state, answer)
+        found["tasks"] = campaign.inquiry.tasks(None, None, 1_000)
+        found["health"] = campaign.inquiry.health()
+
+    world.run(
+        models(1, max_parallel=1), RATES, during=ask, duration_s=after_s + 50, plan={"is_traced": True}, **options
+    )
+    return found
+
+
+def slow() -> ServiceTime:
+    return ServiceTime(mean_s=30.0, cv=0.0)
+
+
+def test_a_task_in_a_sampler_s_buffer_says_when_it_enters_the_queue(world: World) -> None:
+    found = asked(world, 4.0, service=slow(), settings={"batch_flush_interval": 100.0, "num_evaluation_workers": 1})
+    assert found["buffered"].gate == "batch"
+    assert found["buffered"].until is not None
+    assert {task["state"] for task in found["tasks"]} == {"running", "buffered"}
+
+
+def test_no_task_is_kept_in_a_buffer_while_a_worker_is_free(world: World) -> None:
+    started = []
+
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(4.0)
+        started.extend(world.of(TaskStarted))
+
+    options: Any = {"duration_s": 5, "settings": {"batch_flush_interval": 100.0}, "plan": {"is_traced": True}}
+    world.run(models(1), RATES, during=ask, **options)
+    assert len(started) >= 3
+    assert all(event.queue_wait_s < 0.1 for event in started)
+
+
+def test_a_queued_task_names_the_gate_that_holds_it_and_a_running_one_none(world: World) -> None:
+    found = asked(world, 20.0, service=slow(), settings={"batch_flush_interval": 0.0})
+    assert found["running"].gate == "none"
+    assert found["queued"].gate == "model_parallel"
+    assert found["health"].queued >= 2
+
+
+def test_a_running_task_stands_first_and_the_others_by_due_time(world: World) -> None:
+    tasks = asked(world, 20.0, service=slow(), settings={"batch_flush_interval": 1.0})["tasks"]
+    assert tasks[0]["state"] == "running"
+    rest = [task["due_at"] for task in tasks[1:]]
+    assert rest == sorted(rest)
+
+
+def test_a_sample_that_waits_for_its_batch_is_spooled(world: World) -> None:
+    found = asked(world, 20.0, settings={"sink_batch_size": 10_000, "sink_max_wait": 1_000.0})
+    assert found["spooled"].gate == "batch"
+    assert "1000 s after the oldest" in found["spooled"].reason
+
+
+def test_a_task_that_never_was_is_not_found(world: World) -> None:
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await asyncio.sleep(1)
+        with pytest.raises(errors.NotFoundError, match="is not open in campaign main"):
+            await campaign.inquiry.explain("t-" + "0" * 24)
+
+    world.run(models(1), RATES, during=ask, duration_s=5)
+
+
+def test_health_names_the_largest_groups_and_counts_the_others(world: World) -> None:
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(60.0)
+        health = campaign.inquiry.health()
+        assert len(health.queued_by_group) == 20
+        assert health.groups_left_out > 0
+        assert health.queued == len(list(campaign._parts.dispatcher.queue.items()))
+        assert health.resources == {"workers": (2, 2)}
+        assert health.leases == health.active == 2
+
+    settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
+    world.run(models(40), RATES, during=ask, duration_s=70, service=slow(), settings=settings)
+
+
+def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> None:
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        def busy() -> object:
+            return campaign.inquiry.capacity().runtime["workers_busy"].value
+
+        await clock.sleep(30.0)
+        dispatcher = campaign._parts.dispatcher
+        lease = dispatcher.lease_of(next(iter(campaign._stages.tasks)).task_id)
+        assert lease is not None
+        assert busy() == 2
+        assert dispatcher.park(lease, 0.0)
+        assert busy() == 1
+        dispatcher.unpark(lease, 0.0)
+
+    settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
+    world.run(models(4), RATES, during=ask, duration_s=40, service=slow(), settings=settings)

@@ -1,0 +1,88 @@
+"""Models that come, go and change while a campaign runs."""
+
+from __future__ import annotations
+
+from headgate.core import Model
+from headgate.core.errors import InvalidRosterError
+from headgate.core.events import RosterRefreshed, RosterRefreshFailed, TaskReturned
+from headgate.sampling import Roster
+from headgate.simulation import ServiceTime
+from tests.run.run_world import World, models
+
+RATES = {"affine:sat": 8_640.0}
+REFRESH = {"roster_refresh_s": 60, "low_sample_threshold": 0}
+
+
+class ChangingRoster:
+    """Gives one roster after the other, the last one for ever; an exception is raised."""
+
+    def __init__(self, *rosters: list[Model] | Exception) -> None:
+        self._rosters = list(rosters)
+
+    async def load(self) -> Roster:
+        roster = self._rosters.pop(0) if len(self._rosters) > 1 else self._rosters[0]
+        if isinstance(roster, Exception):
+            raise roster
+        return Roster(tuple(roster))
+
+
+def test_a_new_model_is_sampled_after_the_next_refresh(world: World) -> None:
+    world.run(ChangingRoster(models(1), models(2)), RATES, duration_s=300, settings=REFRESH)
+    assert world.of(RosterRefreshed)[0].added == ("m001@main",)
+    assert min(s.started_at for s in world.samples_of("m001@main")) >= 1_767_225_600.0 + 60
+
+
+def test_a_removed_model_stops_and_its_queued_tasks_are_withdrawn(world: World) -> None:
+    result = world.run(
+        ChangingRoster(models(2), models(1)),
+        RATES,
+        duration_s=300,
+        service=ServiceTime(100.0),
+        settings={**REFRESH, "num_evaluation_workers": 1},
+    )
+    assert world.of(RosterRefreshed)[0].removed == ("m001@main",)
+    withdrawn = [e for e in world.of(TaskReturned) if e.reason == "its model left the roster"]
+    assert withdrawn
+    assert {e.model for e in withdrawn} == {"m001@main"}
+    assert world.of(RosterRefreshed)[0].withdrawn_tasks == len(withdrawn)
+    left = world.of(TaskReturned)
+    assert result.open_tasks < len(left) + 40
+
+
+def test_withdrawn_tasks_do_not_come_back_after_a_restart(world: World) -> None:
+    slow = {"service": ServiceTime(100.0), "settings": {**REFRESH, "num_evaluation_workers": 1}}
+    world.run(ChangingRoster(models(2), models(1)), RATES, duration_s=150, **slow)
+    gone = {e.task_id for e in world.of(TaskReturned) if e.reason == "its model left the roster"}
+    world.run(models(2), RATES, start_s=200, duration_s=2_000, settings={**REFRESH, "num_evaluation_workers": 8})
+    assert gone
+    assert not gone & {s.task_id for s in world.store.samples}
+
+
+def test_a_new_revision_is_a_new_model_with_its_own_sequence(world: World) -> None:
+    first, second = [Model("m", "v1", "http://h/v1")], [Model("m", "v2", "http://h/v1")]
+    world.run(ChangingRoster(first, second), RATES, duration_s=300, settings=REFRESH)
+    sequences = world.sequences()
+    assert sequences["m@v1", "affine:sat"][0] == 0
+    assert sequences["m@v2", "affine:sat"][0] == 0
+
+
+def test_a_failed_refresh_keeps_the_last_good_roster_and_says_so(world: World) -> None:
+    error = InvalidRosterError("roster.yaml has no models")
+    world.run(ChangingRoster(models(2), error), RATES, duration_s=300, settings=REFRESH)
+    assert world.of(RosterRefreshFailed)[0].kept_models == 2
+    last = max(s.finished_at for s in world.samples_of("m001@main"))
+    assert last > 1_767_225_600.0 + 280, "sampling went on"
+
+
+def test_a_changed_parallel_limit_takes_effect_at_the_next_refresh(world: World) -> None:
+    world.run(
+        ChangingRoster(models(1, max_parallel=1), models(1, max_parallel=4)),
+        {"affine:sat": 86_400.0},
+        duration_s=300,
+        service=ServiceTime(10.0),
+        settings=REFRESH,
+    )
+    before = [s for s in world.store.samples if s.started_at < 1_767_225_600.0 + 55]
+    assert len(before) <= 6
+    assert world.chats is not None
+    assert world.chats.peak == 4

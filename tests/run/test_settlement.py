@@ -1,0 +1,132 @@
+"""Campaigns that stop sampling what they know well enough, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headgate.core import Chat, ChatReply, Model, Task
+from headgate.core.events import Emit, PairSettled, TaskReturned
+from headgate.environments import Environment
+from headgate.run import MatrixTaskProvider, Run, RunPlan, RunResult
+from headgate.sampling import StaticRoster
+from headgate.simulation import LoopClock, ScriptedChats, free_environments, run_virtual
+from tests.run.run_world import World, models
+
+SURE, UNSURE = "m000@main", "m001@main"
+TARGET = {"target_half_width": 0.1, "target_min_tasks": 20, "num_evaluation_workers": 4, "low_sample_threshold": 0}
+
+
+class OneIsAlwaysRight(ScriptedChats):
+    """The first model is always right; the others now and then, the same at every run."""
+
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
+        async def answer(messages: object) -> ChatReply:
+            reply = await self.reply(model)
+            is_right = model.key == SURE or task.index % 2 == 0
+            return ChatReply("right" if is_right else "wrong", reply.prompt_tokens, reply.completion_tokens, 1.0)
+
+        return answer
+
+
+def _environment(name: str, given: Any) -> Environment:
+    return free_environments({name: given})[name] if isinstance(given, float) else given
+
+
+def run(
+    world: World, *, environments: dict[str, Any], instances: int | None = None, duration_s: float | None = None
+) -> RunResult:
+    async def main() -> RunResult:
+        clock = LoopClock(1_767_225_600.0)
+        held = {(s.model, s.environment, s.sequence) for s in world.store.samples}
+        shuffled = {"done": held, "is_shuffled": True}
+        provider = MatrixTaskProvider(list(environments), instances, **shuffled) if instances else None
+        plan = RunPlan(
+            world.settings(**TARGET),
+            StaticRoster(models(2)),
+            {
+                name: free_environments({name: e})[name] if isinstance(e, float) else e
+                for name, e in environments.items()
+            },
+            world.store,
+            OneIsAlwaysRight(clock),
+            duration_s=duration_s,
+            provider=provider,
+            stop_when_idle=instances is not None,
+        )
+        world.campaign = Run(plan, clock=clock, emit=world.events.append, inline=True)
+        return await world.campaign.run()
+
+    return run_virtual(main())
+
+
+def test_an_evaluation_stops_where_the_mean_is_known_and_finishes_the_rest(world: World) -> None:
+    result = run(world, environments={"test:one": 100.0}, instances=100)
+    (settled,) = world.of(PairSettled)
+    assert (settled.model, settled.mean) == (SURE, 1.0)
+    assert settled.high - settled.low <= 0.2
+    counts = world.counts()["test:one"]
+    assert counts[UNSURE] == 100
+    assert settled.tasks <= counts[SURE] <= settled.tasks + 2 * TARGET["num_evaluation_workers"]
+    assert (result.stopped_by, result.open_tasks) == ("everything is done", 0)
+    returned = {event.model for event in world.of(TaskReturned)}
+    assert returned == {SURE}, "what it had queued was withdrawn"
+
+
+def test_an_evaluation_that_is_run_again_takes_nothing_more_of_a_settled_pair(world: World) -> None:
+    run(world, environments={"test:one": 100.0}, instances=100)
+    first = world.counts()["test:one"]
+    again = run(world, environments={"test:one": 100.0}, instances=120)
+    assert again.stopped_by == "everything is done"
+    assert world.counts()["test:one"] - first == Counter({UNSURE: 20})
+
+
+def test_when_all_pairs_are_settled_the_evaluation_ends(world: World) -> None:
+    result = run(world, environments={"test:one": 100.0}, instances=900)
+    assert {event.model for event in world.of(PairSettled)} == {SURE, UNSURE}
+    assert result.samples < 900
+    assert (result.stopped_by, result.open_tasks) == ("everything is done", 0)
+
+
+def test_by_rates_a_settled_environment_gives_its_rate_to_the_model_s_others(world: World) -> None:
+    rates = {"test:fast": 17_280.0, "test:slow": 864.0}
+    run(world, environments=rates, duration_s=190)
+    settled = [(event.model, event.environment) for event in world.of(PairSettled)]
+    assert settled == [(SURE, "test:fast")]
+    sampler, other = world.campaign.samplers[SURE], world.campaign.samplers[UNSURE]
+    assert sampler.rate_per_day("test:fast") == 0
+    assert sampler.rate_per_day("test:slow") == pytest.approx(sum(rates.values()))
+    assert {e: other.rate_per_day(e) for e in rates} == rates
+    counts = world.counts()
+    assert counts["test:fast"][SURE] < counts["test:fast"][UNSURE]
+    assert counts["test:slow"][SURE] > 2 * counts["test:slow"][UNSURE]
+
+
+def test_without_a_target_nothing_is_settled(world: World) -> None:
+    world.run(models(1), {"test:one": 8_640.0}, duration_s=1_000)
+    assert world.of(PairSettled) == []
+
+
+def test_by_rates_an_environment_whose_tasks_are_listed_in_some_order_is_sampled_on(world: World) -> None:
+    """The levels of BabyAI come in turn: the first tasks of its data are not like the others."""
+    listed = free_environments({"test:listed": 17_280.0})
+    spec = replace(listed["test:listed"].spec, tasks_are_drawn=False)
+    listed["test:listed"].spec = spec
+    run(world, environments=listed, duration_s=600)
+    assert world.of(PairSettled) == []
+
+
+def test_instances_of_a_matrix_that_may_stop_come_in_a_random_order_that_is_the_same_for_all() -> None:
+    async def given(is_shuffled: bool) -> dict[str, list[int]]:
+        matrix = MatrixTaskProvider(["test:one"], 40, is_shuffled=is_shuffled)
+        matrix.roster_changed(models(2))
+        demand, _ = await matrix.take(0.0)
+        return {key: [one.sequence for one in demand if one.model == key] for key in (SURE, UNSURE)}
+
+    shuffled, plain = asyncio.run(given(True)), asyncio.run(given(False))
+    assert shuffled[SURE] == shuffled[UNSURE] != plain[SURE] == list(range(40))
+    assert sorted(shuffled[SURE]) == plain[SURE]
