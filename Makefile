@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODEL_READY := $(VENV)/.model-ready
 KILLS := 30
-# Three processes on two cores, because half of the time of the tests is waiting; ARGS=-n0 runs them in one, as a debugger needs it.
-SPREAD := -n 3 --dist loadfile --rerun-show-tracebacks --max-suite-reruns 5
+# Four processes on two cores, because half of the time of the tests is waiting; ARGS=-n0 runs them in one, as a debugger needs it.
+SPREAD := -n 4 --dist loadfile --rerun-show-tracebacks --max-suite-reruns 5
 export PYTHON
 export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes import the same files; where their compiled form may not be kept, each would compile them again.

@@ -13,6 +13,7 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
+from tests.spreading import Spreading, longest_first
 from tests.turns import Turns, is_alone
 
 # Laws are checked by what they say and not by the clock: tests share their machine.
@@ -49,7 +50,10 @@ def audit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has a command of its own; let Prefect's clients leave connections open in the tests of them."""
+    """Leave out what has a command of its own; let Prefect's clients leave connections open in the tests of them.
+
+    Processes that share the work begin with the longest.
+    """
     for mark in OWN_COMMANDS:
         if mark not in config.getoption("markexpr"):
             left_out = [item for item in items if item.get_closest_marker(mark)]
@@ -60,6 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
         if any(item.get_closest_marker(mark) for mark in WITH_REAL_SERVERS):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+    if config.getoption("dist", "no") == "loadfile" or hasattr(config, "workerinput"):
+        longest_first(items)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -194,8 +200,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
     """Spread the tests as `make test` asks for it, when it does."""
-    from tests.spreading import Spreading
-
     if config.getvalue("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from typing import Final
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.house.tree import ROOT
@@ -16,18 +18,42 @@ _ASKS_FOR_PREFECT: Final = re.compile(r"\bprefect(_server|_worker)?: ")
 _ON_RAY: Final = ("tests/placement/client/", "tests/placement/cluster/", "tests/placement/test_schedulemesh.py")
 """Where the tests are that share one Ray cluster, which costs ten seconds and nearly a gigabyte."""
 
-_TOGETHER: Final = "the shared Prefect server"
-_TOGETHER_ON_RAY: Final = "the shared Ray cluster"
+_WITH_SERVERS_S: Final = 2.0
+"""What a test with real servers or processes takes, about; others take next to nothing."""
 
 
 class Spreading(LoadFileScheduling):
-    """Gives each process whole files, because fixtures of a module are made once per process; the longest first."""
+    """Gives each process whole files, because fixtures of a module are made once per process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::", 1)[0]
-        if file.startswith(_ON_RAY):
-            return _TOGETHER_ON_RAY
-        return _TOGETHER if _shares_prefect(file) else file
+        return group(nodeid)
+
+
+def group(nodeid: str) -> str:
+    """Return the name of the tests that one process runs one after the other: a file, or files that share a server.
+
+    The flows, and whatever else asks for Prefect, have a server each: together they would take longer than all others.
+    """
+    file = nodeid.split("::", 1)[0]
+    if file.startswith(_ON_RAY):
+        return "the shared Ray cluster"
+    if _shares_prefect(file):
+        return "the flows' Prefect server" if file.startswith("tests/flows/") else "the shared Prefect server"
+    return file
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put the groups that take longest first, so that none is left alone with one process at the end."""
+    weights: Counter[str] = Counter()
+    for item in items:
+        weights[group(item.nodeid)] += _expected_s(item)
+    items.sort(key=lambda item: -weights[group(item.nodeid)])
+
+
+def _expected_s(item: pytest.Item) -> float:
+    if limit := item.get_closest_marker("timeout"):
+        return float(limit.args[0]) / 10
+    return _WITH_SERVERS_S if item.get_closest_marker("slow") or item.get_closest_marker("chaos") else 0.02
 
 
 @cache
