@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headgate.core import Metric, events
 from headgate.placement.pool import Group, GroupState
@@ -16,6 +16,9 @@ _MILLISECONDS: Final = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0,
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0, 43_200.0)
 
 
+_GROUPS: Final = "headgate_placement_groups"
+_WAITING: Final = "headgate_placement_waiting"
+_RUNNING: Final = "headgate_placement_running"
 _POOL: Final = ("pool",)
 
 
@@ -58,13 +61,13 @@ _COMPATIBLE: Final = (
 )
 _OWN: Final = (
     Metric(
-        "headgate_placement_groups",
+        _GROUPS,
         "gauge",
         "Placement groups; state is free, held, quarantined or broken.",
         ("pool", "state"),
     ),
-    Metric("headgate_placement_waiting", "gauge", "Requests that wait.", _POOL),
-    Metric("headgate_placement_running", "gauge", "Requests whose work runs.", _POOL),
+    Metric(_WAITING, "gauge", "Requests that wait.", _POOL),
+    Metric(_RUNNING, "gauge", "Requests whose work runs.", _POOL),
     Metric(
         "headgate_placement_wait_seconds",
         "histogram",
@@ -123,12 +126,38 @@ PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric
 """Name -> what is known of it."""
 
 
-_KNOWN_STATES: Final = {
-    GroupState.FREE: "free",
-    GroupState.HELD: "held",
-    GroupState.QUARANTINED: "quarantined",
-    GroupState.BROKEN: "broken",
+COUNTS: Final[Mapping[type[events.Event], tuple[tuple[str, tuple[str, ...], str], ...]]] = {
+    events.GroupCreated: (("headgate_placement_group_creation_seconds", _POOL, "took_s"),),
+    events.GroupCreationFailed: (("headgate_placement_group_failures", _POOL, ""),),
+    events.GroupRemoved: (),
+    events.GroupQuarantined: (("headgate_placement_quarantines", _POOL, ""),),
+    events.GroupBroken: (),
+    events.WorkQueued: (),
+    events.WorkPlaced: (("schedulemesh_task_submit_latency_ms", ("pool", "step"), "waited_s"),),
+    events.WorkStarted: (
+        ("schedulemesh_task_schedule_latency_ms", ("pool", "step", "kind"), "waited_s"),
+        ("schedulemesh_schedule_success_count", ("pool", "step"), ""),
+        ("headgate_placement_wait_seconds", _POOL, "waited_s"),
+    ),
+    events.StepRejected: (("headgate_placement_rejected_steps", ("pool", "step"), ""),),
+    events.PreemptionPlanned: (("schedulemesh_preemption_evaluation_latency_ms", _POOL, "evaluated_ms"),),
+    events.WorkPreempted: (
+        ("schedulemesh_preemption_count", ("pool", "reason"), ""),
+        ("schedulemesh_preemption_execution_latency_ms", ("pool", "reason"), "took_s"),
+        ("headgate_placement_preemptions", ("pool", "reason"), ""),
+        ("headgate_placement_lost_work_seconds", ("pool", "reason"), "lost_s"),
+    ),
+    events.WorkEnded: (("headgate_placement_work_ended", ("pool", "outcome"), ""),),
+    events.WorkLost: (("headgate_placement_work_losses", _POOL, ""),),
+    events.DriverLost: (("headgate_placement_drivers_lost", (), ""),),
+    events.PlacementDiffers: (("headgate_placement_differences", ("fixed",), ""),),
 }
+"""Event -> metrics that count it: name, attributes that are the tags, and the attribute that is added; 1 without one.
+
+Tags that the event itself does not have are `step`, which placed its request, and `kind`, which its group is of.
+"""
+_SHOWN_STATES: Final = frozenset({GroupState.FREE, GroupState.HELD, GroupState.QUARANTINED, GroupState.BROKEN})
+_TEXTS: Final = {True: "yes", False: "no"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +169,6 @@ class Reading:
     value: float
 
 
-@dataclass(slots=True)
-class _KnownGroup:
-    pool: str
-    reserved: bool
-    state: str
-
-
 class Meter:
     """Remembers from events what the gauges show. Owned by the metrics of one ledger; memory is what is open now.
 
@@ -154,167 +176,114 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, _KnownGroup] = {}
+        self._groups: dict[str, tuple[str, bool, str]] = {}  # pool, whether it is reserved, state
         self._group_of: dict[str, str] = {}
         self._steps: dict[str, str] = {}
-        self._waiting: dict[str, str] = {}
-        self._running: dict[str, str] = {}
+        self._requests: dict[str, dict[str, str]] = {_WAITING: {}, _RUNNING: {}}
         self._gauges: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._changed: dict[tuple[str, tuple[str, ...]], None] = {}
-        self._take: Mapping[type[events.Event], Callable[[Any], Iterable[Reading]]] = {
-            events.GroupCreated: self._group_created,
-            events.GroupCreationFailed: self._group_failed,
-            events.GroupRemoved: self._group_removed,
-            events.GroupQuarantined: self._group_quarantined,
-            events.GroupBroken: self._group_broken,
-            events.WorkQueued: self._queued,
-            events.WorkPlaced: self._placed,
-            events.WorkStarted: self._started,
-            events.StepRejected: self._rejected,
-            events.PreemptionPlanned: self._planned,
-            events.WorkPreempted: self._preempted,
-            events.WorkEnded: self._ended,
-            events.WorkLost: self._lost,
-            events.DriverLost: self._driver_lost,
-            events.PlacementDiffers: self._differs,
-        }
 
     def seed(self, groups: Iterable[Group], requests: Iterable[Occupancy]) -> list[Reading]:
         """Take over what is there already, and return what the gauges show of it."""
         for group in groups:
-            state = _KNOWN_STATES.get(group.state)
-            if state is not None:
-                self._set_group(group.group_id, _KnownGroup(group.pool, group.reserved is not None, state))
+            if group.state in _SHOWN_STATES:
+                self._set_group(group.group_id, (group.pool, group.reserved is not None, group.state.value))
             if group.holder:
                 self._group_of[group.holder] = group.group_id
         for occupancy in requests:
-            if occupancy.stage in {Stage.RUNNING, Stage.STOPPING}:
-                self._enter(self._running, "headgate_placement_running", occupancy.request_id, occupancy.request.pool)
-            elif not occupancy.stage.has_ended:
-                self._enter(self._waiting, "headgate_placement_waiting", occupancy.request_id, occupancy.request.pool)
-        return list(self._gauge_readings())
+            if not occupancy.stage.has_ended:
+                gauge = _RUNNING if occupancy.stage in {Stage.RUNNING, Stage.STOPPING} else _WAITING
+                self._enter(gauge, occupancy.request_id, occupancy.request.pool)
+        return self._gauge_readings()
 
     def take(self, event: events.Event) -> list[Reading]:
         """Return what an event changes; nothing for events that no metric counts."""
-        taken = self._take.get(type(event))
-        if taken is None:
+        counts = COUNTS.get(type(event))
+        if counts is None:
             return []
-        found = [reading for reading in taken(event) if math.isfinite(reading.value) and reading.value >= 0]
+        more = self._started(event) if isinstance(event, events.WorkStarted) else {}
+        self._follow(event)
+        found = []
+        for name, attributes, added in counts:
+            tags = [more[each] if each in more else getattr(event, each) for each in attributes]
+            value = float(getattr(event, added)) if added else 1.0
+            if name.endswith("_ms") and added.endswith("_s"):
+                value *= 1_000
+            if math.isfinite(value) and value >= 0:
+                found.append(Reading(name, tuple(_TEXTS[tag] if isinstance(tag, bool) else tag for tag in tags), value))
         return [*found, *self._gauge_readings()]
 
-    def _group_created(self, event: events.GroupCreated) -> Iterator[Reading]:
-        state = "held" if event.group in self._group_of.values() else "free"
-        self._set_group(event.group, _KnownGroup(event.pool, event.reserved, state))
-        yield Reading("headgate_placement_group_creation_seconds", (event.pool,), event.took_s)
-
-    def _group_failed(self, event: events.GroupCreationFailed) -> Iterator[Reading]:
-        self._set_group(event.group, None)
-        yield Reading("headgate_placement_group_failures", (event.pool,), 1)
-
-    def _group_removed(self, event: events.GroupRemoved) -> Iterable[Reading]:
-        self._set_group(event.group, None)
-        return ()
-
-    def _group_quarantined(self, event: events.GroupQuarantined) -> Iterator[Reading]:
-        self._set_state(event.group, "quarantined")
-        yield Reading("headgate_placement_quarantines", (event.pool,), 1)
-
-    def _group_broken(self, event: events.GroupBroken) -> Iterable[Reading]:
-        self._set_state(event.group, "broken")
-        return ()
-
-    def _queued(self, event: events.WorkQueued) -> Iterable[Reading]:
-        self._leave(event.request)
-        self._enter(self._waiting, "headgate_placement_waiting", event.request, event.pool)
-        return ()
-
-    def _placed(self, event: events.WorkPlaced) -> Iterator[Reading]:
-        self._group_of[event.request] = event.group
-        self._steps[event.request] = event.step
-        self._set_state(event.group, "held")
-        yield Reading("schedulemesh_task_submit_latency_ms", (event.pool, event.step), 1_000 * event.waited_s)
-
-    def _started(self, event: events.WorkStarted) -> Iterator[Reading]:
-        step = self._steps.pop(event.request, "unknown")
-        self._leave_line(event.request)
-        self._group_of[event.request] = event.group
-        self._set_state(event.group, "held")
-        self._enter(self._running, "headgate_placement_running", event.request, event.pool)
+    def _started(self, event: events.WorkStarted) -> dict[str, str]:
+        """Return the tags of a start that only the events before it tell."""
         group = self._groups.get(event.group)
-        kind = "reserved" if group is not None and group.reserved else "dynamic"
-        yield Reading("schedulemesh_task_schedule_latency_ms", (event.pool, step, kind), 1_000 * event.waited_s)
-        yield Reading("schedulemesh_schedule_success_count", (event.pool, step), 1)
-        yield Reading("headgate_placement_wait_seconds", (event.pool,), event.waited_s)
+        kind = "reserved" if group is not None and group[1] else "dynamic"
+        return {"step": self._steps.pop(event.request, "unknown"), "kind": kind}
 
-    def _rejected(self, event: events.StepRejected) -> Iterator[Reading]:
-        yield Reading("headgate_placement_rejected_steps", (event.pool, event.step), 1)
-
-    def _planned(self, event: events.PreemptionPlanned) -> Iterator[Reading]:
-        yield Reading("schedulemesh_preemption_evaluation_latency_ms", (event.pool,), event.evaluated_ms)
-
-    def _preempted(self, event: events.WorkPreempted) -> Iterator[Reading]:
-        self._leave(event.request)
-        tags = (event.pool, event.reason)
-        yield Reading("schedulemesh_preemption_count", tags, 1)
-        yield Reading("schedulemesh_preemption_execution_latency_ms", tags, 1_000 * event.took_s)
-        yield Reading("headgate_placement_preemptions", tags, 1)
-        yield Reading("headgate_placement_lost_work_seconds", tags, event.lost_s)
-
-    def _ended(self, event: events.WorkEnded) -> Iterator[Reading]:
-        self._leave(event.request)
-        self._leave_line(event.request)
-        yield Reading("headgate_placement_work_ended", (event.pool, event.outcome), 1)
-
-    def _lost(self, event: events.WorkLost) -> Iterator[Reading]:
-        self._leave(event.request)
-        yield Reading("headgate_placement_work_losses", (event.pool,), 1)
-
-    def _driver_lost(self, _: events.DriverLost) -> Iterator[Reading]:
-        yield Reading("headgate_placement_drivers_lost", (), 1)
-
-    def _differs(self, event: events.PlacementDiffers) -> Iterator[Reading]:
-        yield Reading("headgate_placement_differences", ("yes" if event.fixed else "no",), 1)
+    def _follow(self, event: events.Event) -> None:
+        """Change what the gauges show."""
+        match event:
+            case events.GroupCreated():
+                state = "held" if event.group in self._group_of.values() else "free"
+                self._set_group(event.group, (event.pool, event.reserved, state))
+            case events.GroupCreationFailed() | events.GroupRemoved():
+                self._set_group(event.group, None)
+            case events.GroupQuarantined():
+                self._set_state(event.group, "quarantined")
+            case events.GroupBroken():
+                self._set_state(event.group, "broken")
+            case events.WorkQueued():
+                self._leave(event.request)
+                self._enter(_WAITING, event.request, event.pool)
+            case events.WorkPlaced():
+                self._group_of[event.request] = event.group
+                self._steps[event.request] = event.step
+                self._set_state(event.group, "held")
+            case events.WorkStarted():
+                self._exit(_WAITING, event.request)
+                self._group_of[event.request] = event.group
+                self._set_state(event.group, "held")
+                self._enter(_RUNNING, event.request, event.pool)
+            case events.WorkPreempted() | events.WorkLost():
+                self._leave(event.request)
+            case events.WorkEnded():
+                self._leave(event.request)
+                self._exit(_WAITING, event.request)
 
     def _leave(self, request: str) -> None:
         """Let a request hold nothing: it was seen dead. Its group is free, or of whom it was promised to meanwhile."""
         self._steps.pop(request, None)
-        pool = self._running.pop(request, None)
-        if pool is not None:
-            self._change("headgate_placement_running", (pool,), -1)
+        self._exit(_RUNNING, request)
         group = self._group_of.pop(request, None)
         if group is not None:
             self._set_state(group, "held" if group in self._group_of.values() else "free")
 
-    def _leave_line(self, request: str) -> None:
-        pool = self._waiting.pop(request, None)
-        if pool is not None:
-            self._change("headgate_placement_waiting", (pool,), -1)
-
-    def _enter(self, place: dict[str, str], gauge: str, request: str, pool: str) -> None:
-        before = place.get(request)
-        if before is not None:
-            self._change(gauge, (before,), -1)
-        place[request] = pool
+    def _enter(self, gauge: str, request: str, pool: str) -> None:
+        self._exit(gauge, request)
+        self._requests[gauge][request] = pool
         self._change(gauge, (pool,), 1)
 
-    def _set_state(self, group_id: str, state: str) -> None:
-        group = self._groups.get(group_id)
-        if group is not None:
-            self._set_group(group_id, _KnownGroup(group.pool, group.reserved, state))
+    def _exit(self, gauge: str, request: str) -> None:
+        pool = self._requests[gauge].pop(request, None)
+        if pool is not None:
+            self._change(gauge, (pool,), -1)
 
-    def _set_group(self, group_id: str, group: _KnownGroup | None) -> None:
+    def _set_state(self, group_id: str, state: str) -> None:
+        if group_id in self._groups:
+            pool, is_reserved, _ = self._groups[group_id]
+            self._set_group(group_id, (pool, is_reserved, state))
+
+    def _set_group(self, group_id: str, group: tuple[str, bool, str] | None) -> None:
         before = self._groups.pop(group_id, None)
         if before is not None:
-            self._change("headgate_placement_groups", (before.pool, before.state), -1)
+            self._change(_GROUPS, (before[0], before[2]), -1)
         if group is not None:
             self._groups[group_id] = group
-            self._change("headgate_placement_groups", (group.pool, group.state), 1)
+            self._change(_GROUPS, (group[0], group[2]), 1)
 
     def _change(self, gauge: str, tags: tuple[str, ...], by: int) -> None:
         self._gauges[gauge, tags] += by
         self._changed[gauge, tags] = None
 
-    def _gauge_readings(self) -> Iterator[Reading]:
-        for gauge, tags in self._changed:
-            yield Reading(gauge, tags, self._gauges[gauge, tags])
-        self._changed.clear()
+    def _gauge_readings(self) -> list[Reading]:
+        changed, self._changed = self._changed, {}
+        return [Reading(gauge, tags, self._gauges[gauge, tags]) for gauge, tags in changed]
