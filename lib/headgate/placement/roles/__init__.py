@@ -1,10 +1,10 @@
 """Roles of a small training on real environments: rollouts play, reward scores, train learns. Plain Python and numpy.
 
-Each can be stopped at any moment and goes on from its checkpoint; they meet in a folder of files.
+Each can be killed at any moment and goes on from its checkpoint; they meet in a folder of files.
 """
 
 from headgate.placement.roles.policy import Batch, Policy, RoleFolder, blank_policy, names_in
-from headgate.placement.roles.role import BATCH, Figures, Place, Reward, Role, Rollout, Trial
+from headgate.placement.roles.role import BATCH, Place, Reward, Role, Rollout, Trial
 from headgate.placement.roles.skill import SKILLS, skill_of
 from headgate.placement.roles.train import Train
 
@@ -12,7 +12,6 @@ __all__ = [
     "BATCH",
     "SKILLS",
     "Batch",
-    "Figures",
     "Place",
     "Policy",
     "Reward",

@@ -93,7 +93,7 @@ async def played(
         for _ in range(environment.spec.max_rounds):
             decisions = skill.decisions(conversation)
             drawn = [policy.choose(decision, rng) for decision in decisions]
-            choices += [(d, chosen, chance) for d, (chosen, chance) in zip(decisions, drawn, strict=True)]
+            choices += [(decision, *choice) for decision, choice in zip(decisions, drawn, strict=True)]
             replies.append(skill.reply(conversation, [chosen for chosen, _ in drawn]))
             answer = await episode.answer(replies[-1])
             if not isinstance(answer, Continue):
@@ -183,10 +183,8 @@ class RoleFolder:
 
     def policy(self) -> Policy | None:
         """Return the newest policy, None before the first."""
-        try:
-            return Policy.of_bytes((self.path / "policy.npz").read_bytes())
-        except FileNotFoundError:
-            return None
+        data = _read(self.path / "policy.npz")
+        return None if data is None else Policy.of_bytes(data)
 
     def publish(self, policy: Policy) -> None:
         """Make a policy the newest."""
@@ -194,10 +192,7 @@ class RoleFolder:
 
     def state(self, role: str) -> bytes | None:
         """Return the last checkpoint of a role."""
-        try:
-            return (self.path / "states" / role).read_bytes()
-        except FileNotFoundError:
-            return None
+        return _read(self.path / "states" / role)
 
     def keep_state(self, role: str, state: bytes) -> None:
         """Replace a role's checkpoint."""
@@ -217,8 +212,13 @@ def names_in(folder: Path, round_number: int | None = None) -> list[str]:
 
 def read_batch(path: Path) -> Batch | None:
     """Return a batch, None when somebody has taken it away meanwhile."""
+    data = _read(path)
+    return None if data is None else Batch.of_bytes(data)
+
+
+def _read(path: Path) -> bytes | None:
     try:
-        return Batch.of_bytes(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
         return None
 

@@ -1,12 +1,10 @@
-"""Roles work in steps and can be stopped between any two; rollouts play batches, rewards score them."""
+"""Roles work in steps and can be killed at any moment; rollouts play batches, rewards score them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +26,6 @@ from headgate.placement.roles.policy import (
     write_whole,
 )
 from headgate.placement.roles.skill import Skill, skill_of
-
-Figures = Mapping[str, Any]
-"""What a role has done so far: plain numbers, texts and lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,66 +50,47 @@ class Place:
 
 
 class Role(ABC):
-    """One role of a training. Runs in one thread; `cancel` and `checkpoint` may be called from another.
+    """One role of a training, in the folder of that. Works in steps, and leaves a checkpoint after each.
 
-    A role that was stopped and is restored from its last checkpoint ends with the same files as one that never was.
+    A role that was killed at any moment and is run again ends with the same files as one that never was.
     """
 
     def __init__(self, name: str, place: Place) -> None:
         self.name = name
         self.folder = place.opened()
-        self._stopped = threading.Event()
-        self._step = threading.Lock()  # of a step and a checkpoint: neither sees the other half done
+        self._environment, self._skill = place.played()
 
-    def run(self) -> Figures:
-        """Work until everything is done or `cancel` is called, and return what was done."""
-        while not self._stopped.is_set() and self.step():
+    def run(self) -> dict[str, Any]:
+        """Work until everything is done, from the checkpoint in the folder on, and return what was done."""
+        self.resume()
+        while self.step():
             pass
         return self.figures()
 
-    def run_in_folder(self) -> Figures:
-        """Do what `run` does, from the checkpoint in the folder on, and leave one there after every step."""
+    def resume(self) -> None:
+        """Go on from the checkpoint in the folder, if there is one."""
         state = self.folder.state(self.name)
         if state is not None:
-            self.restore(state)
-        goes_on = True
-        while goes_on and not self._stopped.is_set():
-            goes_on = self.step()
-            self.folder.keep_state(self.name, self.checkpoint())
-        return self.figures()
+            self._restore(json.loads(state))
 
     def step(self) -> bool:
-        """Do the smallest piece of work, and tell whether there is more."""
-        with self._step:
-            return self._work()
-
-    def checkpoint(self) -> bytes:
-        """Return what `restore` goes on from; waits for the step in progress."""
-        with self._step:
-            return self._state()
-
-    def cancel(self, task_id: str = "") -> None:
-        """Have `run` return after the step in progress."""
-        del task_id
-        self._stopped.set()
+        """Do the smallest piece of work, leave a checkpoint, and tell whether there is more."""
+        goes_on = self._work()
+        self.folder.keep_state(self.name, json.dumps(self._state()).encode())
+        return goes_on
 
     @abstractmethod
-    def restore(self, state: bytes) -> None:
-        """Go on from a checkpoint."""
-
-    @abstractmethod
-    def figures(self) -> Figures:
-        """Return what was done so far."""
+    def figures(self) -> dict[str, Any]:
+        """Return what was done so far: plain numbers, texts and lists."""
 
     @abstractmethod
     def _work(self) -> bool: ...
 
     @abstractmethod
-    def _state(self) -> bytes: ...
+    def _state(self) -> Any: ...
 
-    def _pause(self, seconds: float) -> None:
-        """Wait for other roles; a stop ends it."""
-        self._stopped.wait(seconds)
+    @abstractmethod
+    def _restore(self, state: Any) -> None: ...
 
 
 BATCH: Final = 8
@@ -130,7 +106,6 @@ class Rollout(Role):
 
     def __init__(self, place: Place, round_number: int, shard: int, shards: int, most: int, seed: int = 0) -> None:
         super().__init__(f"{prefix_of(round_number)}{shard:02d}", place)
-        self._environment, self._skill = place.played()
         self._round, self._shard, self._shards = round_number, shard, shards
         self._most, self._seed = most, seed
         self._batches = 0
@@ -151,16 +126,15 @@ class Rollout(Role):
         indices = [(number * BATCH + offset) % length for offset in range(BATCH)]
         return [await played(self._environment, self._skill, policy, index, rng) for index in indices]
 
-    def restore(self, state: bytes) -> None:
-        """Go on after the last batch that was written."""
-        self._batches = int(json.loads(state)["batches"])
-
     def figures(self) -> dict[str, Any]:
         """Return how many episodes were played."""
         return {"episodes": self._batches * BATCH, "batches": self._batches}
 
-    def _state(self) -> bytes:
-        return json.dumps({"batches": self._batches}).encode()
+    def _state(self) -> dict[str, int]:
+        return {"batches": self._batches}
+
+    def _restore(self, state: dict[str, int]) -> None:
+        self._batches = state["batches"]
 
 
 class Trial(Role):
@@ -168,28 +142,19 @@ class Trial(Role):
 
     def __init__(self, place: Place, name: str, episodes: int, *, is_trained: bool, seed: int = 0) -> None:
         super().__init__(name, place)
-        self._environment, skill = place.played()
-        self._skill = skill
         self._wanted, self._seed = episodes, seed
-        blank = blank_policy(skill.features)
-        self._policy = (self.folder.policy() or blank) if is_trained else blank
+        newest = self.folder.policy() if is_trained else None
+        self._policy = newest or blank_policy(self._skill.features)
         self._scores: list[float] = []
 
     def _work(self) -> bool:
         if len(self._scores) >= self._wanted:
             return False
-        self._scores.append(asyncio.run(self._one(len(self._scores), self._policy)))
-        return True
-
-    async def _one(self, number: int, policy: Policy) -> float:
-        index = self._environment.spec.data_length - 1 - number
+        index = self._environment.spec.data_length - 1 - len(self._scores)
         rng = np.random.default_rng([self._seed, index])
-        episode = await played(self._environment, self._skill, policy, index, rng)
-        return await scored(self._environment, index, episode.replies)
-
-    def restore(self, state: bytes) -> None:
-        """Go on after the last task."""
-        self._scores = list(json.loads(state))
+        episode = asyncio.run(played(self._environment, self._skill, self._policy, index, rng))
+        self._scores.append(asyncio.run(scored(self._environment, index, episode.replies)))
+        return True
 
     def figures(self) -> dict[str, Any]:
         """Return the mean score."""
@@ -199,8 +164,11 @@ class Trial(Role):
             "mean_reward": sum(self._scores) / max(1, len(self._scores)),
         }
 
-    def _state(self) -> bytes:
-        return json.dumps(self._scores).encode()
+    def _state(self) -> list[float]:
+        return self._scores
+
+    def _restore(self, state: list[float]) -> None:
+        self._scores = state
 
 
 class Reward(Role):
@@ -212,7 +180,6 @@ class Reward(Role):
 
     def __init__(self, place: Place, round_number: int, batches: int) -> None:
         super().__init__(f"reward-{round_number:03d}", place)
-        self._environment, _ = place.played()
         self._round, self._wanted = round_number, batches
         self._scored: list[str] = []
         self._sum = 0.0
@@ -241,15 +208,13 @@ class Reward(Role):
     async def _scores(self, batch: Batch) -> tuple[float, ...]:
         return tuple([await scored(self._environment, e.index, e.replies) for e in batch.episodes])
 
-    def restore(self, state: bytes) -> None:
-        """Go on after the last batch that was scored."""
-        told = json.loads(state)
-        self._scored, self._sum, self._episodes = told["scored"], told["sum"], told["episodes"]
-
     def figures(self) -> dict[str, Any]:
         """Return how many episodes were scored, and their mean."""
         mean = self._sum / self._episodes if self._episodes else None
         return {"batches": len(self._scored), "episodes": self._episodes, "mean_reward": mean}
 
-    def _state(self) -> bytes:
-        return json.dumps({"scored": self._scored, "sum": self._sum, "episodes": self._episodes}).encode()
+    def _state(self) -> dict[str, Any]:
+        return {"scored": self._scored, "sum": self._sum, "episodes": self._episodes}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._scored, self._sum, self._episodes = state["scored"], state["sum"], state["episodes"]

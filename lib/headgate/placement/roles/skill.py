@@ -40,10 +40,8 @@ Features = NDArray[np.float64]
 class Skill(Protocol):
     """What is decided in one environment. Stateless: everything is in the conversation."""
 
-    @property
-    def features(self) -> int:
-        """Columns of every decision."""
-        ...
+    features: int
+    """Columns of every decision."""
 
     def decisions(self, conversation: Sequence[Message]) -> list[Features]:
         """Return what the next reply has to decide, read from a conversation that ends with the environment's words."""
@@ -57,15 +55,11 @@ class Skill(Protocol):
 class SatisfiabilitySkill:
     """Decides each variable by how often it stands in the formula with and without "not"."""
 
-    @property
-    def features(self) -> int:
-        """Columns of every decision."""
-        return 3
+    features = 3
 
     def decisions(self, conversation: Sequence[Message]) -> list[Features]:
         """Return a decision for each variable: its first alternative is True, the second False."""
-        counts = _occurrences(conversation)
-        return [_both(counts[name]) for name in sorted(counts)]
+        return [_both(count) for _, count in sorted(_occurrences(conversation).items())]
 
     def reply(self, conversation: Sequence[Message], chosen: Sequence[int]) -> str:
         """Return the assignment."""
@@ -90,10 +84,7 @@ def _both(count: Counter[bool]) -> Features:
 class BabyAISkill:
     """Scores each available action by its verb, and by what it shares with the goal and the actions before."""
 
-    @property
-    def features(self) -> int:
-        """Columns of every decision."""
-        return len(_VERBS) + 16
+    features = len(_VERBS) + 16
 
     def decisions(self, conversation: Sequence[Message]) -> list[Features]:
         """Return the one decision of this round."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -96,8 +95,6 @@ class Train(Role):
 
     def __init__(self, place: Place, round_number: int, epochs: int = EPOCHS, rate: float = RATE) -> None:
         super().__init__(f"train-{round_number:03d}", place)
-        _, skill = place.played()
-        self._features = skill.features
         self._epochs, self._rate = epochs, rate
         self._progress = _Progress(version=round_number)
         self._learner: Learner | None = None
@@ -119,7 +116,7 @@ class Train(Role):
 
     def _prepared(self) -> Learner:
         if self._learner is None:
-            before = self.folder.policy() or blank_policy(self._features)
+            before = self.folder.policy() or blank_policy(self._skill.features)
             self._learner = Learner.of(before)
             self._progress.names = names_in(self.folder.scored, self._progress.version)
         if not self._episodes:
@@ -135,12 +132,6 @@ class Train(Role):
             for name in names_in(folder, self._progress.version):
                 (folder / name).unlink(missing_ok=True)
 
-    def restore(self, state: bytes) -> None:
-        """Go on within the update."""
-        told = json.loads(state)
-        self._progress = _Progress(**told["progress"])
-        self._learner = Learner.of_bytes(base64.b64decode(told["learner"])) if told["learner"] else None
-
     def figures(self) -> dict[str, Any]:
         """Return the version that was made, of how many batches, and their mean reward."""
         progress = self._progress
@@ -152,14 +143,10 @@ class Train(Role):
             "is_published": progress.is_published,
         }
 
-    def _state(self) -> bytes:
+    def _state(self) -> dict[str, Any]:
         learner = "" if self._learner is None else base64.b64encode(self._learner.as_bytes()).decode()
-        progress = self._progress
-        told = {
-            "version": progress.version,
-            "epoch": progress.epoch,
-            "names": progress.names,
-            "mean": progress.mean,
-            "is_published": progress.is_published,
-        }
-        return json.dumps({"progress": told, "learner": learner}).encode()
+        return {"progress": asdict(self._progress), "learner": learner}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._progress = _Progress(**state["progress"])
+        self._learner = Learner.of_bytes(base64.b64decode(state["learner"])) if state["learner"] else None
