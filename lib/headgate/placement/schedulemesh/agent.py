@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate.core.errors import HeadgateError
 from headgate.placement.cluster.work import PlacedWork, actor_of, is_made, plain_class
-from headgate.placement.errors import InvalidPlacementError, PlacementLostError, WorkFailedError
+from headgate.placement.errors import PlacementLostError, WorkFailedError
 from headgate.placement.outcomes import Why
 from headgate.placement.service.protocol import WorkView
 
@@ -59,13 +59,8 @@ class SimpleTaskSpec:
             "labels": dict(self.labels or {}),
             "actor_class": self.actor_class,
         }
-        more = {
-            "actor_args": self.actor_args,
-            "actor_kwargs": self.actor_kwargs,
-            "agent_name": self.agent_name,
-            "ray_options": self.ray_options,
-        }
-        return given | {name: value for name, value in more.items() if value is not None}
+        more = ("actor_args", "actor_kwargs", "agent_name", "ray_options")
+        return given | {name: value for name in more if (value := getattr(self, name)) is not None}
 
 
 ENDING_S: Final = 10.0
@@ -138,13 +133,7 @@ def agent_class(spec: SimpleTaskSpec, preserver: Preserver | None, restorer: Res
         InvalidPlacementError: it is not a class.
     """
     work = plain_class(spec.actor_class)
-    if preserver is not None and not callable(preserver):
-        raise InvalidPlacementError(f"A preserver is a function of the worker (got {preserver!r})")
-    members: dict[str, Any] = {
-        "__module__": work.__module__,
-        "__doc__": work.__doc__,
-        "__qualname__": work.__qualname__,
-    }
+    members: dict[str, Any] = {name: getattr(work, name) for name in ("__module__", "__doc__", "__qualname__")}
     if preserver is not None:
         members["checkpoint"] = preserver
     if restorer is not None:

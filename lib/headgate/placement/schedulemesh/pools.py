@@ -1,16 +1,15 @@
-"""ScheduleMesh's mappings of resources and pools, what they are in Headgate, and the pools of a scheduler."""
+"""ScheduleMesh's mappings of resources and pools, and what they are in Headgate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, of_units, total
-from headgate.placement.cluster.client import Placement
 from headgate.placement.cluster.pools import PlacementPool
 from headgate.placement.errors import InvalidPlacementError
-from headgate.placement.pool import GroupShape, Pool
+from headgate.placement.pool import GroupShape
 from headgate.placement.request import Strategy
 from headgate.placement.scaling import scaled_amounts
 
@@ -29,16 +28,18 @@ def amounts_of(written: Mapping[str, Any]) -> Amounts:
     Raises:
         InvalidPlacementError: an amount is not a number >= 0.
     """
-    custom: dict[str, float] = {}
+    custom: dict[str, Any] = {}
     for key, value in written.items():
         if key in _NESTED:
-            custom |= {str(name): _number(str(name), each) for name, each in dict(value or {}).items()}
+            custom |= {str(name): _counted(each) for name, each in dict(value or {}).items()}
         elif key not in {"cpu", "memory", "gpu"}:
-            custom[key] = _number(key, value)
+            custom[key] = _counted(value)
+    memory = written.get("memory", 0)
+    is_number = isinstance(memory, int | float) and not isinstance(memory, bool)
     return amounts(
-        cpu=_number("cpu", written.get("cpu", 0)),
-        gpu=_number("gpu", written.get("gpu", 0)),
-        memory_bytes=round(_number("memory", written.get("memory", 0)) * MEBIBYTE),
+        cpu=_counted(written.get("cpu", 0)),
+        gpu=_counted(written.get("gpu", 0)),
+        memory_bytes=round(memory * MEBIBYTE) if is_number else memory,
         custom=custom,
     )
 
@@ -87,11 +88,9 @@ def _shapes(specs: Sequence[Mapping[str, Any]], strategy: Any, quota: Amounts) -
     return tuple(GroupShape((size,), strategy) for size in sizes)
 
 
-def _number(name: str, written: Any) -> float:
+def _counted(written: Any) -> Any:
     """Return a number with as many decimals as are counted: scaled amounts come with many more."""
-    if isinstance(written, bool) or not isinstance(written, int | float):
-        raise InvalidPlacementError(f"An amount of {name} must be a number >= 0 (got {written!r})")
-    return round(written, _DECIMALS)
+    return round(written, _DECIMALS) if isinstance(written, float) else written
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,51 +129,3 @@ class OpenPool:
             "default_agent_resources": None if self.each is None else as_written(self.each),
             "scale": self.pool.factor,
         }
-
-
-class OpenPools:
-    """Opens pools and remembers them. Owned by one scheduler.
-
-    Attributes:
-        known: name -> pool.
-        protected: pools whose work is never stopped for that of others.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
-        self.known: dict[str, OpenPool] = {}
-        self.protected: frozenset[str] = frozenset()
-
-    def open(
-        self,
-        name: str,
-        labels: Mapping[str, str],
-        resources: Mapping[str, Any],
-        target_agents: int,
-        strategy: str,
-        config: Mapping[str, Any] | None,
-    ) -> None:
-        """Open a pool; see `RayScheduler.create_pool`."""
-        each = amounts_of(resources)
-        quota = times(each, target_agents) if target_agents > 0 else each
-        chosen = pool_fields(config, strategy, quota) | {"protected": name in self.protected}
-        before = self.known.get(name)
-        is_ours = before.is_ours if before is not None else name not in {pool.name for pool in self._placement.pools()}
-        pool = self._placement.pool(name, quota=quota, scale=True, **chosen)
-        one = each if target_agents > 0 else None
-        self.known[name] = OpenPool(pool, dict(labels), target_agents, strategy, one, is_ours)
-
-    def protect(self, names: frozenset[str]) -> None:
-        """Protect these pools and no others, those that are opened later included."""
-        self.protected = names
-        for pool in self._placement.pools():
-            if pool.name in self.known and pool.protected != (pool.name in names):
-                self._placement.pool(**_as_arguments(pool) | {"protected": pool.name in names, "change": True})
-
-    def ours(self) -> frozenset[str]:
-        """Return the names of pools that were not open before."""
-        return frozenset(name for name, pool in self.known.items() if pool.is_ours)
-
-
-def _as_arguments(pool: Pool) -> dict[str, Any]:
-    return {each.name: getattr(pool, each.name) for each in fields(Pool)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -13,6 +13,7 @@ from headgate.core.errors import HeadgateError, NotFoundError
 from headgate.placement.cluster.client import Placement, connect
 from headgate.placement.cluster.work import actor_of, driver_namespace
 from headgate.placement.errors import PlacementLostError
+from headgate.placement.pool import Pool
 from headgate.placement.request import Stage
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.schedulemesh.agent import (
@@ -33,7 +34,7 @@ from headgate.placement.schedulemesh.config.policy import (
     changed_rules,
     protected_pools,
 )
-from headgate.placement.schedulemesh.pools import OpenPools, amounts_of, as_written
+from headgate.placement.schedulemesh.pools import OpenPool, amounts_of, as_written, pool_fields, times
 from headgate.placement.service.protocol import WorkView
 
 WAIT_S: Final = 60.0
@@ -75,7 +76,8 @@ class RayScheduler:
         self.name = name
         self.placement = placement or connect()
         self.wait_s = wait_s
-        self._pools = OpenPools(self.placement)
+        self._pools: dict[str, OpenPool] = {}
+        self._protected: frozenset[str] = frozenset()
         self._agents: dict[str, Agent] = {}
         self._handlers: dict[str, tuple[Preserver | None, Restorer | None]] = {}
         before = self.placement.stats()
@@ -113,14 +115,21 @@ class RayScheduler:
             ValueError: a reserved group is larger than the pool, or the strategy is unknown.
         """
         try:
-            self._pools.open(name, labels or {}, resources or {}, target_agents, placement_strategy, pg_pool_config)
+            each = amounts_of(resources or {})
+            quota = times(each, target_agents) if target_agents > 0 else each
+            form = pool_fields(pg_pool_config, placement_strategy, quota) | {"protected": name in self._protected}
+            before = self._pools.get(name)
+            is_ours = before.is_ours if before is not None else name not in self._all_pools()
+            pool = self.placement.pool(name, quota=quota, scale=True, **form)
         except HeadgateError as error:
             return refused(error)
+        one = each if target_agents > 0 else None
+        self._pools[name] = OpenPool(pool, dict(labels or {}), target_agents, placement_strategy, one, is_ours)
         return self.get_pool(name)
 
     def get_pool(self, name: str) -> dict[str, Any]:
         """Return a pool that is open here."""
-        known = self._pools.known.get(name)
+        known = self._pools.get(name)
         if known is None:
             return {"success": False, "error": f"Pool '{name}' not found", "reason": "unknown_pool"}
         used = [each for each in self._agents.values() if each.spec.pool == name and self._holds(each)]
@@ -128,7 +137,7 @@ class RayScheduler:
 
     def list_pools(self) -> dict[str, Any]:
         """Return the pools that are open here."""
-        return {"success": True, "pools": [self.get_pool(name)["pool"] for name in self._pools.known]}
+        return {"success": True, "pools": [self.get_pool(name)["pool"] for name in self._pools]}
 
     def get_pg_pool_stats(self, pool_name: str | None = None) -> dict[str, Any]:
         """Return counts of groups of a pool; of all under `pools`."""
@@ -138,11 +147,14 @@ class RayScheduler:
 
     def submit_task_with_preemption(self, **submission: Any) -> dict[str, Any]:
         """Have an agent run, by preemption where that is needed; see `submit_spec`."""
-        return self._submit_written(submission)
+        if missing := [name for name in _REQUIRED if submission.get(name) is None]:
+            error = f"Missing required arguments for submit_task: {', '.join(missing)}"
+            return {"success": False, "error": error, "reason": "missing_arguments"}
+        return self.submit_spec(SimpleTaskSpec(pool=submission.pop("pool_name"), **submission))
 
     def submit_task_with_pg_preemption(self, **submission: Any) -> dict[str, Any]:
         """Have an agent run that is named as its task; see `submit_spec`."""
-        return self._submit_written(submission | {"agent_name": submission.get("task_id")})
+        return self.submit_task_with_preemption(**submission | {"agent_name": submission.get("task_id")})
 
     def submit_spec(self, spec: SimpleTaskSpec) -> dict[str, Any]:
         """Have an agent run, and return it with its handle.
@@ -191,7 +203,7 @@ class RayScheduler:
             actor_args: see above.
             actor_kwargs: see above.
         """
-        known = self._pools.known.get(pool)
+        known = self._pools.get(pool)
         if resources is None and known is not None and known.each is not None:
             resources = as_written(known.each)
         if resources is None:
@@ -264,8 +276,12 @@ class RayScheduler:
         protected = protected_pools(settings)
         self._set_rules(rules)
         if protected is not None:
-            self._pools.protect(protected)
-        policy = as_policy(rules, self._pools.protected)
+            self._protected = protected  # those that are opened later as well, and no others
+            for pool in self.placement.pools():
+                if pool.name in self._pools and pool.protected != (pool.name in protected):
+                    form = {each.name: getattr(pool, each.name) for each in fields(Pool)}
+                    self.placement.pool(**form | {"protected": pool.name in protected, "change": True})
+        policy = as_policy(rules, self._protected)
         return {"success": True, "policy": policy, "without_effect": sorted(WITHOUT_EFFECT & settings.keys())}
 
     def get_preemption_stats(self) -> dict[str, Any]:
@@ -298,8 +314,8 @@ class RayScheduler:
         try:
             if not self.placement.is_connected:
                 return
-            ours = self._pools.ours()
-            if not self.placement.found_ledger and ours >= {pool.name for pool in self.placement.pools()}:
+            ours = frozenset(name for name, pool in self._pools.items() if pool.is_ours)
+            if not self.placement.found_ledger and ours >= self._all_pools():
                 self.placement.shutdown()
             else:
                 self._leave(ours)
@@ -312,24 +328,21 @@ class RayScheduler:
         for name in ours:
             self.placement.close_pool(name)
         until = time.monotonic() + _GONE_S
-        while ours & {pool.name for pool in self.placement.pools()} and time.monotonic() < until:
+        while ours & self._all_pools() and time.monotonic() < until:
             time.sleep(_PAUSE_S)  # a pool is gone when its groups are, which nobody is woken by
         if self.placement.rules() == self._rules:  # and not those of somebody who came later
             self.placement.set_rules(self._found)
+
+    def _all_pools(self) -> set[str]:
+        return {pool.name for pool in self.placement.pools()}
 
     def _set_rules(self, rules: PreemptionRules) -> None:
         self.placement.set_rules(rules)
         self._rules = rules
 
-    def _submit_written(self, submission: Mapping[str, Any]) -> dict[str, Any]:
-        if missing := [name for name in _REQUIRED if submission.get(name) is None]:
-            error = f"Missing required arguments for submit_task: {', '.join(missing)}"
-            return {"success": False, "error": error, "reason": "missing_arguments"}
-        return self.submit_spec(_spec_of(submission))
-
     def _submitted(self, spec: SimpleTaskSpec) -> Agent:
         name = spec.agent_name or f"{spec.pool}-agent-{uuid4().hex[:6]}"
-        known = self._pools.known.get(spec.pool)
+        known = self._pools.get(spec.pool)
         pool = known.pool if known is not None else self.placement.pool(spec.pool)
         options = actor_options(spec, driver_namespace())
         labels = {**(spec.labels or {}), "pool": spec.pool}
@@ -383,9 +396,3 @@ def _handle_of(agent: Agent) -> Any:
     with suppress(PlacementLostError):
         return actor_of(agent.work)
     return None
-
-
-def _spec_of(submission: Mapping[str, Any]) -> SimpleTaskSpec:
-    """Return keywords of a submission as a spec; `pool_name` is its pool."""
-    given = {"pool" if name == "pool_name" else name: value for name, value in submission.items()}
-    return SimpleTaskSpec(**given)
