@@ -7,14 +7,18 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from math import prod
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from headgate.core import did_you_mean
 from headgate.placement.errors import InvalidPlacementError
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Label key -> value -> the values that it goes before."""
+
+_LABEL_RULES: Final = TypeAdapter(dict[str, dict[str, tuple[str, ...]]])
 
 _WITHOUT_CYCLE: Final = "Take one step of the cycle out: what may stop another must never be stopped by it."
 
@@ -53,40 +57,25 @@ def label_order(rules: LabelRules) -> LabelOrder:
     Raises:
         InvalidPlacementError: a value outranks itself, directly or through others.
     """
-    heights: list[int] = []
     below: dict[str, dict[str, frozenset[str]]] = {}
+    chains = 1
     for key, steps in rules.items():
-        closed = _closed(key, steps)
-        below[key] = closed
-        heights.append(_height(closed))
-    return LabelOrder(below, prod(height + 1 for height in heights) - 1)
-
-
-def _closed(key: str, steps: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
-    done: dict[str, frozenset[str]] = {}
-
-    def visit(value: str, path: tuple[str, ...]) -> frozenset[str]:
-        if value in path:
-            cycle = " > ".join((*path[path.index(value) :], value))
+        try:
+            from_the_lowest = tuple(TopologicalSorter(steps).static_order())
+        except CycleError as error:
+            cycle = " > ".join(reversed(error.args[1]))
             raise InvalidPlacementError(
                 f"Label rules of {key!r} must have no cycle (got {cycle})", next_step=_WITHOUT_CYCLE
-            )
-        if value not in done:
+            ) from None
+        closed: dict[str, frozenset[str]] = {}
+        heights: dict[str, int] = {}
+        for value in from_the_lowest:
             lower = steps.get(value, ())
-            done[value] = frozenset(lower).union(*(visit(each, (*path, value)) for each in lower))
-        return done[value]
-
-    for value in steps:
-        visit(value, ())
-    return done
-
-
-def _height(below: Mapping[str, frozenset[str]]) -> int:
-    # In a closed order each chain is a chain of memberships, so the smaller sets are finished first.
-    heights: dict[str, int] = {}
-    for value in sorted(below, key=lambda each: len(below[each])):
-        heights[value] = max((heights[lower] + 1 for lower in below[value]), default=0)
-    return max(heights.values(), default=0)
+            closed[value] = frozenset(lower).union(*(closed[each] for each in lower))
+            heights[value] = max((heights[each] + 1 for each in lower), default=0)
+        below[key] = closed
+        chains *= max(heights.values(), default=0) + 1
+    return LabelOrder(below, chains - 1)
 
 
 class Aggressiveness(StrEnum):
@@ -171,6 +160,8 @@ def parse_aggressiveness(text: str, environ: Mapping[str, str] | None = None) ->
     Raises:
         InvalidPlacementError: the word is unknown, or the variable is not set.
     """
+    if not isinstance(text, str):
+        raise InvalidPlacementError(f"Aggressiveness must be a word such as 'medium' (got {text!r})")
     word = text.strip()
     if word.lower().startswith(_ENV):
         name = word[len(_ENV) :].strip()
@@ -200,7 +191,7 @@ def checked_rules(*, aggressiveness: str | None = None, **settings: object) -> P
         if key not in known:
             raise unknown_setting(key, [*known, "aggressiveness"])
     if aggressiveness is not None:
-        label, same_pool = parse_aggressiveness(_word(aggressiveness)).thresholds
+        label, same_pool = parse_aggressiveness(aggressiveness).thresholds
         settings = {"label_threshold": label, "same_pool_threshold": same_pool} | settings
     if "label_rules" in settings:
         settings["label_rules"] = _label_rules(settings["label_rules"])
@@ -222,41 +213,18 @@ def unknown_setting(key: str, known: Iterable[str]) -> InvalidPlacementError:
     )
 
 
-def _word(text: object) -> str:
-    if not isinstance(text, str):
-        raise InvalidPlacementError(f"Aggressiveness must be a word such as 'medium' (got {text!r})")
-    return text
-
-
 def _label_rules(written: object) -> LabelRules:
     """Return label rules with tuples of values, however the lists were written."""
-    if not isinstance(written, Mapping):
-        raise _not_label_rules("label_rules", written)
-    rules: dict[str, dict[str, tuple[str, ...]]] = {}
-    for key, steps in written.items():
-        if not isinstance(key, str) or not isinstance(steps, Mapping):
-            raise _not_label_rules(f"label_rules of {key!r}", steps)
-        rules[key] = {_label(key, value): _lower(key, value, lower) for value, lower in steps.items()}
-    return rules
-
-
-def _lower(key: str, value: object, written: object) -> tuple[str, ...]:
-    if isinstance(written, str) or not isinstance(written, Iterable):
-        raise _not_label_rules(f"label_rules of {key!r}, {value!r}", written)
-    return tuple(_label(key, each) for each in written)
-
-
-def _label(key: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _not_label_rules(f"label_rules of {key!r}", value)
-    return value
-
-
-def _not_label_rules(where: str, got: object) -> InvalidPlacementError:
-    return InvalidPlacementError(
-        f"{where} must have the form {{label: {{value: [values that it may stop]}}}} (got {got!r})",
-        next_step="Write for example {'role': {'train': ['reward', 'rollout']}}.",
-    )
+    try:
+        return _LABEL_RULES.validate_python(written)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = "".join(f" of {key!r}" for key in wrong["loc"][:2])
+        raise InvalidPlacementError(
+            f"label_rules{where} must have the form {{label: {{value: [values that it may stop]}}}} "
+            f"(got {wrong['input']!r})",
+            next_step="Write for example {'role': {'train': ['reward', 'rollout']}}.",
+        ) from None
 
 
 def _check_kinds(rules: PreemptionRules) -> None:
