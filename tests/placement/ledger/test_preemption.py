@@ -119,7 +119,7 @@ def test_the_group_of_a_victim_is_given_on_only_once_it_was_seen_dead() -> None:
     assert world.ledger.groups[low.group_id].state is GroupState.QUARANTINED
     world.pending.clear()
     world.cluster.left("low", low.epoch)
-    world.ledger.work_dead("low", low.epoch, world.now)
+    world.ledger.work_stopped("low", low.epoch, world.now, saved=False, dead=True)
     world.settle()
     assert world.running() == {"high"}
 
