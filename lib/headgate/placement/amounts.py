@@ -138,10 +138,11 @@ def of_ray(resources: Mapping[str, float]) -> Amounts:
     )
 
 
-def _units(name: str, number: float) -> int:
-    exact = Decimal(str(number))
+def _units(name: str, number: object) -> int:
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    exact = Decimal(str(number)) if is_number else Decimal("nan")
     if not exact.is_finite() or exact < 0:
-        raise InvalidPlacementError(f"An amount of {name} must be a number >= 0 (got {number})")
+        raise InvalidPlacementError(f"An amount of {name} must be a number >= 0 (got {number!r})")
     units = exact * _UNITS.get(name, MILLI)
     if units != units.to_integral_value():
         raise InvalidPlacementError(f"An amount of {name} may have three decimals (got {number})")

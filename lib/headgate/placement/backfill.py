@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from math import inf
 from typing import Final
 
 from headgate.core import events
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.holdings import Holdings
-from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, make_room, shape_of
+from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, shape_of
 from headgate.placement.lifecycle import Lifecycle
-from headgate.placement.maintenance import reserve_group
 from headgate.placement.outcomes import Offer, Rejected, Why
 from headgate.placement.pool import GroupState, Pool
-from headgate.placement.preemption import Preemption, Prospects
-from headgate.placement.queue import Shadow, amounts_by_node, cast
+from headgate.placement.preemption import Preemption, Prospect, prospect_of
+from headgate.placement.queue import Shadow, cast
 from headgate.placement.request import Occupancy, Stage
-
-
-class _Outcome(Enum):
-    """What a look at one request came to."""
-
-    PLACED = auto()
-    MISSED = auto()  # as all of its kind would that go around the same shadows
-    MISSED_ALONE = auto()
-    HOPELESS = auto()  # as all of its kind are, whatever the shadows
 
 
 @dataclass(slots=True)
@@ -44,7 +32,7 @@ class Backfill:
     _told: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     _missed: set[int] = field(default_factory=set)
     _missed_beside: set[tuple[int, tuple[bool, ...]]] = field(default_factory=set)
-    _prospects: Prospects | None = None
+    _prospects: dict[tuple[object, ...], Prospect] = field(default_factory=dict)
 
     def run(self, now: float) -> None:
         """Place what can be placed now."""
@@ -54,7 +42,7 @@ class Backfill:
         if is_due or (joined and not self._newcomers(joined, now)):
             self._everything(now)
         if len(self._told) > 2 * len(life.queue) + 16:
-            self._forget_told()
+            self._told = {each: told for each, told in self._told.items() if each in life.queue}
         if self._again_at < inf:
             life.outbox.wake_at(self._again_at)
 
@@ -71,10 +59,18 @@ class Backfill:
             return Why(request.stage, f"it has {request.group_id}")
         return self._why_waiting(request, now)
 
-    def refusals(self, request: Occupancy, now: float) -> list[Rejected]:
-        """Return why each step that stops nobody gives a waiting request no place; nothing where one does."""
-        found = self._search(request, self.life.holdings.pools[request.request.pool], now).climb()
-        return [] if isinstance(found, Offer) else found
+    def refusals(self, request: Occupancy, now: float) -> list[NotGiven]:
+        """Return why a waiting request gets none of the free groups of its pool, a reason once."""
+        holdings = self.life.holdings
+        pool = holdings.pools[request.request.pool]
+        found = self._search(request, pool, now).climb()
+        says = {} if isinstance(found, Offer) else {each.step: each.says for each in found}
+        groups: dict[str, list[str]] = {}
+        for group in holdings.free_groups():
+            step = WIDE if group.reserved is None else RESERVED if by_right(request, pool) else LOAN
+            if group.pool == pool.name and step in says:
+                groups.setdefault(says[step], []).append(group.group_id)
+        return [NotGiven(request.request_id, tuple(sorted(names)), reason) for reason, names in groups.items()]
 
     def _why_waiting(self, request: Occupancy, now: float) -> Why:
         pool = self.life.holdings.pools[request.request.pool]
@@ -105,25 +101,21 @@ class Backfill:
         """Have reserved groups made that are not there."""
         holdings = self.life.holdings
         for pool in list(holdings.pools.values()):
-            there = {
-                group.reserved for group in holdings.groups_of(pool.name) if group.state is not GroupState.REMOVING
-            }
+            there = {each.reserved for each in holdings.groups_of(pool.name) if each.state is not GroupState.REMOVING}
             for index, shape in enumerate(pool.reserved):
                 if index in there:
                     continue
-                if (not_before := self.life.groups.rebuild_not_before(pool.name, index)) > now:
+                if (not_before := self.life.rebuild_at.get((pool.name, index), 0.0)) > now:
                     self._later(not_before)
                     continue
-                idle = [group for group in holdings.free_groups() if group.reserved is None]
-                beside = replace(pool, max_dynamic=None)
-                found = make_room(holdings, beside, shape, sorted(idle, key=lambda each: each.since))
+                found = make_room(holdings, replace(pool, max_dynamic=None), shape, holdings.idle_groups())
                 if found is None:
                     continue
                 nodes, evict = found
                 for group_id in evict:
-                    self.life.groups.remove(holdings.groups[group_id], now)
+                    self.life.remove(holdings.groups[group_id], now)
                 if not evict:
-                    reserve_group(self.life, pool.name, index, shape, nodes, now)
+                    self.life.reserve(pool.name, index, shape, nodes, now)
 
     def _everything(self, now: float) -> None:
         """Look at the reserved groups and at the line from its head."""
@@ -133,7 +125,7 @@ class Backfill:
         self._rebuild(now)
         self.shadows = {}
         self._missed, self._missed_beside = set(), set()
-        self._prospects = None
+        self._prospects.clear()
         missed = 0
         for request_id, number in life.queue.walk():
             if number in self._missed:
@@ -158,7 +150,11 @@ class Backfill:
         return self._seen == self.life.outbox.version
 
     def _look_at(self, request_id: str, number: int, now: float) -> bool | None:
-        """Return whether a request was placed; None where it is not to be looked at now."""
+        """Place a request if that can be; cast its shadow otherwise, if it is the first of its pool.
+
+        Returns:
+            Whether it was placed; None where it is not to be looked at now.
+        """
         request = self.life.holdings.requests[request_id]
         if request.not_before > now:
             self._later(request.not_before)
@@ -166,47 +162,57 @@ class Backfill:
         beside = (number, tuple(shadow.outlasts(request, now) for shadow in self.shadows.values()))
         if beside in self._missed_beside:
             return None
-        is_shaded = bool(self.shadows)
-        outcome = self._try(request, now)
-        if outcome is _Outcome.PLACED:
-            self._prospects = None
-        elif outcome is _Outcome.HOPELESS or (outcome is _Outcome.MISSED and not is_shaded):
-            self._missed.add(number)
-        elif outcome is _Outcome.MISSED:
-            self._missed_beside.add(beside)
-        return outcome is _Outcome.PLACED
-
-    def _try(self, request: Occupancy, now: float) -> _Outcome:
-        """Place one request if that can be; cast its shadow otherwise, if it is the first of its pool."""
         pool = self.life.holdings.pools[request.request.pool]
-        is_hopeless = self._is_hopeless(request, pool, now)
-        if is_hopeless and request.request_id in self._told:
-            self._shade(request, pool, now)
-            return _Outcome.HOPELESS
-        found = self._search(request, pool, now).climb()
-        reclaimed: tuple[str, ...] = ()
-        if not isinstance(found, Offer):
-            preempting = self._preempting(request, pool, now)
-            outcome = preempting.search()
-            if isinstance(outcome, Rejected):
-                self._reject(request, [*found, outcome])
-                self._shade(request, pool, now)
-                if is_hopeless:
-                    return _Outcome.HOPELESS
-                return _Outcome.MISSED_ALONE if preempting.is_personal else _Outcome.MISSED
-            reclaimed = tuple(each for each in outcome.victims if preempting.was_reclaimed(each))
-            self._tell_plan(request, outcome)
-            found = outcome
-        self._told.pop(request.request_id, None)
-        self._count_in_shadows(request, found, now)
-        self.life.promise(request, found, reclaimed, now)
-        return _Outcome.PLACED
+        is_shaded, is_hopeless, is_personal = bool(self.shadows), self._is_hopeless(request, pool, now), False
+        found: Offer | list[Rejected] = []
+        if not is_hopeless or request_id not in self._told:
+            found = self._search(request, pool, now).climb()
+            if not isinstance(found, Offer):
+                preempting = self._preempting(request, pool, now)
+                found = self._preempted(request, found, preempting.search())
+                is_personal = preempting.is_personal
+        if isinstance(found, Offer):
+            self._told.pop(request_id, None)
+            size, taken = footprint(self.life.holdings, request, found)
+            for shadow in self.shadows.values():
+                shadow.took(request, taken, size, now)
+            self.life.promise(request, found, now)
+            self._prospects.clear()
+            return True
+        self._shade(request, pool, now)
+        if is_hopeless or not (is_personal or is_shaded):
+            self._missed.add(number)
+        elif not is_personal:
+            self._missed_beside.add(beside)
+        return False
+
+    def _preempted(
+        self, request: Occupancy, rejected: list[Rejected], outcome: Offer | Rejected
+    ) -> Offer | list[Rejected]:
+        """Tell what the last step has come to: of reasons each once while the request waits."""
+        name, pool = request.request_id, request.request.pool
+        if isinstance(outcome, Offer):
+            self.life.outbox.tell(
+                events.PreemptionPlanned(name, pool, outcome.victims, outcome.lost_work_s, outcome.reason)
+            )
+            return outcome
+        told = self._told.setdefault(name, set())
+        for each in (*rejected, outcome):
+            if each.until is not None:
+                self._later(each.until)
+            reason = (each.step, each.says.split(":")[0])
+            if reason not in told:
+                told.add(reason)
+                self.life.outbox.tell(events.StepRejected(name, pool, each.step, each.says))
+        return rejected
 
     def _is_hopeless(self, request: Occupancy, pool: Pool, now: float) -> bool:
         """Tell whether a request finds no place even without shadows, budgets of a set, and the best of victims."""
-        if self._prospects is None:
-            self._prospects = Prospects(self.life.holdings, self.life.rules, self.life.budgets, now)
-        prospect = self._prospects.of(request, pool)
+        wanted = request.request
+        key = (wanted.pool, wanted.priority, tuple(sorted(wanted.labels.items())))
+        if key not in self._prospects:
+            self._prospects[key] = prospect_of(self._preempting(request, pool, now))
+        prospect = self._prospects[key]
         if prospect.allows(shape_of(request), self.life.holdings.nodes):
             return False
         self._later(prospect.until)
@@ -216,56 +222,20 @@ class Backfill:
         return Search(self.life.holdings, request, pool, self._shadows_of_others(request), now)
 
     def _preempting(self, request: Occupancy, pool: Pool, now: float) -> Preemption:
-        life, shadows = self.life, self._shadows_of_others(request)
-        return Preemption(life.holdings, request, pool, life.rules, life.budgets, shadows, now)
+        shadows = self._shadows_of_others(request)
+        return Preemption(self.life.holdings, request, pool, self.life.budgets, shadows, now)
 
     def _shadows_of_others(self, request: Occupancy) -> list[Shadow]:
         return [shadow for shadow in self.shadows.values() if shadow.request_id != request.request_id]
 
     def _shade(self, request: Occupancy, pool: Pool, now: float) -> None:
-        if pool.name in self.shadows:
-            return
-        shadow = cast(self.life.holdings, request, pool, shape_of(request), now)
-        if shadow is not None:
-            self.shadows[pool.name] = shadow
-
-    def _count_in_shadows(self, request: Occupancy, offer: Offer, now: float) -> None:
-        if not self.shadows:
-            return
-        group = self.life.holdings.groups.get(offer.group_id)
-        shape = shape_of(request) if group is None else group.shape
-        on_nodes = group is None or group.reserved is None
-        nodes = offer.nodes if group is None else group.nodes
-        taken = amounts_by_node(shape, nodes) if on_nodes else {}
-        for shadow in self.shadows.values():
-            shadow.took(request, taken, shape.size, now)
+        if pool.name not in self.shadows:
+            shadow = cast(self.life.holdings, request, pool, shape_of(request), now)
+            if shadow is not None:
+                self.shadows[pool.name] = shadow
 
     def _later(self, at: float) -> None:
         self._again_at = min(at, self._again_at)
-
-    def _forget_told(self) -> None:
-        """Forget what was told to those who wait no longer."""
-        self._told = {request_id: told for request_id, told in self._told.items() if request_id in self.life.queue}
-
-    def _reject(self, request: Occupancy, rejected: list[Rejected]) -> None:
-        """Tell each step's reason once while the request waits, and look again when a rule ends by itself."""
-        told = self._told.setdefault(request.request_id, set())
-        for each in rejected:
-            if each.until is not None:
-                self._later(each.until)
-            says = each.says.split(":")[0]
-            if (each.step, says) not in told:
-                told.add((each.step, says))
-                self.life.outbox.tell(
-                    events.StepRejected(request.request_id, request.request.pool, each.step, each.says)
-                )
-
-    def _tell_plan(self, request: Occupancy, offer: Offer) -> None:
-        self.life.outbox.tell(
-            events.PreemptionPlanned(
-                request.request_id, request.request.pool, offer.victims, offer.lost_work_s, offer.reason
-            )
-        )
 
 
 EXPLAINED: Final = 20
@@ -301,42 +271,24 @@ class PoolUsage:
         return self.reserved + self.lent + self.dynamic
 
 
-def usage(holdings: Holdings, backfill: Backfill, now: float) -> tuple[PoolUsage, ...]:
+def usage(backfill: Backfill, now: float) -> tuple[PoolUsage, ...]:
     """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
-    not_given = _not_given(holdings, backfill, now)
-    return tuple(
-        PoolUsage(pool.name, pool.quota, **_held(holdings, pool.name), not_given=tuple(not_given.get(pool.name, ())))
-        for pool in holdings.pools.values()
-    )
-
-
-def _held(holdings: Holdings, pool: str) -> dict[str, Amounts]:
-    held = dict.fromkeys(("reserved", "lent", "dynamic"), NOTHING)
-    for request_id in holdings.placed.get(pool, set()) - holdings.freed:
-        request = holdings.requests[request_id]
-        group = holdings.groups[request.group_id]
-        held["dynamic" if group.reserved is None else "lent" if request.on_loan else "reserved"] += group.size
-    return held
-
-
-def _not_given(holdings: Holdings, backfill: Backfill, now: float) -> dict[str, list[NotGiven]]:
-    waiting: dict[str, list[NotGiven]] = {group.pool: [] for group in holdings.free_groups()}
+    holdings = backfill.life.holdings
+    not_given: dict[str, list[NotGiven]] = {name: [] for name in holdings.pools}
+    with_free_groups = {group.pool for group in holdings.free_groups()}
     seen: set[int] = set()
-    for request_id, kind in backfill.life.queue.walk() if waiting else ():
-        request = holdings.requests[request_id]
-        told = waiting.get(request.request.pool)
-        if told is not None and kind not in seen and len(told) < EXPLAINED:
+    for request_id, kind in backfill.life.queue.walk() if with_free_groups else ():
+        waiting = holdings.requests[request_id]
+        told = not_given[waiting.request.pool]
+        if waiting.request.pool in with_free_groups and kind not in seen and len(told) < EXPLAINED:
             seen.add(kind)
-            told += _refused(holdings, backfill, request, now)
-    return waiting
-
-
-def _refused(holdings: Holdings, backfill: Backfill, request: Occupancy, now: float) -> list[NotGiven]:
-    pool = holdings.pools[request.request.pool]
-    says = {each.step: each.says for each in backfill.refusals(request, now)}
-    groups: dict[str, list[str]] = {}
-    for group in holdings.free_groups():
-        step = WIDE if group.reserved is None else RESERVED if by_right(request, pool) else LOAN
-        if group.pool == pool.name and step in says:
-            groups.setdefault(says[step], []).append(group.group_id)
-    return [NotGiven(request.request_id, tuple(sorted(names)), reason) for reason, names in groups.items()]
+            told += backfill.refusals(waiting, now)
+    usages = []
+    for pool in holdings.pools.values():
+        held = dict.fromkeys(("reserved", "lent", "dynamic"), NOTHING)
+        for request_id in holdings.placed.get(pool.name, set()) - holdings.freed:
+            request = holdings.requests[request_id]
+            group = holdings.groups[request.group_id]
+            held["dynamic" if group.reserved is None else "lent" if request.on_loan else "reserved"] += group.size
+        usages.append(PoolUsage(pool.name, pool.quota, **held, not_given=tuple(not_given[pool.name])))
+    return tuple(usages)

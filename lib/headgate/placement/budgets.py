@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,12 +18,6 @@ MOST_PAIRS: Final = 10_000
 _PARTS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Stopped:
-    at: float
-    size: Amounts
-
-
 @dataclass(slots=True)
 class Budgets:
     """What was stopped lately, and whether more may be. Owned by the ledger; lives as long as it.
@@ -36,7 +29,7 @@ class Budgets:
     """
 
     rules: PreemptionRules
-    _stopped: dict[str, deque[_Stopped]] = field(default_factory=dict)
+    _stopped: dict[str, list[tuple[float, Amounts]]] = field(default_factory=dict)
     _pairs: dict[frozenset[str], float] = field(default_factory=dict)
 
     def allows(
@@ -63,7 +56,7 @@ class Budgets:
         if not victims:
             return
         size = total(each.request.size for each in victims)
-        self._stopped.setdefault(pool.name, deque()).append(_Stopped(now, size))
+        self._stopped.setdefault(pool.name, []).append((now, size))
         for victim in victims:
             pair = frozenset((preemptor_id, victim.request_id))
             self._pairs.pop(pair, None)
@@ -73,10 +66,7 @@ class Budgets:
 
     def forget(self, now: float) -> None:
         """Drop what no limit looks at any longer."""
-        for name in list(self._stopped):
-            self._stopped[name] = deque(self._recent(name, now))
-            if not self._stopped[name]:
-                del self._stopped[name]
+        self._stopped = {name: recent for name in self._stopped if (recent := self._recent(name, now))}
         while self._pairs:
             pair, at = next(iter(self._pairs.items()))
             if now < at + self.rules.pair_interval_s:
@@ -86,16 +76,16 @@ class Budgets:
     def validate(self) -> None:
         """Check the invariants: everything in order of time, pairs of two, not more than may be remembered."""
         for stopped in self._stopped.values():
-            times = [each.at for each in stopped]
+            times = [at for at, _ in stopped]
             assert times, "pools without stopped work are forgotten"
             assert times == sorted(times), "stopped work is remembered in order"
         assert len(self._pairs) <= MOST_PAIRS, "pairs are forgotten"
         assert list(self._pairs.values()) == sorted(self._pairs.values()), "pairs are remembered in order"
         assert all(len(pair) == 2 for pair in self._pairs), "nothing stops itself"
 
-    def _recent(self, pool_name: str, now: float) -> list[_Stopped]:
-        since = self._stopped.get(pool_name, ())
-        return [each for each in since if now < each.at + self.rules.budget_interval_s]
+    def _recent(self, pool_name: str, now: float) -> list[tuple[float, Amounts]]:
+        stopped = self._stopped.get(pool_name, ())
+        return [(at, size) for at, size in stopped if now < at + self.rules.budget_interval_s]
 
     def _pair_rests(self, victims: Sequence[Occupancy], preemptor_id: str, now: float) -> Refusal | None:
         for victim in victims:
@@ -112,18 +102,18 @@ class Budgets:
     def _share_is_used(self, pool: Pool, victims: Sequence[Occupancy], now: float) -> Refusal | None:
         recent = self._recent(pool.name, now)
         size = total(each.request.size for each in victims)
-        waits_for: _Stopped | None = None
-        for number, each in enumerate(recent):
-            if self._within(pool, total([size, *(later.size for later in recent[number:])])):
+        waits_for: float | None = None
+        for number, (at, _) in enumerate(recent):
+            if self._within(pool, total([size, *(later for _, later in recent[number:])])):
                 break
-            waits_for = each
+            waits_for = at
         if waits_for is None:
             return None
         return Refusal(
             "budget",
             f"{size} more would be over budget_share {self.rules.budget_share:g} of pool {pool.name} in "
             f"budget_interval_s {self.rules.budget_interval_s:g}",
-            waits_for.at + self.rules.budget_interval_s,
+            waits_for + self.rules.budget_interval_s,
         )
 
     def _within(self, pool: Pool, size: Amounts) -> bool:

@@ -81,17 +81,11 @@ def _amounts_of(written: Mapping[Any, Any]) -> Amounts:
     if taken := {CPU, GPU, MEMORY} & custom.keys():
         raise InvalidPlacementError(f"custom must not name {min(taken)!r}; write it beside custom")
     return amounts(
-        cpu=_number("cpu", written.get("cpu", 0)),
-        gpu=_number("gpu", written.get("gpu", 0)),
+        cpu=written.get("cpu", 0),
+        gpu=written.get("gpu", 0),
         memory_bytes=memory_bytes(written.get("memory", 0)),
-        custom={str(name): _number(str(name), amount) for name, amount in custom.items()},
+        custom={str(name): amount for name, amount in custom.items()},
     )
-
-
-def _number(name: str, written: object) -> float:
-    if isinstance(written, bool) or not isinstance(written, int | float):
-        raise InvalidPlacementError(f"An amount of {name} must be a number >= 0 (got {written!r})")
-    return written
 
 
 def _read_amounts(written: object) -> Amounts:

@@ -54,10 +54,7 @@ def fits(room: Mapping[str, int], amounts: Amounts) -> bool:
 
 def place(shape: GroupShape, room: Room, nodes: Mapping[str, NodeView]) -> tuple[str, ...] | None:
     """Return the node of each bundle, or None where the shape does not fit. Changes nothing."""
-    if shape.node_labels:
-        allowed = [node for node in room if node in nodes and nodes[node].has(shape.node_labels)]
-    else:
-        allowed = [node for node in room if node in nodes]
+    allowed = [node for node in room if node in nodes and nodes[node].has(shape.node_labels)]
     if len(shape.bundles) == 1:
         best = _tightest(allowed, room, shape.bundles[0], nodes)
         return None if best is None else (best,)
@@ -82,7 +79,7 @@ def _one_by_one(
         fresh = [node for node in allowed if node not in used]
         if shape.strategy == "PACK":
             node = _tightest((n for n in allowed if n in used), left, bundle, nodes)
-            node = node or _roomiest(fresh, left, bundle, nodes)
+            node = node or _tightest(fresh, left, bundle, nodes, roomiest=True)
         else:
             node = _tightest(fresh, left, bundle, nodes)
             if node is None and shape.strategy == "SPREAD":
@@ -106,13 +103,12 @@ def _slack(node: NodeView, room: Mapping[str, int], bundle: Amounts) -> float:
     return sum((room.get(name, 0) - wanted.get(name, 0)) / units for name, units in total) / max(1, len(total))
 
 
-def _tightest(among: Iterable[str], room: Room, bundle: Amounts, nodes: Mapping[str, NodeView]) -> str | None:
-    fitting = [(_slack(nodes[node], room[node], bundle), node) for node in among if fits(room[node], bundle)]
-    return min(fitting)[1] if fitting else None
-
-
-def _roomiest(among: Iterable[str], room: Room, bundle: Amounts, nodes: Mapping[str, NodeView]) -> str | None:
-    fitting = [(-_slack(nodes[node], room[node], bundle), node) for node in among if fits(room[node], bundle)]
+def _tightest(
+    among: Iterable[str], room: Room, bundle: Amounts, nodes: Mapping[str, NodeView], *, roomiest: bool = False
+) -> str | None:
+    """Return the node that a bundle leaves the least room on, or the most."""
+    sign = -1 if roomiest else 1
+    fitting = [(sign * _slack(nodes[node], room[node], bundle), node) for node in among if fits(room[node], bundle)]
     return min(fitting)[1] if fitting else None
 
 
@@ -120,13 +116,9 @@ def covers(group: GroupShape, nodes: tuple[str, ...], wanted: GroupShape, views:
     """Tell whether a group that lies on `nodes` can carry `wanted`, each bundle in the bundle of its rank."""
     if len(group.bundles) != len(wanted.bundles):
         return False
-    if len(wanted.bundles) == 1:
-        if not wanted.bundles[0].fits(group.bundles[0]):
-            return False
-    else:
-        pairs = zip(wanted.bundles, group.bundles, strict=True)
-        if not all(small.fits(large) for small, large in pairs):
-            return False
+    if not all(small.fits(large) for small, large in zip(wanted.bundles, group.bundles, strict=True)):
+        return False
+    if len(wanted.bundles) > 1:
         if wanted.strategy == "STRICT_PACK" and len(set(nodes)) > 1:
             return False
         if wanted.strategy == "STRICT_SPREAD" and len(set(nodes)) < len(nodes):
@@ -243,8 +235,7 @@ class Holdings:
 
     def within_quota(self, pool: Pool, size: Amounts, freed: Amounts = NOTHING) -> bool:
         """Tell whether the pool may hold `size` more once `freed` is given back."""
-        left = dict((self.quota_left(pool) + freed).units)
-        return all(units <= left.get(name, 0) for name, units in size.units)
+        return size.fits(self.quota_left(pool) + freed)
 
     def groups_of(self, pool: str) -> Iterator[Group]:
         """Return the groups of one pool."""
@@ -254,9 +245,25 @@ class Holdings:
         """Return the groups that nobody holds or waits for."""
         return [group for group in self.groups.values() if group.state is GroupState.FREE]
 
+    def idle_groups(self) -> list[Group]:
+        """Return the free dynamic groups, which may be removed at any time; those that are idle longest first."""
+        return sorted((each for each in self.free_groups() if each.reserved is None), key=lambda each: each.since)
+
+    def may_go(self, group: Group) -> bool:
+        """Tell whether a group would leave room when nobody held it: a dynamic one that is not leaving already."""
+        return group.reserved is None and group.group_id not in self.leaving
+
+    def room_without(self, groups: Iterable[Group]) -> Room:
+        """Return the room that there would be without these groups, as far as they may go."""
+        room: Room = {node: dict(units) for node, units in self.room.items()}
+        for group in groups:
+            if self.may_go(group):
+                vacate(room, group)
+        return room
+
     def dynamic_count(self, pool: str) -> int:
         """Return how many dynamic groups a pool has, those that are leaving left out."""
-        return sum(group.reserved is None and group.group_id not in self.leaving for group in self.groups_of(pool))
+        return sum(self.may_go(group) for group in self.groups_of(pool))
 
     def placed_requests(self) -> Iterator[Occupancy]:
         """Return every request that holds a group or is promised one."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headgate.placement.amounts import Amounts
 from headgate.placement.errors import CannotFitError
-from headgate.placement.holdings import Holdings, Room, covers, occupy, place, take, vacate
+from headgate.placement.holdings import Holdings, covers, occupy, place, take, vacate
 from headgate.placement.outcomes import Offer, Rejected
 from headgate.placement.pool import Group, GroupShape, Pool
 from headgate.placement.queue import Shadow, amounts_by_node
@@ -34,6 +35,15 @@ def by_right(occupancy: Occupancy, pool: Pool) -> bool:
     return occupancy.request.priority >= pool.reserved_from_priority
 
 
+def footprint(holdings: Holdings, waiting: Occupancy, offer: Offer) -> tuple[Amounts, dict[str, Amounts]]:
+    """Return the size of an offer's group, and what it takes from each node: a reserved group nothing that is free."""
+    if not offer.group_id:
+        shape = shape_of(waiting)
+        return shape.size, amounts_by_node(shape, offer.nodes)
+    group = holdings.groups[offer.group_id]
+    return group.size, amounts_by_node(group.shape, group.nodes) if group.reserved is None else {}
+
+
 @dataclass(slots=True)
 class Search:
     """One look for a place: the book as it is, the request, and the shadows it must go around. Changes nothing."""
@@ -47,7 +57,7 @@ class Search:
     def climb(self) -> Offer | list[Rejected]:
         """Return the first place that a step finds, or why none did."""
         rejected: list[Rejected] = []
-        idle = [group for group in self.holdings.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
+        idle = self._idle()
         for step in (self._reserved, self._snug, self._make, self._evict, self._wide, self._loan):
             outcome = step(idle)
             if isinstance(outcome, Offer):
@@ -57,18 +67,15 @@ class Search:
 
     def at_once(self) -> Offer | None:
         """Return a place that needs nobody gone: a free group, or room for a new one."""
-        idle = [group for group in self.holdings.groups_of(self.pool.name) if self._is_idle_and_covers(group)]
-        steps: list[Callable[[list[Group]], Offer | Rejected]] = [self._reserved, self._snug]
-        if not self.holdings.leaving:  # else the room for it may be room that something has yet to leave
-            steps.append(self._make)
-        for step in steps:
-            outcome = step(idle)
-            if isinstance(outcome, Offer):
-                return outcome
-        return None
+        idle = self._idle()
+        # Where something has yet to leave, the room for a new one may be what it leaves.
+        steps = (self._reserved, self._snug) if self.holdings.leaving else (self._reserved, self._snug, self._make)
+        return next((found for step in steps if isinstance(found := step(idle), Offer)), None)
 
-    def _is_idle_and_covers(self, group: Group) -> bool:
-        return group.state == "free" and covers(group.shape, group.nodes, shape_of(self.waiting), self.holdings.nodes)
+    def _idle(self) -> list[Group]:
+        wanted, nodes = shape_of(self.waiting), self.holdings.nodes
+        groups = self.holdings.groups_of(self.pool.name)
+        return [each for each in groups if each.state == "free" and covers(each.shape, each.nodes, wanted, nodes)]
 
     def _reserved(self, idle: list[Group]) -> Offer | Rejected:
         if not by_right(self.waiting, self.pool):
@@ -92,52 +99,39 @@ class Search:
 
     def _take(self, step: str, groups: list[Group], *, on_loan: bool = False) -> Offer | Rejected:
         """Return the tightest of these groups that the quota and the shadows leave to this request."""
-        if not groups:
-            return Rejected(step, "no idle group is large enough")
-        refused = Rejected(step, "")
+        outcome: Offer | Rejected = Rejected(step, "no idle group is large enough")
         for group in sorted(groups, key=lambda each: (self._waste(each), each.group_id)):
-            problem = self._beyond(step, group.shape, group.nodes, on_nodes=group.reserved is None)
-            if problem is None:
-                return Offer(step, group_id=group.group_id, on_loan=on_loan)
-            refused = problem
-        return refused
+            outcome = self._allowed(Offer(step, group_id=group.group_id, on_loan=on_loan))
+            if isinstance(outcome, Offer):
+                break
+        return outcome
 
     def _make(self, _: list[Group]) -> Offer | Rejected:
-        shape = shape_of(self.waiting)
-        if not self._may_have_another(0):
-            return Rejected(MAKE, f"pool {self.pool.name} has max_dynamic {self.pool.max_dynamic} groups already")
-        nodes = place(shape, self.holdings.room, self.holdings.nodes)
+        most = self.pool.max_dynamic
+        if most is not None and self.holdings.dynamic_count(self.pool.name) >= most:
+            return Rejected(MAKE, f"pool {self.pool.name} has max_dynamic {most} groups already")
+        nodes = place(shape_of(self.waiting), self.holdings.room, self.holdings.nodes)
         if nodes is None:
             return Rejected(MAKE, "the nodes do not have that much free")
-        return self._beyond(MAKE, shape, nodes) or Offer(MAKE, nodes=nodes)
+        return self._allowed(Offer(MAKE, nodes=nodes))
 
     def _evict(self, _: list[Group]) -> Offer | Rejected:
-        shape = shape_of(self.waiting)
-        idle = sorted(
-            (group for group in self.holdings.free_groups() if group.reserved is None), key=lambda each: each.since
-        )
-        found = make_room(self.holdings, self.pool, shape, idle)
+        idle = self.holdings.idle_groups()
+        found = make_room(self.holdings, self.pool, shape_of(self.waiting), idle)
         if found is None:
             return Rejected(EVICT, "removing idle groups would not free enough")
-        nodes, evict = found
-        return self._beyond(EVICT, shape, nodes) or Offer(EVICT, nodes=nodes, evict=evict)
+        return self._allowed(Offer(EVICT, nodes=found[0], evict=found[1]))
 
-    def _beyond(
-        self, step: str, shape: GroupShape, nodes: tuple[str, ...], *, on_nodes: bool = True
-    ) -> Rejected | None:
-        """Return how a place goes beyond the quota or into a shadow, or None."""
-        if not self.holdings.within_quota(self.pool, shape.size):
+    def _allowed(self, offer: Offer) -> Offer | Rejected:
+        """Return the offer, or how it goes beyond the quota or into a shadow."""
+        size, taken = footprint(self.holdings, self.waiting, offer)
+        if not self.holdings.within_quota(self.pool, size):
             left = self.holdings.quota_left(self.pool).clipped()
-            return Rejected(step, f"pool {self.pool.name} has {left} of its quota left; this needs {shape.size}")
-        taken = amounts_by_node(shape, nodes) if on_nodes else {}
+            return Rejected(offer.step, f"pool {self.pool.name} has {left} of its quota left; this needs {size}")
         for shadow in self.shadows:
-            if not shadow.allows(self.waiting, taken, shape.size, self.now):
-                return Rejected(step, f"it would delay {shadow.request_id}, which is first in the queue")
-        return None
-
-    def _may_have_another(self, removed: int) -> bool:
-        most = self.pool.max_dynamic
-        return most is None or self.holdings.dynamic_count(self.pool.name) - removed < most
+            if not shadow.allows(self.waiting, taken, size, self.now):
+                return Rejected(offer.step, f"it would delay {shadow.request_id}, which is first in the queue")
+        return offer
 
     def _waste(self, group: Group) -> float:
         """Return how many times as large as needed a group is, by its dominant resource."""
@@ -146,26 +140,18 @@ class Search:
 
 
 def make_room(
-    holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group], *, gone: int = 0
+    holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group]
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return nodes for a new group and the fewest of `removable`, first ones first, that must go for it.
-
-    Args:
-        holdings: what there is.
-        pool: the pool that makes the group.
-        shape: what is to be made.
-        removable: groups that may be removed, in the order in which they should go.
-        gone: dynamic groups of the pool that go in any case.
-    """
-    room: Room = {node: dict(units) for node, units in holdings.room.items()}
-    count = holdings.dynamic_count(pool.name) - gone
+    """Return nodes for a new group of a pool and the fewest of `removable`, first ones first, that must go for it."""
+    room = holdings.room_without(())
+    count = holdings.dynamic_count(pool.name)
 
     def found() -> tuple[str, ...] | None:
         return place(shape, room, holdings.nodes) if pool.max_dynamic is None or count < pool.max_dynamic else None
 
     removed: list[Group] = []
     nodes = found()
-    if nodes is None and not _could_do(holdings, pool, shape, room, removable, count):
+    if nodes is None and not _could_do(holdings, pool, shape, removable, count):
         return None
     for group in removable:
         if nodes is not None:
@@ -189,19 +175,14 @@ def make_room(
     return nodes, tuple(group.group_id for group in removed)
 
 
-def _could_do(
-    holdings: Holdings, pool: Pool, shape: GroupShape, room: Room, removable: Sequence[Group], count: int
-) -> bool:
+def _could_do(holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group], count: int) -> bool:
     """Tell whether a shape has a place at all once everything removable is gone."""
     if not removable:
         return False
     left = count - sum(group.pool == pool.name for group in removable)
     if pool.max_dynamic is not None and left >= pool.max_dynamic:
         return False
-    emptied: Room = {node: dict(units) for node, units in room.items()}
-    for group in removable:
-        vacate(emptied, group)
-    return place(shape, emptied, holdings.nodes) is not None
+    return place(shape, holdings.room_without(removable), holdings.nodes) is not None
 
 
 def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:

@@ -2,88 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 
 from headgate.core import ReleaseOutcome, events
 from headgate.core.events import Event
 from headgate.placement.backfill import Backfill, PoolUsage, usage
-from headgate.placement.budgets import Budgets
 from headgate.placement.errors import UnknownPoolError
-from headgate.placement.group_lifecycle import GroupLifecycle
-from headgate.placement.holdings import Holdings
 from headgate.placement.ladder import must_fit
 from headgate.placement.lifecycle import Lifecycle
-from headgate.placement.maintenance import keep_house, restore, retire, validate
-from headgate.placement.outbox import Command, Outbox
+from headgate.placement.outbox import Command, RemoveGroup
 from headgate.placement.outcomes import Changes, LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
 from headgate.placement.pool import Group, GroupState, NodeView, Pool
-from headgate.placement.queue import Queue
 from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import PreemptionRules
 
 
-class PlacementLedger:
+class PlacementLedger(Lifecycle):
     """Decides which request gets which placement group, and what must be stopped or made for it.
 
-    Owned by one service that calls it from one thread. Every report carries the id and epoch of what it answers;
-    reports of another epoch change nothing. After any call `decide` returns what is to be done in the cluster.
+    Owned by one service that calls it from one thread. After any call `decide` returns what is to be done in the
+    cluster; what comes of it is reported by the methods of `Lifecycle`.
 
     Invariants (`validate`): room and quota agree with the groups and requests they are sums of; a group has one holder
     and at most one heir; a group is FREE only when nobody holds it; whoever is CLEARING waits for something that goes.
+
+    Attributes:
+        pools: name -> open pool.
+        groups: group id -> group that exists or is being made.
+        requests: request id -> request; ended ones until they are forgotten.
+        holders: driver -> when it is taken for lost.
     """
 
     def __init__(self, settings: LedgerSettings, rules: PreemptionRules, *, generation: int = 1) -> None:
-        self.settings = settings
-        self.holdings = Holdings()
-        self.queue = Queue(settings.ageing_per_s)
-        self.budgets = Budgets(rules)
-        outbox = Outbox()
-        groups = GroupLifecycle(self.holdings, settings, generation, outbox)
-        self.life = Lifecycle(self.holdings, self.queue, self.budgets, settings, rules, groups, outbox)
-        self.backfill = Backfill(self.life)
+        super().__init__(settings, rules, generation)
+        self.pools = MappingProxyType(self.holdings.pools)
+        self.groups = MappingProxyType(self.holdings.groups)
+        self.requests = MappingProxyType(self.holdings.requests)
         self.holders: dict[str, float] = {}
+        self._backfill = Backfill(self)
         self._order = 0
 
-    @property
-    def rules(self) -> PreemptionRules:
-        """The rules of preemption in force."""
-        return self.life.rules
-
-    @property
-    def pools(self) -> Mapping[str, Pool]:
-        """Name -> open pool."""
-        return MappingProxyType(self.holdings.pools)
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        """Group id -> group that exists or is being made."""
-        return MappingProxyType(self.holdings.groups)
-
-    @property
-    def requests(self) -> Mapping[str, Occupancy]:
-        """Request id -> request; ended ones until they are forgotten."""
-        return MappingProxyType(self.holdings.requests)
-
-    # The cluster
+    # The cluster and its pools
 
     def see_nodes(self, nodes: Sequence[NodeView], now: float) -> None:
         """Take over the whole list of living nodes; a group with a node that is missing is broken."""
-        before = self.holdings.nodes
-        after = {node.node_id: node for node in nodes}
-        if before == after:
+        if self.holdings.nodes == {node.node_id: node for node in nodes}:
             return
         self.holdings.see(nodes)
-        self.life.outbox.changed()
+        self.outbox.changed()
         for group in list(self.holdings.groups.values()):
-            missing = tuple(sorted({node for node in group.nodes if node not in after}))
-            if missing and group.state is not GroupState.CREATING:
-                self.life.groups.node_missing(group, missing, now)
-            elif not missing and group.group_id in self.life.groups.broken:
-                self.life.groups.healed(group)
-
-    # Pools
+            if group.state is not GroupState.CREATING:
+                self.look_for_nodes(group, now)
 
     def open_pool(self, pool: Pool, now: float) -> PoolOpened | PoolDiffers:
         """Open a pool; one that is open in the same form is left alone, in another form it stays as it is."""
@@ -104,36 +75,32 @@ class PlacementLedger:
         self._pool(pool.name)
         self._set_pool(pool, "changed")
         for group in list(self.holdings.groups_of(pool.name)):
-            if group.reserved is None:
-                continue
-            index = group.reserved
-            if index >= len(pool.reserved) or pool.reserved[index] != group.shape:
-                retire(self.life, group, now)
+            if group.reserved is not None and not _is_wanted(group, pool):
+                self._retire(group, now)
 
     def close_pool(self, name: str, now: float) -> None:
         """Withdraw the work of a pool and remove its groups; the pool is gone when the last one is."""
         pool = self._pool(name)
         self._set_pool(replace(pool, reserved=(), max_dynamic=0, lend_reserved=False), "closed")
         for request in list(self.holdings.requests.values()):
-            if request.request.pool == name and not request.stage.has_ended:
+            if request.request.pool == name:
                 self.withdraw(request.request_id, now, "its pool was closed")
         for group in list(self.holdings.groups_of(name)):
-            retire(self.life, group, now)
-        self.life.closing.add(name)
+            self._retire(group, now)
+        self.closing.add(name)
 
     def remove_group(self, group_id: str, now: float) -> bool:
         """Have a dynamic group removed as soon as nobody holds it; return whether there is such a group."""
         group = self.holdings.groups.get(group_id)
         if group is None or group.reserved is not None:
             return False
-        retire(self.life, group, now)
+        self._retire(group, now)
         return True
 
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for what is decided from now on."""
-        self.life.rules = rules
         self.budgets.rules = rules
-        self.life.outbox.changed()
+        self.outbox.changed()
 
     # Demand
 
@@ -151,16 +118,9 @@ class PlacementLedger:
         self._order += 1
         waiting = Occupancy(request, holder, submitted_at=now, order=self._order)
         self.holdings.requests[request.request_id] = waiting
-        self.life.enqueue(waiting, now, "new")
+        self.enqueue(waiting, now, "new")
         self.renew(holder, now)
         return Submitted(request.request_id, Stage.WAITING)
-
-    def withdraw(self, request_id: str, now: float, why: str = "") -> bool:
-        """End a request: at once where it waits, after it was stopped where it runs. Return whether it changed."""
-        request = self.holdings.requests.get(request_id)
-        if request is None or request.stage.has_ended:
-            return False
-        return self.life.withdraw(request, now, why or "withdrawn")
 
     def complete(self, request_id: str, lease_id: str, epoch: int, now: float) -> ReleaseOutcome:
         """Take back what a request holds: its work is stopped if it still runs, and its group is free again."""
@@ -173,33 +133,33 @@ class PlacementLedger:
             return ReleaseOutcome.DUPLICATE
         if request.stage is Stage.STOPPING:
             request.stop_reason = "completed"  # it gave back what was being taken from it: nothing is left to run again
-            self.life.outbox.touch(request)
+            self.outbox.touch(request)
         elif request.stage in {Stage.RUNNING, Stage.PLACING} and request.begun:
-            self.life.stop(request, "completed", now)
+            self.stop(request, "completed", now)
         else:
             return ReleaseOutcome.STALE
         return ReleaseOutcome.RELEASED
 
     def saved(self, request_id: str, epoch: int, now: float) -> bool:
         """Count work as saved up to now; return whether it is the current start of a running request."""
-        request = self.holdings.requests.get(request_id)
-        if request is None or request.epoch != epoch or request.stage is not Stage.RUNNING:
+        request = self._current(request_id, epoch, Stage.RUNNING)
+        if request is None:
             return False
         request.saved_at = now
-        self.life.outbox.touch(request)
+        self.outbox.touch(request)
         return True
 
     def renew(self, holder: str, now: float) -> None:
         """Remember that a driver lives."""
         self.holders[holder] = now + self.settings.driver_lease_s
-        self.life.outbox.wake_at(self.holders[holder])
+        self.outbox.wake_at(self.holders[holder])
 
     def hand_over(self, request_id: str, holder: str, now: float) -> None:
         """Make a request another driver's, whose life keeps it alive from now on."""
         request = self.holdings.requests.get(request_id)
         if request is not None and request.holder != holder:
             request.holder = holder
-            self.life.outbox.touch(request)
+            self.outbox.touch(request)
         self.renew(holder, now)
 
     def forget(self, request_id: str) -> None:
@@ -207,107 +167,64 @@ class PlacementLedger:
         request = self.holdings.requests.get(request_id)
         if request is not None and request.stage.has_ended:
             del self.holdings.requests[request_id]
-            self.life.outbox.changed_requests.add(request_id)
-
-    # Reports of the executor
-
-    def group_created(self, group_id: str, epoch: int, nodes: tuple[str, ...], now: float) -> None:
-        """A group is ready on `nodes`."""
-        if (group := self._group(group_id, epoch, GroupState.CREATING)) is not None:
-            self.life.group_created(group, nodes, now)
-            missing = tuple(sorted({node for node in nodes if node not in self.holdings.nodes}))
-            if missing:  # it died while the group was being made
-                self.life.groups.node_missing(group, missing, now)
-
-    def group_failed(self, group_id: str, epoch: int, why: str, now: float) -> None:
-        """A group could not be made, and nothing of it is left."""
-        if (group := self._group(group_id, epoch, GroupState.CREATING)) is not None:
-            self.life.group_failed(group, why, now)
-
-    def group_gone(self, group_id: str, epoch: int, now: float) -> None:
-        """A group was removed."""
-        if (group := self._group(group_id, epoch, GroupState.REMOVING)) is not None:
-            self.life.group_gone(group, now)
-
-    def group_lost(self, group_id: str, why: str, now: float) -> None:
-        """A group is not there any more, though nobody asked for that: its work is lost, a reserved one is rebuilt."""
-        group = self.holdings.groups.get(group_id)
-        if group is not None and group.state is not GroupState.CREATING:
-            self.life.group_lost(group, why, now)
-
-    def work_started(self, request_id: str, epoch: int, now: float) -> None:
-        """Work runs."""
-        request = self._current(request_id, epoch)
-        if request is not None and request.stage is Stage.PLACING:
-            self.life.work_started(request, now)
-
-    def work_not_started(self, request_id: str, epoch: int, now: float) -> None:
-        """The ledger that had work started ended before it saw it run, and it does not run: that is no loss of it."""
-        request = self._current(request_id, epoch)
-        if request is not None and request.stage is Stage.PLACING:
-            self.life.work_not_started(request, now)
-
-    def work_ended(self, request_id: str, epoch: int, now: float, failed: str | None = None) -> None:
-        """Work ended by itself and is seen gone from its group; `failed` says how it failed."""
-        if (request := self._current(request_id, epoch)) is not None:
-            self.life.work_ended(request, now, failed)
-
-    def work_lost(self, request_id: str, epoch: int, now: float, why: str) -> None:
-        """The process of work died, or its node."""
-        if (request := self._current(request_id, epoch)) is not None:
-            self.life.work_lost(request, now, why)
-
-    def work_stopped(
-        self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool, answered: bool = False
-    ) -> None:
-        """Work was asked to stop; `dead` tells whether it is seen dead, `saved` whether its state was kept."""
-        request = self._current(request_id, epoch)
-        if request is not None and request.stage is Stage.STOPPING:
-            self.life.work_stopped(request, now, saved=saved, dead=dead, answered=answered)
-
-    def work_dead(self, request_id: str, epoch: int, now: float) -> None:
-        """Work that had not been seen dead in time is dead now."""
-        request = self._current(request_id, epoch)
-        if request is not None and request.stage is Stage.STOPPING:
-            self.life.work_stopped(request, now, saved=False, dead=True)
+            self.outbox.changes.requests.add(request_id)
 
     # Decisions
 
     def decide(self, now: float) -> list[Command]:
         """Return everything that is to be done in the cluster as things stand."""
         self._end_drivers(now)
-        keep_house(self.life, now)
-        self.backfill.run(now)
-        self.life.outbox.slept_until(now)
-        return self.life.outbox.take_commands()
+        self._tidy(now)
+        self._backfill.run(now)
+        return self.outbox.take_commands(now)
 
     def next_at(self) -> float | None:
         """Return when `decide` must be called again even if nothing is reported; None where that is never."""
-        return self.life.outbox.next_wake()
+        return self.outbox.next_wake()
 
     def why(self, request_id: str, now: float) -> Why | None:
         """Return what holds a request, or None if it is not known."""
         request = self.holdings.requests.get(request_id)
-        return None if request is None else self.backfill.why(request, now)
+        return None if request is None else self._backfill.why(request, now)
 
     def usage(self, now: float) -> tuple[PoolUsage, ...]:
         """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
-        return usage(self.holdings, self.backfill, now)
+        return usage(self._backfill, now)
 
     def take_events(self) -> list[Event]:
         """Return what happened since the last call."""
-        told, self.life.outbox.events = self.life.outbox.events, []
-        return told
+        return self.outbox.take_events()
 
     def take_changes(self) -> Changes:
         """Return the names of what changed since the last call."""
-        return self.life.outbox.take_changes()
+        return self.outbox.take_changes()
 
     def validate(self) -> None:
         """Assert the invariants of the class."""
         self.holdings.validate()
         self.budgets.validate()
-        validate(self.life)
+        for group in self.groups.values():
+            if group.state in {GroupState.FREE, GroupState.REMOVING}:
+                assert group.holder is None, f"{group.group_id} is {group.state} and held by {group.holder}"
+                is_free = group.state is GroupState.FREE
+                assert is_free != (group.group_id in self.holdings.leaving), f"{group.group_id}: {group.state}, leaving"
+            if group.holder is not None:
+                assert group.holder in self.requests, f"{group.group_id}: holder {group.holder} is not known"
+                holds = self.requests[group.holder].group_id
+                assert holds == group.group_id, f"{group.holder} holds {holds}"
+            if group.heir is not None:
+                heir = self.requests[group.heir]
+                assert heir.group_id == group.group_id, f"{group.heir} waits for {heir.group_id}"
+                assert heir.stage is Stage.CLEARING, f"{group.heir} waits for a group but is {heir.stage}"
+        for request in self.requests.values():
+            waits = request.stage is Stage.WAITING
+            assert waits == (request.request_id in self.queue), f"{request.request_id}: {request.stage}, line"
+            if request.stage is Stage.CLEARING:
+                assert request.victims or request.evicting, f"{request.request_id} waits for nothing"
+            for victim in request.victims:
+                assert self.requests[victim].stage is Stage.STOPPING, f"{victim} is not being stopped"
+
+    # What a journal says
 
     @classmethod
     def restore(
@@ -329,47 +246,124 @@ class PlacementLedger:
         for again.
         """
         ledger = cls(settings, rules, generation=generation)
-        ledger.holdings.pools = {pool.name: pool for pool in pools}
-        restore(ledger.life, list(groups), sorted(requests, key=lambda each: each.order), now)
-        ledger._order = max((each.order for each in ledger.holdings.requests.values()), default=0)
-        for request in ledger.holdings.requests.values():
-            if not request.stage.has_ended:
-                ledger.renew(request.holder, now)
+        ledger.holdings.pools.update({pool.name: pool for pool in pools})
+        for group in groups:
+            if group.state is GroupState.CREATING:
+                ledger.outbox.changes.groups.add(group.group_id)
+            else:
+                group.heir = None
+                ledger.holdings.add_group(group)
+        for request in sorted(requests, key=lambda each: each.order):
+            ledger._restore_request(request, now)
+        ledger._restore_groups(now)
         return ledger
+
+    def _restore_request(self, request: Occupancy, now: float) -> None:
+        self.holdings.requests[request.request_id] = request
+        self._order = max(self._order, request.order)
+        if request.stage.has_ended:
+            return
+        self.renew(request.holder, now)
+        group = self.holdings.groups.get(request.group_id)
+        is_its_own = group is not None and group.holder == request.request_id
+        request.victims, request.evicting = set(), set()
+        if group is not None and is_its_own and request.begun:
+            self.holdings.hold(request, group)
+            if request.stage is Stage.STOPPING:
+                self.stop(request, request.stop_reason, now)
+            return
+        if group is not None and is_its_own:
+            group.holder = None
+        request.group_id = ""
+        self.enqueue(request, now, "restored")
+
+    def _restore_groups(self, now: float) -> None:
+        """Go on with what was to go: pools that were being closed, and groups that are wanted no more."""
+        for group in self.holdings.groups.values():
+            if group.state is GroupState.REMOVING:
+                self.holdings.leave(group)
+                self.outbox.commands.append(RemoveGroup(group.group_id, group.epoch))
+            elif group.holder is None and group.state is not GroupState.FREE:
+                group.state = GroupState.FREE
+                self.touch_group(group, now)
+        # The form that `close_pool` leaves: nothing can run in it, and nobody gives a pool this form otherwise.
+        self.closing |= {
+            pool.name
+            for pool in self.pools.values()
+            if not pool.reserved and pool.max_dynamic == 0 and not pool.lend_reserved
+        }
+        for group in list(self.holdings.groups.values()):
+            pool = self.pools.get(group.pool)
+            if group.reserved is None:
+                is_wanted = pool is not None and pool.name not in self.closing
+            else:
+                is_wanted = pool is not None and _is_wanted(group, pool)
+            if not is_wanted and group.state is not GroupState.REMOVING:
+                self._retire(group, now)
+
+    # What time brings about
 
     def _end_drivers(self, now: float) -> None:
         """Stop the work of drivers that were not heard of, or let it go on, as the settings say."""
         for holder in [name for name, deadline in self.holders.items() if deadline <= now]:
             del self.holders[holder]
-            theirs = [
-                each for each in self.holdings.requests.values() if each.holder == holder and not each.stage.has_ended
-            ]
+            theirs = [each for each in self.requests.values() if each.holder == holder and not each.stage.has_ended]
             kept = self.settings.keep_work_of_lost_drivers
             if theirs:
-                self.life.outbox.tell(events.DriverLost(holder, len(theirs), kept))
+                self.outbox.tell(events.DriverLost(holder, len(theirs), kept))
             for request in () if kept else theirs:
                 self.withdraw(request.request_id, now, "its driver died")
 
+    def _tidy(self, now: float) -> None:
+        """Tear down what is broken, remove what is idle, close what is to be closed."""
+        for group_id, deadline in list(self.broken.items()):
+            if deadline <= now and (group := self.holdings.groups.get(group_id)) is not None:
+                self._tear_down(group, now)
+        for group in self.holdings.free_groups():
+            if group.reserved is None and now - group.since >= self.settings.idle_group_s:
+                self.remove(group, now)
+        for name in list(self.closing):
+            if not any(True for _ in self.holdings.groups_of(name)) and not self.holdings.placed.get(name):
+                self.closing.discard(name)
+                self.holdings.pools.pop(name, None)
+                self.outbox.changes.pools.add(name)
+
     def _set_pool(self, pool: Pool, what: str) -> None:
         self.holdings.pools[pool.name] = pool
-        self.life.closing.discard(pool.name)
-        self.life.outbox.changed_pools.add(pool.name)
-        self.life.outbox.changed()
-        self.life.outbox.tell(events.PoolChanged(pool.name, what))
+        self.closing.discard(pool.name)
+        self.outbox.changes.pools.add(pool.name)
+        self.outbox.changed()
+        self.outbox.tell(events.PoolChanged(pool.name, what))
 
     def _pool(self, name: str) -> Pool:
         pool = self.holdings.pools.get(name)
-        if pool is None or name in self.life.closing:
+        if pool is None or name in self.closing:
             known = ", ".join(sorted(self.holdings.pools)) or "none"
             raise UnknownPoolError(f"There is no open pool {name!r} (open: {known})")
         return pool
 
-    def _group(self, group_id: str, epoch: int, state: GroupState) -> Group | None:
-        group = self.holdings.groups.get(group_id)
-        return group if group is not None and group.epoch == epoch and group.state is state else None
+    def _retire(self, group: Group, now: float) -> None:
+        """Remove a group as soon as nobody holds it."""
+        if group.state in {GroupState.FREE, GroupState.BROKEN} and group.holder is None:
+            self.remove(group, now)
+        elif group.group_id in self.clearing:
+            self._drop(group, now)
+        elif group.state is not GroupState.REMOVING:
+            self.holdings.leave(group)
 
-    def _current(self, request_id: str, epoch: int) -> Occupancy | None:
-        request = self.holdings.requests.get(request_id)
-        if request is None or request.epoch != epoch or not request.begun:
-            return None  # a place of its own that is still being made has the epoch of the start before
-        return request if request.stage in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING} else None
+    def _tear_down(self, group: Group, now: float) -> None:
+        """Give up a group whose node did not come back."""
+        holder = self.requests.get(group.holder or "")
+        if holder is None:
+            if group.state is not GroupState.REMOVING:
+                self.remove(group, now)
+                self.outbox.changed()
+        elif holder.stage in {Stage.RUNNING, Stage.PLACING} and holder.begun:
+            self.stop(holder, "node_lost", now)
+        elif holder.stage in {Stage.CLEARING, Stage.PLACING}:
+            self._back_in_line(holder, now)
+
+
+def _is_wanted(group: Group, pool: Pool) -> bool:
+    """Tell whether a reserved group is one of its pool as that is now."""
+    return group.reserved is not None and group.shape in pool.reserved[group.reserved :][:1]

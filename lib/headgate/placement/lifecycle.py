@@ -1,51 +1,62 @@
-"""What happens to requests and to the groups they are in, step by step; the one place where their stages change."""
+"""What happens to groups, and to the requests in them, step by step; the one place where their stages change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-
 from headgate.core import events
 from headgate.placement.budgets import Budgets
-from headgate.placement.group_lifecycle import GroupLifecycle
 from headgate.placement.holdings import Holdings
 from headgate.placement.ladder import shape_of
-from headgate.placement.outbox import Outbox, StartWork, StopWork
+from headgate.placement.outbox import CreateGroup, Outbox, RemoveGroup, StartWork, StopWork
 from headgate.placement.outcomes import LedgerSettings, Offer
-from headgate.placement.pool import Group, GroupState
+from headgate.placement.pool import Group, GroupShape, GroupState
 from headgate.placement.queue import Queue
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import lost_work
 
+_IN_A_GROUP = (Stage.PLACING, Stage.RUNNING, Stage.STOPPING)
+_ENDS = {"withdrawn": Stage.WITHDRAWN, "completed": Stage.DONE}
+"""Reason of a stop after which a request does not wait again -> how it has ended."""
 
-@dataclass(slots=True)
+
 class Lifecycle:
-    """Stages of groups and requests with the commands and events they give. Owned by the ledger.
+    """Stages of groups and requests with the commands and events they give: the ledger without what it decides.
+
+    Every report carries the id and epoch of what it answers; reports of another epoch change nothing.
 
     Attributes:
+        settings: of the ledger.
+        generation: which life of the ledger it is; part of the names that it gives.
         holdings: groups and requests, with what they take.
         queue: who waits.
         budgets: what was stopped lately.
-        settings: of the ledger.
-        rules: of preemption, as they are now.
-        groups: what happens to groups by themselves.
         outbox: commands, events and changes that nobody has taken yet.
         closing: pools that go when their last group is gone.
         clearing: reserved group that is to be made -> groups that must be gone before.
+        broken: group id -> when it is given up if its nodes are not back.
+        rebuild_at: pool and index of a reserved group that could not be made -> when it may be tried again.
     """
 
-    holdings: Holdings
-    queue: Queue
-    budgets: Budgets
-    settings: LedgerSettings
-    rules: PreemptionRules
-    groups: GroupLifecycle
-    outbox: Outbox
-    closing: set[str] = field(default_factory=set)
-    clearing: dict[str, set[str]] = field(default_factory=dict)
+    def __init__(self, settings: LedgerSettings, rules: PreemptionRules, generation: int) -> None:
+        self.settings = settings
+        self.generation = generation
+        self.holdings = Holdings()
+        self.queue = Queue(settings.ageing_per_s)
+        self.budgets = Budgets(rules)
+        self.outbox = Outbox()
+        self.closing: set[str] = set()
+        self.clearing: dict[str, set[str]] = {}
+        self.broken: dict[str, float] = {}
+        self.rebuild_at: dict[tuple[str, int], float] = {}
+        self._made_at: dict[str, float] = {}
+        self._number = 0
 
-    # The way of a request
+    @property
+    def rules(self) -> PreemptionRules:
+        """The rules of preemption in force."""
+        return self.budgets.rules
+
+    # Requests
 
     def enqueue(self, request: Occupancy, now: float, reason: str) -> None:
         """Let a request stand in line."""
@@ -59,7 +70,7 @@ class Lifecycle:
         self.outbox.touch(request)
         self.outbox.tell(events.WorkQueued(request.request_id, request.request.pool, request.request.priority, reason))
 
-    def promise(self, request: Occupancy, offer: Offer, reclaimed: Iterable[str], now: float) -> None:
+    def promise(self, request: Occupancy, offer: Offer, now: float) -> None:
         """Give a request its place: reserve it, and ask for what must go first."""
         self.queue.discard(request.request_id)
         request.on_loan = offer.on_loan
@@ -71,28 +82,21 @@ class Lifecycle:
             self.holdings.leave(self.holdings.groups[group_id])
         request.evicting = self.holdings.in_the_way(group.nodes) if group.state is GroupState.CREATING else set()
         self.outbox.touch(request)
-        waited = now - request.waiting_since
+        waited = max(0.0, now - request.waiting_since)
         self.outbox.tell(
-            events.WorkPlaced(request.request_id, request.request.pool, group.group_id, offer.step, max(0.0, waited))
+            events.WorkPlaced(request.request_id, request.request.pool, group.group_id, offer.step, waited)
         )
-        self._stop_victims(request, offer, set(reclaimed), now)
+        self._stop_victims(request, offer, now)
         for group_id in offer.evict:
             evicted = self.holdings.groups[group_id]
             if evicted.state is GroupState.FREE:
-                self.groups.remove(evicted, now)
-        self.advance(request, now)
+                self.remove(evicted, now)
+        self._advance(request, now)
 
-    def advance(self, request: Occupancy, now: float) -> None:
-        """Go on with a request once nothing stands in its place any longer."""
-        if request.stage is not Stage.CLEARING or request.victims or request.evicting:
-            return
-        request.stage = Stage.PLACING
-        self.outbox.touch(request)
-        group = self.holdings.groups[request.group_id]
-        if group.state is GroupState.CREATING:
-            self.groups.create(group, now)
-        elif group.holder == request.request_id:
-            self._start(request, group)
+    def take_instead(self, request: Occupancy, offer: Offer, now: float) -> None:
+        """Give a request that waits for others to go a place that is free already. Those who go go all the same."""
+        self._renounce(request, now)
+        self.promise(request, offer, now)
 
     def stop(self, request: Occupancy, reason: str, now: float, *, stopped_for: str = "") -> None:
         """Ask for work to be stopped."""
@@ -100,19 +104,22 @@ class Lifecycle:
         request.stop_reason, request.stopped_for, request.stop_at = reason, stopped_for, now
         self.outbox.touch(request)
         timeout_s = self.rules.cancel_timeout_s
-        self.outbox.ask(
+        self.outbox.commands.append(
             StopWork(request.request_id, request.lease_id, request.epoch, request.group_id, timeout_s, reason)
         )
 
-    def withdraw(self, request: Occupancy, now: float, why: str) -> bool:
-        """End a request, in whatever stage it is."""
-        request.note = why
+    def withdraw(self, request_id: str, now: float, why: str = "") -> bool:
+        """End a request: at once where it waits, after it was stopped where it runs. Return whether it changed."""
+        request = self.holdings.requests.get(request_id)
+        if request is None or request.stage.has_ended:
+            return False
+        request.note = why or "withdrawn"
         if request.stage is Stage.WAITING:
-            self.queue.discard(request.request_id)
+            self.queue.discard(request_id)
             self.outbox.changed()  # others may have gone around it
             self._end(request, Stage.WITHDRAWN, now)
         elif request.stage is Stage.STOPPING:
-            if request.stop_reason in {"withdrawn", "completed"}:
+            if request.stop_reason in _ENDS:
                 return False
             request.stop_reason = "withdrawn"
             self.outbox.touch(request)
@@ -123,34 +130,33 @@ class Lifecycle:
             self._end(request, Stage.WITHDRAWN, now)
         return True
 
-    def take_instead(self, request: Occupancy, offer: Offer, now: float) -> None:
-        """Give a request that waits for others to go a place that is free already. Those who go go all the same."""
-        self._renounce(request, now)
-        self.promise(request, offer, (), now)
-
-    def back_in_line(self, request: Occupancy, now: float) -> None:
-        """Let a request stand in line again whose place was promised, not yet used, and is lost."""
-        self._renounce(request, now)
-        self.enqueue(request, now, "group_lost")
-
-    # Reports
-
-    def work_started(self, request: Occupancy, now: float) -> None:
+    def work_started(self, request_id: str, epoch: int, now: float) -> None:
         """Work runs."""
+        request = self._current(request_id, epoch, Stage.PLACING)
+        if request is None:
+            return
         request.stage = Stage.RUNNING
         request.started_at = request.saved_at = now
         self.outbox.touch(request)
-        self._look_when_stoppable(request, now)
+        if self.holdings.pools[request.request.pool].min_available:
+            self.outbox.changed()  # others may be stopped in its stead
+        own = request.request.min_runtime_s
+        if request.request.preemptible:
+            self.outbox.look_at(now + (self.rules.min_runtime_s if own is None else own))
         waited = max(0.0, now - request.waiting_since)
-        self.outbox.tell(events.WorkStarted(request.request_id, request.request.pool, request.group_id, waited))
+        self.outbox.tell(events.WorkStarted(request_id, request.request.pool, request.group_id, waited))
 
-    def work_not_started(self, request: Occupancy, now: float) -> None:
-        """Work that was asked to start does not run, and nothing says that it ever began: nothing of it was lost."""
-        self._leave(request, now)
-        self.enqueue(request, now, "restored")
+    def work_not_started(self, request_id: str, epoch: int, now: float) -> None:
+        """The ledger that had work started ended before it saw it run, and it does not run: that is no loss of it."""
+        if (request := self._current(request_id, epoch, Stage.PLACING)) is not None:
+            self._leave(request, now)
+            self.enqueue(request, now, "restored")
 
-    def work_ended(self, request: Occupancy, now: float, failed: str | None) -> None:
-        """Work ended by itself."""
+    def work_ended(self, request_id: str, epoch: int, now: float, failed: str | None = None) -> None:
+        """Work ended by itself and is seen gone from its group; `failed` says how it failed."""
+        request = self._current(request_id, epoch)
+        if request is None:
+            return
         reason, by = request.stop_reason, request.stopped_for
         self._leave(request, now)
         if reason == "withdrawn":
@@ -162,137 +168,221 @@ class Lifecycle:
             self._end(request, Stage.DONE, now)
         self._out_of_the_way(request, by, now)
 
-    def work_lost(self, request: Occupancy, now: float, why: str) -> None:
-        """The process or node of work died."""
+    def work_lost(self, request_id: str, epoch: int, now: float, why: str) -> None:
+        """The process of work died, or its node."""
+        request = self._current(request_id, epoch)
+        if request is None:
+            return
         reason, by = request.stop_reason, request.stopped_for
         self._leave(request, now)
-        if reason in {"withdrawn", "completed"}:
-            self._end(request, Stage.WITHDRAWN if reason == "withdrawn" else Stage.DONE, now)
+        if reason in _ENDS:
+            self._end(request, _ENDS[reason], now)
         else:
             self._lose(request, now, why)
         self._out_of_the_way(request, by, now)
 
-    def work_stopped(self, request: Occupancy, now: float, *, saved: bool, dead: bool, answered: bool = False) -> None:
-        """Work that was asked to stop is dead, or was not seen dead in time."""
+    def work_stopped(
+        self, request_id: str, epoch: int, now: float, *, saved: bool, dead: bool, answered: bool = False
+    ) -> None:
+        """Work was asked to stop; `dead` tells whether it is seen dead, `saved` whether its state was kept."""
+        request = self._current(request_id, epoch, Stage.STOPPING)
+        if request is None:
+            return
         group = self.holdings.groups[request.group_id]
         if not dead:
             if group.state is not GroupState.QUARANTINED:
                 group.state = GroupState.QUARANTINED
-                self.groups.touch(group, now)
-                self.outbox.tell(events.GroupQuarantined(group.group_id, group.pool, request.request_id))
+                self.touch_group(group, now)
+                self.outbox.tell(events.GroupQuarantined(group.group_id, group.pool, request_id))
             return
-        reason, ran_s, lost_s = request.stop_reason, self._ran(request, now), self._lost(request, now, saved=saved)
+        if saved:
+            request.saved_at = now
+        lost_s = lost_work(request, self.holdings.cluster, now)
+        reason, by, ran_s = request.stop_reason, request.stopped_for, _ran_s(request, now)
         took_s = max(0.0, now - request.stop_at)
-        by = request.stopped_for
         self._leave(request, now)
-        if reason == "withdrawn":
-            self._end(request, Stage.WITHDRAWN, now)
-        elif reason == "completed":
-            self._end(request, Stage.DONE, now)
+        if reason in _ENDS:
+            self._end(request, _ENDS[reason], now)
         elif reason == "node_lost":
             self._lose(request, now, "a node of its group died")
         else:
             request.preemptions += 1
-            name, pool = request.request_id, request.request.pool
+            pool = request.request.pool
             self.outbox.tell(
-                events.WorkPreempted(name, pool, by, reason, ran_s, lost_s, saved, took_s, answered=answered)
+                events.WorkPreempted(request_id, pool, by, reason, ran_s, lost_s, saved, took_s, answered=answered)
             )
             self.enqueue(request, now, "preempted")
         self._out_of_the_way(request, by, now)
 
-    def group_created(self, group: Group, nodes: tuple[str, ...], now: float) -> None:
-        """A group is ready."""
-        self.groups.created(group, nodes, now)
-        if group.group_id in self.holdings.leaving:
-            self.groups.remove(group, now)
+    # Groups
+
+    def group_created(self, group_id: str, epoch: int, nodes: tuple[str, ...], now: float) -> None:
+        """A group is ready on `nodes`: its holder's, or free."""
+        group = self._group(group_id, epoch, GroupState.CREATING)
+        if group is None:
+            return
+        self.holdings.move_group(group, nodes)
+        took_s = max(0.0, now - self._made_at.pop(group_id, now))
+        self.outbox.tell(events.GroupCreated(group_id, group.pool, group.reserved is not None, nodes, took_s))
+        group.state = GroupState.FREE if group.holder is None else GroupState.HELD
+        self.touch_group(group, now)
+        if group.state is GroupState.FREE:
+            self.outbox.changed()
+        if group_id in self.holdings.leaving:
+            self.remove(group, now)
         elif group.holder is not None:
             self._start(self.holdings.requests[group.holder], group)
+        self.look_for_nodes(group, now)  # one may have died while the group was being made
 
-    def group_failed(self, group: Group, why: str, now: float) -> None:
-        """A group could not be made."""
-        retry_at = self.groups.failed(group, why, now)
+    def group_failed(self, group_id: str, epoch: int, why: str, now: float) -> None:
+        """A group could not be made, and nothing of it is left."""
+        group = self._group(group_id, epoch, GroupState.CREATING)
+        if group is None:
+            return
+        self.outbox.tell(events.GroupCreationFailed(group_id, group.pool, why))
+        retry_at = now + self.settings.create_retry_s
+        self.outbox.look_at(retry_at)
+        if group.reserved is not None:
+            self.rebuild_at[group.pool, group.reserved] = retry_at
         holder = self.holdings.requests.get(group.holder or "")
         if holder is not None:
             self.holdings.let_go(holder)
             holder.not_before = retry_at
-        self.drop(group, now)
+        self._drop(group, now)
         if holder is not None:
             self.enqueue(holder, now, "group_failed")
 
-    def group_gone(self, group: Group, now: float) -> None:
+    def group_gone(self, group_id: str, epoch: int, now: float) -> None:
         """A group was removed."""
-        self.outbox.tell(events.GroupRemoved(group.group_id, group.pool, group.reserved is not None))
-        self.drop(group, now)
+        if (group := self._group(group_id, epoch, GroupState.REMOVING)) is not None:
+            self.outbox.tell(events.GroupRemoved(group_id, group.pool, group.reserved is not None))
+            self._drop(group, now)
 
-    def group_lost(self, group: Group, why: str, now: float) -> None:
-        """A group has vanished."""
+    def group_lost(self, group_id: str, why: str, now: float) -> None:
+        """A group is not there any more, though nobody asked for that: its work is lost, a reserved one is rebuilt."""
+        group = self.holdings.groups.get(group_id)
+        if group is None or group.state is GroupState.CREATING:
+            return
         holder = self.holdings.requests.get(group.holder or "")
-        self.outbox.tell(events.GroupBroken(group.group_id, group.pool, group.nodes))
-        if holder is not None and holder.group_id == group.group_id:
+        self.outbox.tell(events.GroupBroken(group_id, group.pool, group.nodes))
+        if holder is not None and holder.group_id == group_id:
             group.state = GroupState.BROKEN
             self.holdings.leave(group)
-            if holder.stage in {Stage.RUNNING, Stage.STOPPING} or holder.begun:
-                self.work_lost(holder, now, why)
+            if holder.begun:
+                self.work_lost(holder.request_id, holder.epoch, now, why)
             else:
-                self.back_in_line(holder, now)
+                self._back_in_line(holder, now)
         elif group.state is not GroupState.REMOVING:
-            self.groups.remove(group, now)
+            self.remove(group, now)
 
-    def drop(self, group: Group, now: float) -> None:
-        """Forget a group of which nothing is in the cluster, and let those go on who waited for that."""
-        self.groups.forget(group)
-        self.clearing.pop(group.group_id, None)
-        self._make_in_its_place(group.group_id, now)
+    def reserve(self, pool: str, index: int, shape: GroupShape, nodes: tuple[str, ...], now: float) -> None:
+        """Have a reserved group made, as soon as what leaves its nodes is gone."""
+        group = self._new_group(pool, shape, index, nodes, None, now)
+        if in_the_way := self.holdings.in_the_way(nodes):
+            self.clearing[group.group_id] = in_the_way
+        else:
+            self._create(group, now)
+
+    def remove(self, group: Group, now: float) -> None:
+        """Ask for a group to be removed."""
+        self.holdings.leave(group)
+        group.state = GroupState.REMOVING
+        group.holder = group.heir = None
+        group.epoch += 1
+        self.touch_group(group, now)
+        self.outbox.commands.append(RemoveGroup(group.group_id, group.epoch))
+
+    def look_for_nodes(self, group: Group, now: float) -> None:
+        """Count a group as broken while one of its nodes is missing; it has a little time to come back."""
+        missing = tuple(sorted({node for node in group.nodes if node not in self.holdings.nodes}))
+        if not missing and group.group_id in self.broken:
+            del self.broken[group.group_id]
+            if group.state is GroupState.BROKEN and group.holder is None:
+                group.state = GroupState.FREE
+                self.outbox.changes.groups.add(group.group_id)
+                self.outbox.changed()
+        elif missing and group.group_id not in self.broken and group.state is not GroupState.REMOVING:
+            self.broken[group.group_id] = now + self.settings.heal_grace_s
+            self.outbox.wake_at(self.broken[group.group_id])
+            if group.state is GroupState.FREE:
+                group.state = GroupState.BROKEN
+                self.touch_group(group, now)
+            self.outbox.tell(events.GroupBroken(group.group_id, group.pool, missing))
+
+    def touch_group(self, group: Group, now: float) -> None:
+        """Note that the state of a group has changed now."""
+        group.since = now
+        self.outbox.changes.groups.add(group.group_id)
+        if group.state is GroupState.FREE and group.reserved is None:
+            self.outbox.wake_at(now + self.settings.idle_group_s)
+
+    # From a promise to a start
 
     def _group_for(self, request: Occupancy, offer: Offer, now: float) -> Group:
         """Return the group of an offer: the free one, the victim's with its heir, or a new record."""
-        if offer.group_id:
-            group = self.holdings.groups[offer.group_id]
-            if group.state is GroupState.FREE:
-                group.state, group.holder = GroupState.HELD, request.request_id
-            else:
-                group.heir = request.request_id
-            self.groups.touch(group, now)
-            return group
-        return self.groups.add(request.request.pool, shape_of(request), None, offer.nodes, now, request.request_id)
+        if not offer.group_id:
+            return self._new_group(request.request.pool, shape_of(request), None, offer.nodes, request.request_id, now)
+        group = self.holdings.groups[offer.group_id]
+        if group.state is GroupState.FREE:
+            group.state, group.holder = GroupState.HELD, request.request_id
+        else:
+            group.heir = request.request_id
+        self.touch_group(group, now)
+        return group
+
+    def _new_group(
+        self, pool: str, shape: GroupShape, index: int | None, nodes: tuple[str, ...], holder: str | None, now: float
+    ) -> Group:
+        """Return a new group, of which nothing is in the cluster yet; its room is taken."""
+        kind = "d" if index is None else f"r{index}"
+        name = f"headgate-{pool}-{kind}-{self.generation}.{self._next_number()}"
+        self.outbox.changes.groups.add(name)
+        group = Group(name, pool, shape, index, 1, GroupState.CREATING, nodes, holder, 0, now)
+        self.holdings.add_group(group)
+        return group
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _stop_victims(self, request: Occupancy, offer: Offer, now: float) -> None:
+        by_pool: dict[str, list[Occupancy]] = {}
+        for victim_id in offer.victims:
+            victim = self.holdings.requests[victim_id]
+            reason = "reclaimed" if victim_id in offer.reclaimed else offer.reason
+            self.stop(victim, reason, now, stopped_for=request.request_id)
+            self.holdings.free_quota(victim)
+            if victim_id not in offer.reclaimed:
+                by_pool.setdefault(victim.request.pool, []).append(victim)
+        for pool, victims in by_pool.items():
+            self.budgets.record(self.holdings.pools[pool], victims, request.request_id, now)
+
+    def _advance(self, request: Occupancy, now: float) -> None:
+        """Go on with a request once nothing stands in its place any longer."""
+        if request.stage is not Stage.CLEARING or request.victims or request.evicting:
+            return
+        request.stage = Stage.PLACING
+        self.outbox.touch(request)
+        group = self.holdings.groups[request.group_id]
+        if group.state is GroupState.CREATING:
+            self._create(group, now)
+        elif group.holder == request.request_id:
+            self._start(request, group)
+
+    def _create(self, group: Group, now: float) -> None:
+        self._made_at[group.group_id] = now
+        self.outbox.commands.append(CreateGroup(group.group_id, group.epoch, group.shape, group.nodes))
 
     def _start(self, request: Occupancy, group: Group) -> None:
         request.epoch += 1
         request.begun = True
         group.uses += 1
-        request.lease_id = f"p-{self.groups.generation}-{self.groups.next_number()}"
+        request.lease_id = f"p-{self.generation}-{self._next_number()}"
         self.outbox.touch(request)
-        self.outbox.changed_groups.add(group.group_id)
-        self.outbox.ask(StartWork(request.request_id, request.lease_id, request.epoch, group.group_id))
+        self.outbox.changes.groups.add(group.group_id)
+        self.outbox.commands.append(StartWork(request.request_id, request.lease_id, request.epoch, group.group_id))
 
-    def _stop_victims(self, request: Occupancy, offer: Offer, reclaimed: set[str], now: float) -> None:
-        by_pool: dict[str, list[Occupancy]] = {}
-        for victim_id in offer.victims:
-            victim = self.holdings.requests[victim_id]
-            reason = "reclaimed" if victim_id in reclaimed else offer.reason
-            self.stop(victim, reason, now, stopped_for=request.request_id)
-            self.holdings.free_quota(victim)
-            if victim_id not in reclaimed:
-                by_pool.setdefault(victim.request.pool, []).append(victim)
-        for pool, victims in by_pool.items():
-            self.budgets.record(self.holdings.pools[pool], victims, request.request_id, now)
-
-    def _renounce(self, request: Occupancy, now: float) -> None:
-        """Give up a place that was promised and not yet used."""
-        group = self.holdings.groups[request.group_id]
-        request.victims, request.evicting = set(), set()
-        was_placing = request.stage is Stage.PLACING
-        self.holdings.let_go(request)
-        self.outbox.changed()
-        if group.heir == request.request_id:
-            group.heir = None
-        elif group.state is GroupState.CREATING and not was_placing:
-            self.drop(group, now)  # nobody was asked to make it yet
-        elif group.state is GroupState.CREATING:
-            group.holder = None
-            self.holdings.leave(group)
-        else:
-            self._release(group, now)
+    # From a group to the next
 
     def _leave(self, request: Occupancy, now: float) -> None:
         """Take a request out of its group, which goes to whoever is next."""
@@ -306,39 +396,43 @@ class Lifecycle:
         pool = self.holdings.pools.get(group.pool)
         group.holder = None
         self.outbox.changed()
-        if group.group_id in self.holdings.leaving or group.group_id in self.groups.broken or pool is None:
+        if group.group_id in self.holdings.leaving or group.group_id in self.broken or pool is None:
             if heir is not None:
                 group.heir = None
-                self._renounce_heir(heir, now)
-            self.groups.remove(group, now)
+                heir.victims, heir.evicting = set(), set()
+                self.holdings.let_go(heir)
+                self.enqueue(heir, now, "group_lost")
+            self.remove(group, now)
         elif heir is not None:
             group.state, group.holder, group.heir = GroupState.HELD, heir.request_id, None
-            self.groups.touch(group, now)
+            self.touch_group(group, now)
         elif group.reserved is None and not pool.reuse:
-            self.groups.remove(group, now)
+            self.remove(group, now)
         else:
             group.state = GroupState.FREE
-            self.groups.touch(group, now)
+            self.touch_group(group, now)
 
-    def _renounce_heir(self, heir: Occupancy, now: float) -> None:
-        heir.victims, heir.evicting = set(), set()
-        self.holdings.let_go(heir)
-        self.enqueue(heir, now, "group_lost")
+    def _renounce(self, request: Occupancy, now: float) -> None:
+        """Give up a place that was promised and not yet used."""
+        group = self.holdings.groups[request.group_id]
+        request.victims, request.evicting = set(), set()
+        was_placing = request.stage is Stage.PLACING
+        self.holdings.let_go(request)
+        self.outbox.changed()
+        if group.heir == request.request_id:
+            group.heir = None
+        elif group.state is GroupState.CREATING and not was_placing:
+            self._drop(group, now)  # nobody was asked to make it yet
+        elif group.state is GroupState.CREATING:
+            group.holder = None
+            self.holdings.leave(group)
+        else:
+            self._release(group, now)
 
-    def _out_of_the_way(self, victim: Occupancy, preemptor_id: str, now: float) -> None:
-        """Let the preemptor of a victim go on, if it still waits for it."""
-        preemptor = self.holdings.requests.get(preemptor_id)
-        if preemptor is not None and victim.request_id in preemptor.victims:
-            preemptor.victims.discard(victim.request_id)
-            self.advance(preemptor, now)
-
-    def _look_when_stoppable(self, request: Occupancy, now: float) -> None:
-        """Have the line looked at when work that has started may be stopped for others, or others in its stead."""
-        if self.holdings.pools[request.request.pool].min_available:
-            self.outbox.changed()
-        own = request.request.min_runtime_s
-        if request.request.preemptible:
-            self.outbox.look_at(now + (self.rules.min_runtime_s if own is None else own))
+    def _back_in_line(self, request: Occupancy, now: float) -> None:
+        """Let a request stand in line again whose place was promised, not yet used, and is lost."""
+        self._renounce(request, now)
+        self.enqueue(request, now, "group_lost")
 
     def _lose(self, request: Occupancy, now: float, why: str) -> None:
         request.losses += 1
@@ -346,37 +440,55 @@ class Lifecycle:
         if request.losses > self.settings.max_losses:
             request.note = f"its process or node died {request.losses} times, last: {why}"
             self._end(request, Stage.FAILED, now)
-        else:
-            if request.losses > 1:
-                # A dead node is seen after 1.5 s at best: without a pause all tries would be made on it before.
-                request.not_before = now + self.settings.lost_retry_s * 2 ** (request.losses - 2)
-                self.outbox.look_at(request.not_before)
-            self.enqueue(request, now, "lost")
+            return
+        if request.losses > 1:
+            # A dead node is seen after 1.5 s at best: without a pause all tries would be made on it before.
+            request.not_before = now + self.settings.lost_retry_s * 2 ** (request.losses - 2)
+            self.outbox.look_at(request.not_before)
+        self.enqueue(request, now, "lost")
 
     def _end(self, request: Occupancy, stage: Stage, now: float) -> None:
-        ran_s = self._ran(request, now)
+        ran_s = _ran_s(request, now)
         request.stage = stage
         self.outbox.touch(request)
         self.outbox.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))
 
-    def _make_in_its_place(self, gone: str, now: float) -> None:
-        """Let those go on who waited for a group to be gone."""
+    def _out_of_the_way(self, victim: Occupancy, preemptor_id: str, now: float) -> None:
+        """Let the preemptor of a victim go on, if it still waits for it."""
+        preemptor = self.holdings.requests.get(preemptor_id)
+        if preemptor is not None and victim.request_id in preemptor.victims:
+            preemptor.victims.discard(victim.request_id)
+            self._advance(preemptor, now)
+
+    def _drop(self, group: Group, now: float) -> None:
+        """Forget a group of which nothing is in the cluster, and let those go on who waited for that."""
+        gone = group.group_id
+        self.holdings.drop_group(group)
+        self.broken.pop(gone, None)
+        self._made_at.pop(gone, None)
+        self.clearing.pop(gone, None)
+        self.outbox.changes.groups.add(gone)
+        self.outbox.changed()
         for request in list(self.holdings.placed_requests()):
             if gone in request.evicting:
                 request.evicting.discard(gone)
-                self.advance(request, now)
+                self._advance(request, now)
         for group_id, in_the_way in list(self.clearing.items()):
             in_the_way.discard(gone)
             if not in_the_way:
                 del self.clearing[group_id]
-                self.groups.create(self.holdings.groups[group_id], now)
+                self._create(self.holdings.groups[group_id], now)
 
-    @staticmethod
-    def _ran(request: Occupancy, now: float) -> float:
-        return 0.0 if request.started_at is None else max(0.0, now - request.started_at)
+    def _group(self, group_id: str, epoch: int, state: GroupState) -> Group | None:
+        group = self.holdings.groups.get(group_id)
+        return group if group is not None and group.epoch == epoch and group.state is state else None
 
-    def _lost(self, request: Occupancy, now: float, *, saved: bool) -> float:
-        """Return the seconds of the whole cluster that a stop lost, as it turned out."""
-        if saved:
-            request.saved_at = now
-        return lost_work(request, self.holdings.cluster, now)
+    def _current(self, request_id: str, epoch: int, *stages: Stage) -> Occupancy | None:
+        request = self.holdings.requests.get(request_id)
+        if request is None or request.epoch != epoch or not request.begun:
+            return None  # a place of its own that is still being made has the epoch of the start before
+        return request if request.stage in (stages or _IN_A_GROUP) else None
+
+
+def _ran_s(request: Occupancy, now: float) -> float:
+    return 0.0 if request.started_at is None else max(0.0, now - request.started_at)

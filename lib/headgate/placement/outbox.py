@@ -63,28 +63,20 @@ class Outbox:
     """Collects until somebody takes it. Owned by the ledger.
 
     Attributes:
-        events: what happened.
+        commands: what is to be done in the cluster.
         version: grows when something may fit that did not before.
         joined: request ids that have joined the line since its last pass.
         look_again_at: when the whole line is to be looked at again, though nothing changes.
-        changed_pools: names of pools to be journalled.
-        changed_groups: ids of groups to be journalled.
-        changed_requests: ids of requests to be journalled.
+        changes: what is to be journalled.
     """
 
-    events: list[Event] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     version: int = 0
     joined: list[str] = field(default_factory=list)
     look_again_at: float = inf
-    changed_pools: set[str] = field(default_factory=set)
-    changed_groups: set[str] = field(default_factory=set)
-    changed_requests: set[str] = field(default_factory=set)
-    _commands: list[Command] = field(default_factory=list)
+    changes: Changes = field(default_factory=Changes)
+    _events: list[Event] = field(default_factory=list)
     _wakes: list[float] = field(default_factory=list)
-
-    def ask(self, command: Command) -> None:
-        """Ask for something to be done in the cluster."""
-        self._commands.append(command)
 
     def changed(self) -> None:
         """Note that something may fit now that did not before."""
@@ -92,11 +84,11 @@ class Outbox:
 
     def tell(self, event: Event) -> None:
         """Add an event."""
-        self.events.append(event)
+        self._events.append(event)
 
     def touch(self, request: Occupancy) -> None:
         """Note that a request is to be journalled."""
-        self.changed_requests.add(request.request_id)
+        self.changes.requests.add(request.request_id)
 
     def wake_at(self, at: float) -> None:
         """Ask for a decision at a time."""
@@ -108,24 +100,23 @@ class Outbox:
         self.look_again_at = min(at, self.look_again_at)
         self.wake_at(at)
 
-    def slept_until(self, now: float) -> None:
-        """Drop the times that are over."""
-        while self._wakes and self._wakes[0] <= now:
-            heapq.heappop(self._wakes)
-
     def next_wake(self) -> float | None:
         """Return the first time that was asked for."""
         return self._wakes[0] if self._wakes else None
 
-    def take_commands(self) -> list[Command]:
-        """Return the commands since the last call."""
-        commands, self._commands = self._commands, []
+    def take_commands(self, now: float) -> list[Command]:
+        """Return the commands since the last call, and drop the times that are over."""
+        while self._wakes and self._wakes[0] <= now:
+            heapq.heappop(self._wakes)
+        commands, self.commands = self.commands, []
         return commands
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        told, self._events = self._events, []
+        return told
 
     def take_changes(self) -> Changes:
         """Return the names of what changed since the last call."""
-        changes = Changes(
-            frozenset(self.changed_pools), frozenset(self.changed_groups), frozenset(self.changed_requests)
-        )
-        self.changed_pools, self.changed_groups, self.changed_requests = set(), set(), set()
+        changes, self.changes = self.changes, Changes()
         return changes

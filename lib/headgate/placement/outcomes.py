@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.placement.pool import Pool
 from headgate.placement.request import Stage
@@ -85,6 +85,7 @@ class Offer:
         nodes: where the new group is to lie.
         evict: groups that must be removed first: idle ones, and those of victims whose room is needed.
         victims: request ids that must be stopped first.
+        reclaimed: those of them that only give back what they have on loan.
         on_loan: it is a reserved group that the request has no right to.
         lost_work_s: what stopping the victims loses, in seconds of the whole cluster.
         reason: by which rule the victims are stopped.
@@ -95,6 +96,7 @@ class Offer:
     nodes: tuple[str, ...] = ()
     evict: tuple[str, ...] = ()
     victims: tuple[str, ...] = ()
+    reclaimed: frozenset[str] = frozenset()
     on_loan: bool = False
     lost_work_s: float = 0.0
     reason: str = ""
@@ -119,13 +121,13 @@ class Why:
     rejected: tuple[Rejected, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Changes:
     """Names of what changed since the last call; a name that the ledger no longer knows was deleted."""
 
-    pools: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-    requests: frozenset[str] = frozenset()
+    pools: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    requests: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.pools or self.groups or self.requests)

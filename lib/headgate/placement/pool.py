@@ -34,7 +34,7 @@ class NodeView:
 
     def has(self, labels: Mapping[str, str]) -> bool:
         """Tell whether it carries all of `labels`."""
-        return all(self.labels.get(key) == value for key, value in labels.items())
+        return not labels or all(self.labels.get(key) == value for key, value in labels.items())
 
 
 RESERVED_FROM_PRIORITY: Final = 8.0

@@ -13,12 +13,11 @@ from math import fsum, inf
 from headgate.placement.amounts import NOTHING, Amounts, total
 from headgate.placement.budgets import Budgets
 from headgate.placement.holdings import Holdings, Room, covers, fits, give, place, take, vacate
-from headgate.placement.ladder import by_right, make_room, shape_of
+from headgate.placement.ladder import by_right, footprint, make_room, shape_of
 from headgate.placement.outcomes import Offer, Rejected
-from headgate.placement.pool import Group, GroupShape, GroupState, NodeView, Pool
-from headgate.placement.queue import Shadow, amounts_by_node
+from headgate.placement.pool import Group, GroupShape, NodeView, Pool
+from headgate.placement.queue import Shadow
 from headgate.placement.request import Occupancy, Stage
-from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import (
     Candidate,
     Refusal,
@@ -62,11 +61,10 @@ class Placements:
     def best(self, sufficient: Sufficient) -> tuple[Candidate, ...] | None:
         """Return the best sufficient set that any search finds, or None if stopping all would not be enough."""
         best = cheapest_set(self.candidates, sufficient)
-        if best is None or len(best) == 0 or len(self.candidates) == 1:
+        if not best or len(self.candidates) == 1:
             return best
-        bands = max(each.band for each in best)
-        for where in self._fields(bands):
-            found = cheapest_set(where, sufficient)
+        for where in self._fields(max(each.band for each in best)):
+            found = cheapest_set(where, sufficient) if where else None
             if found is not None and worth(found) < worth(best):
                 best = found
         return best
@@ -76,17 +74,13 @@ class Placements:
         able = [each for each in self.candidates if each.band <= highest_band]
         if len(self.shape.bundles) == 1 or self.shape.strategy in {"STRICT_PACK", "PACK"}:
             for node in self.holdings.nodes:
-                field = [each for each in able if node in self.groups[each.request_id].nodes]
-                if field:
-                    yield field
+                yield [each for each in able if node in self.groups[each.request_id].nodes]
         if len(self.shape.bundles) > 1 and self.shape.strategy != "STRICT_PACK":
-            field = self._member_by_member(able)
-            if field:
-                yield field
+            yield self._member_by_member(able)
 
     def _member_by_member(self, able: Sequence[Candidate]) -> list[Candidate]:
         """Return what clears each bundle of the gang in turn where that loses least."""
-        room = self._room()
+        room = self.holdings.room_without(self.holdings.free_groups())  # idle dynamic ones cost nothing
         chosen: list[Candidate] = []
         used: set[str] = set()
         for bundle in self.shape.bundles:
@@ -110,7 +104,7 @@ class Placements:
         for node_id, node in self.holdings.nodes.items():
             if (spread and node_id in used) or not node.has(self.shape.node_labels):
                 continue
-            there = {each.request_id: each for each in left if node_id in self.groups[each.request_id].nodes}
+            there = [each for each in left if node_id in self.groups[each.request_id].nodes]
 
             def clears(gone: frozenset[str], at: str = node_id) -> bool:
                 units = dict(room[at])
@@ -118,20 +112,13 @@ class Placements:
                     self._vacate({at: units}, self.groups[request_id])
                 return fits(units, bundle)
 
-            victims = cheapest_set(list(there.values()), clears)
+            victims = cheapest_set(there, clears)
             if victims is not None and (best is None or (worth(victims), node_id) < best[:2]):
                 best = (worth(victims), node_id, victims)
         return None if best is None else best[1:]
 
-    def _room(self) -> Room:
-        """Return the room of the nodes with idle dynamic groups gone, which cost nothing."""
-        room: Room = {node: dict(units) for node, units in self.holdings.room.items()}
-        for group in self.holdings.free_groups():
-            self._vacate(room, group)
-        return room
-
     def _vacate(self, room: Room, group: Group) -> None:
-        if group.reserved is None and group.group_id not in self.holdings.leaving:
+        if self.holdings.may_go(group):
             vacate(room, group)
 
 
@@ -151,7 +138,6 @@ class Preemption:
     holdings: Holdings
     waiting: Occupancy
     pool: Pool
-    rules: PreemptionRules
     budgets: Budgets
     shadows: Sequence[Shadow]
     now: float
@@ -165,7 +151,8 @@ class Preemption:
         candidates = self.candidates()
         if not candidates:
             return self._rejected("no running work may be preempted for it")
-        groups = {each.request_id: self._group_of(each.request_id) for each in candidates}
+        requests = self.holdings.requests
+        groups = {name: self.holdings.groups[requests[name].group_id] for name in (c.request_id for c in candidates)}
         placements = Placements(self.holdings, shape_of(self.waiting), candidates, groups)
         chosen = placements.best(lambda gone: self._place(gone) is not None)
         if chosen is None:
@@ -177,24 +164,21 @@ class Preemption:
             return Rejected(PREEMPT, held_back.says, self.until)
         offer = self._place(victims)
         assert offer is not None, "cheapest_set returns a sufficient set"
-        shading = self._shading(offer)
-        if shading is not None or not victims:
-            ahead = shading.request_id if shading is not None else "the first in the queue"
+        size, taken = footprint(self.holdings, self.waiting, offer)  # what victims leave is not spared from those ahead
+        delayed = [each for each in self.shadows if not each.allows(self.waiting, taken, size, self.now)]
+        if delayed or not victims:
+            ahead = delayed[0].request_id if delayed else "the first in the queue"
             return Rejected(PREEMPT, f"it would delay {ahead}", self.until)
-        first = self.holdings.requests[chosen[0].request_id]
-        return Offer(
-            PREEMPT,
-            group_id=offer.group_id,
-            nodes=offer.nodes,
-            evict=offer.evict,
+        first = requests[chosen[0].request_id]
+        return replace(
+            offer,
             victims=tuple(each.request_id for each in chosen),
+            reclaimed=victims & self._reclaimed,
             lost_work_s=sum(each.cost for each in chosen),
-            reason=reason(self.waiting.request, first.request, self.rules, reclaim=first.request_id in self._reclaimed),
+            reason=reason(
+                self.waiting.request, first.request, self.budgets.rules, reclaim=first.request_id in self._reclaimed
+            ),
         )
-
-    def was_reclaimed(self, request_id: str) -> bool:
-        """Tell whether a victim only gives back what it had on loan."""
-        return request_id in self._reclaimed
 
     def candidates(self) -> list[Candidate]:
         """Return what may be stopped for the request, one by one; budgets of a whole set are asked later."""
@@ -212,7 +196,7 @@ class Preemption:
                 continue
             if reclaim:
                 self._reclaimed.add(victim.request_id)
-            band = _ON_LOAN_BAND if reclaim else promoted_band(victim, self.rules)
+            band = _ON_LOAN_BAND if reclaim else promoted_band(victim, self.budgets.rules)
             cost = lost_work(victim, self.holdings.cluster, self.now)
             started_at = self.now if victim.started_at is None else victim.started_at
             candidates.append(Candidate(victim.request_id, band, cost, started_at))
@@ -221,17 +205,14 @@ class Preemption:
     def _held(self, victim: Occupancy, victim_pool: Pool, *, reclaim: bool) -> Refusal | None:
         """Return why a victim is spared; what spares it for ever comes before what spares it for now."""
         wanted = self.waiting.request
-        held = refusal(wanted, victim, victim_pool, self.rules, self.now, reclaim=reclaim)
+        held = refusal(wanted, victim, victim_pool, self.budgets.rules, self.now, reclaim=reclaim)
         if held is not None and held.until is not None:
-            later = refusal(wanted, victim, victim_pool, self.rules, held.until, reclaim=reclaim)
+            later = refusal(wanted, victim, victim_pool, self.budgets.rules, held.until, reclaim=reclaim)
             return later if later is not None and later.until is None else held
         if held is None and not reclaim:
             held = self.budgets.allows(victim_pool, [victim], wanted.request_id, self._running(victim_pool), self.now)
             self.is_personal |= held is not None and held.rule == "pair_interval"
         return held
-
-    def _group_of(self, request_id: str) -> Group:
-        return self.holdings.groups[self.holdings.requests[request_id].group_id]
 
     def _running(self, pool: Pool) -> list[Occupancy]:
         return [self.holdings.requests[each] for each in self.holdings.placed.get(pool.name, ())]
@@ -239,8 +220,7 @@ class Preemption:
     def _over_budget(self, victims: frozenset[str]) -> Refusal | None:
         charged = [self.holdings.requests[each] for each in victims if each not in self._reclaimed]
         for name in {victim.request.pool for victim in charged}:
-            pool = self.holdings.pools[name]
-            of_pool = [victim for victim in charged if victim.request.pool == name]
+            pool, of_pool = self.holdings.pools[name], [each for each in charged if each.request.pool == name]
             held = self.budgets.allows(pool, of_pool, self.waiting.request_id, self._running(pool), self.now)
             if held is not None:
                 return held
@@ -252,7 +232,8 @@ class Preemption:
         mine = [victim for victim in victims if victim.request.pool == self.pool.name]
         freed = total(self.holdings.groups[victim.group_id].size for victim in mine) if mine else NOTHING
         shape = shape_of(self.waiting)
-        standing = [*self._usable_groups(), *(self.holdings.groups[victim.group_id] for victim in mine)]
+        free = [group for group in self.holdings.free_groups() if group.pool == self.pool.name]
+        standing = [*free, *(self.holdings.groups[victim.group_id] for victim in mine)]
         fitting = [
             group
             for group in standing
@@ -265,29 +246,9 @@ class Preemption:
             return Offer(PREEMPT, group_id=best.group_id)
         if not self.holdings.within_quota(self.pool, shape.size, freed):
             return None
-        idle = [group for group in self.holdings.free_groups() if group.reserved is None]
-        theirs = [self.holdings.groups[victim.group_id] for victim in victims]
-        found = make_room(
-            self.holdings, self.pool, shape, [*idle, *(group for group in theirs if self._removable(group))]
-        )
+        going = [*self.holdings.free_groups(), *(self.holdings.groups[victim.group_id] for victim in victims)]
+        found = make_room(self.holdings, self.pool, shape, [group for group in going if self.holdings.may_go(group)])
         return None if found is None else Offer(PREEMPT, nodes=found[0], evict=found[1])
-
-    def _shading(self, offer: Offer) -> Shadow | None:
-        """Return the shadow that a place would delay: what victims leave is not spared from those ahead in line."""
-        group = self.holdings.groups.get(offer.group_id)
-        shape = shape_of(self.waiting) if group is None else group.shape
-        nodes = offer.nodes if group is None else group.nodes
-        taken = {} if group is not None and group.reserved is not None else amounts_by_node(shape, nodes)
-        for shadow in self.shadows:
-            if not shadow.allows(self.waiting, taken, shape.size, self.now):
-                return shadow
-        return None
-
-    def _removable(self, group: Group) -> bool:
-        return group.reserved is None and group.group_id not in self.holdings.leaving
-
-    def _usable_groups(self) -> list[Group]:
-        return [group for group in self.holdings.groups_of(self.pool.name) if group.state is GroupState.FREE]
 
     def _sooner(self, until: float | None) -> None:
         if until is not None and (self.until is None or until < self.until):
@@ -300,9 +261,6 @@ class Preemption:
             by_rule.setdefault(held.rule, []).append(held.says)
         reasons = "; ".join(f"{len(all_)} x {rule} ({all_[0]})" for rule, all_ in sorted(by_rule.items()))
         return Rejected(PREEMPT, f"{says}: {reasons}" if reasons else says, self.until)
-
-
-_Class = tuple[str, float, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,52 +290,26 @@ class Prospect:
         return any(covers(group.shape, group.nodes, shape, nodes) for group in self.groups)
 
 
-@dataclass(slots=True)
-class Prospects:
-    """Prospects as the book stands at one moment; to be dropped when anybody is placed.
+def prospect_of(preempting: Preemption) -> Prospect:
+    """Return what requests of this pool, priority and labels could have at best, as the book stands at this moment.
 
-    Who may be stopped for whom depends on pool, priority and labels alone, but for pairs that met lately; those are
-    left out, which makes a prospect too good at most.
+    Who may be stopped for whom depends on these alone, but for pairs that met lately; those are left out, which makes
+    a prospect too good at most.
     """
-
-    holdings: Holdings
-    rules: PreemptionRules
-    budgets: Budgets
-    now: float
-    _known: dict[_Class, Prospect] = field(default_factory=dict)
-
-    def of(self, waiting: Occupancy, pool: Pool) -> Prospect:
-        """Return the prospect of a request."""
-        request = waiting.request
-        key = (request.pool, request.priority, tuple(sorted(request.labels.items())))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._look(waiting, pool)
-        return known
-
-    def _look(self, waiting: Occupancy, pool: Pool) -> Prospect:
-        holdings = self.holdings
-        anybody = replace(waiting, request=replace(waiting.request, request_id=""))
-        preempting = Preemption(holdings, anybody, pool, self.rules, self.budgets, (), self.now)
-        victims = [holdings.requests[each.request_id] for each in preempting.candidates()]
-        idle = holdings.free_groups()
-        going = [*idle, *(holdings.groups[each.group_id] for each in victims)]
-        quota = dict(holdings.quota_left(pool).units)
-        room: Room = {node: dict(units) for node, units in holdings.room.items()}
-        is_short = any(units < 0 for free in room.values() for units in free.values())
-        for victim in victims:
-            if victim.request.pool == pool.name and victim.request_id not in holdings.freed:
-                give(quota, holdings.groups[victim.group_id].size)
-        made = holdings.dynamic_count(pool.name)
-        for group in going:
-            if group.reserved is None and group.group_id not in holdings.leaving:
-                made -= group.pool == pool.name
-                vacate(room, group)
-        makes = pool.max_dynamic is None or made < pool.max_dynamic
-        as_they_are = [
-            group
-            for group in going
-            if group.pool == pool.name and (group.reserved is not None or is_short or not makes)
-        ]
-        until = inf if preempting.until is None else preempting.until
-        return Prospect(quota, room, tuple(as_they_are), makes, until)
+    holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
+    anybody = replace(preempting, waiting=replace(waiting, request=replace(waiting.request, request_id="")))
+    victims = [holdings.requests[each.request_id] for each in anybody.candidates()]
+    going = [*holdings.free_groups(), *(holdings.groups[each.group_id] for each in victims)]
+    quota = dict(holdings.quota_left(pool).units)
+    is_short = any(units < 0 for free in holdings.room.values() for units in free.values())
+    for victim in victims:
+        if victim.request.pool == pool.name and victim.request_id not in holdings.freed:
+            give(quota, holdings.groups[victim.group_id].size)
+    made = holdings.dynamic_count(pool.name) - sum(holdings.may_go(each) for each in going if each.pool == pool.name)
+    makes = pool.max_dynamic is None or made < pool.max_dynamic
+    as_they_are = tuple(
+        group for group in going if group.pool == pool.name and (group.reserved is not None or is_short or not makes)
+    )
+    return Prospect(
+        quota, holdings.room_without(going), as_they_are, makes, inf if anybody.until is None else anybody.until
+    )

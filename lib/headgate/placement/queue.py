@@ -164,10 +164,8 @@ def amounts_by_node(shape: GroupShape, nodes: tuple[str, ...]) -> dict[str, Amou
 
 def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, now: float) -> Shadow | None:
     """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone."""
-    room: Room = {node: dict(units) for node, units in holdings.room.items()}
-    for group in holdings.groups.values():
-        if group.reserved is None and group.holder is None and group.group_id not in holdings.leaving:
-            vacate(room, group)  # idle dynamic groups can be removed at any time
+    idle = [group for group in holdings.groups.values() if group.holder is None]  # can be removed at any time
+    room = holdings.room_without(idle)
     quota = dict(holdings.quota_left(pool).units)
     begins_at = now
     found = place(shape, room, holdings.nodes) if fits(quota, shape.size) else None
@@ -177,7 +175,7 @@ def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, 
             break  # those that end together are all counted as gone
         begins_at = end
         group = holdings.groups[running.group_id]
-        if group.reserved is None and group.group_id not in holdings.leaving:
+        if holdings.may_go(group):
             vacate(room, group)
         if running.request.pool == pool.name and running.request_id not in holdings.freed:
             give(quota, group.size)

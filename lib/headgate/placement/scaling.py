@@ -10,6 +10,7 @@ from typing import Final
 from headgate.placement.amounts import CPU, MEMORY, Amounts, of_units, total
 from headgate.placement.checks import PoolSpec
 from headgate.placement.errors import CannotFitError
+from headgate.placement.holdings import place, take
 from headgate.placement.pool import GroupShape, NodeView, Pool
 
 MIN_FACTOR: Final = 0.25
@@ -70,26 +71,16 @@ def _factor_of_quota(pool: Pool, nodes: Sequence[NodeView]) -> int:
 
 
 def _lie_together(shapes: Sequence[GroupShape], nodes: Sequence[NodeView]) -> bool:
-    """Tell whether first fit finds a place for all shapes, the largest first."""
-    free = {node.node_id: node.total for node in nodes}
-    whole = total(free.values())
+    """Tell whether each shape finds a place as in the ledger, the largest first."""
+    room = {node.node_id: dict(node.total.units) for node in nodes}
+    views = {node.node_id: node for node in nodes}
+    whole = total(node.total for node in nodes)
     for shape in sorted(shapes, key=lambda each: each.size.share_of(whole), reverse=True):
-        allowed = [node.node_id for node in nodes if node.has(shape.node_labels)]
-        if not _take(shape, allowed, free):
+        lies = place(shape, room, views)
+        if lies is None:
             return False
-    return True
-
-
-def _take(shape: GroupShape, allowed: Sequence[str], free: dict[str, Amounts]) -> bool:
-    bundles = [shape.size] if shape.strategy == "STRICT_PACK" else list(shape.bundles)
-    used: set[str] = set()
-    for bundle in sorted(bundles, key=lambda each: each.share_of(shape.size), reverse=True):
-        open_nodes = (each for each in allowed if not (shape.strategy == "STRICT_SPREAD" and each in used))
-        node = next((each for each in open_nodes if bundle.fits(free[each])), None)
-        if node is None:
-            return False
-        used.add(node)
-        free[node] -= bundle
+        for node, bundle in zip(lies, shape.bundles, strict=True):
+            take(room[node], bundle)
     return True
 
 

@@ -16,8 +16,6 @@ from headgate.placement.rules import PreemptionRules
 Reason = Literal["label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed"]
 """Why work was preempted; the first three are ScheduleMesh's words."""
 
-_HOLDING: Final = frozenset({Stage.PLACING, Stage.RUNNING})
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -54,14 +52,20 @@ def refusal(
         reclaim: the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be
             stopped unless it already stops.
     """
-    held = _not_stoppable(victim, _HOLDING if reclaim else frozenset({Stage.RUNNING}))
-    if held or reclaim:
-        return held
-    return (
-        _spared(victim, rules, now)
-        or _other_pool_closed(preemptor, victim, victim_pool, rules)
-        or _too_close(preemptor, victim, rules)
-    )
+    if victim.stage is Stage.STOPPING:
+        return Refusal("already_stopping", f"{victim.request_id} is being stopped already")
+    if victim.stage is not Stage.RUNNING and not (reclaim and victim.stage is Stage.PLACING):
+        return Refusal("not_running", f"{victim.request_id} does not run: it is {victim.stage}")
+    if reclaim:
+        return None
+    if (spared := _spared(victim, rules, now)) is not None:
+        return spared
+    if victim.request.pool != preemptor.pool:
+        if not rules.cross_pool:
+            return Refusal("other_pool", f"{victim.request_id} is in pool {victim_pool.name}, and cross_pool is off")
+        if victim_pool.protected:
+            return Refusal("protected_pool", f"{victim.request_id} is in pool {victim_pool.name}, which is protected")
+    return _too_close(preemptor, victim, rules)
 
 
 def reason(
@@ -93,14 +97,6 @@ def promoted_band(occupancy: Occupancy, rules: PreemptionRules) -> int:
     return floor(occupancy.request.priority) + (0 < rules.max_preemptions <= occupancy.preemptions)
 
 
-def _not_stoppable(victim: Occupancy, stoppable: frozenset[Stage]) -> Refusal | None:
-    if victim.stage is Stage.STOPPING:
-        return Refusal("already_stopping", f"{victim.request_id} is being stopped already")
-    if victim.stage not in stoppable:
-        return Refusal("not_running", f"{victim.request_id} does not run: it is {victim.stage}")
-    return None
-
-
 def _spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | None:
     """Return why the work may not be stopped for anybody."""
     request = victim.request
@@ -126,18 +122,6 @@ def _spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | 
     return None
 
 
-def _other_pool_closed(
-    preemptor: PlacementRequest, victim: Occupancy, victim_pool: Pool, rules: PreemptionRules
-) -> Refusal | None:
-    if victim.request.pool == preemptor.pool:
-        return None
-    if not rules.cross_pool:
-        return Refusal("other_pool", f"{victim.request_id} is in pool {victim_pool.name}, and cross_pool is off")
-    if victim_pool.protected:
-        return Refusal("protected_pool", f"{victim.request_id} is in pool {victim_pool.name}, which is protected")
-    return None
-
-
 def _too_close(preemptor: PlacementRequest, victim: Occupancy, rules: PreemptionRules) -> Refusal | None:
     """Return why labels and priorities do not allow it, compared in whole thousandths."""
     mine, theirs = preemptor.priority, victim.request.priority
@@ -154,8 +138,7 @@ def _too_close(preemptor: PlacementRequest, victim: Occupancy, rules: Preemption
             "label_difference",
             f"{victim.request_id} has priority {theirs:g}; a label rule lets {mine:g} preempt {most / 1_000:g} above",
         )
-    same_pool = preemptor.pool == victim.request.pool
-    name = "same_pool_threshold" if same_pool else "cross_pool_threshold"
+    name = "same_pool_threshold" if preemptor.pool == victim.request.pool else "cross_pool_threshold"
     threshold: float = getattr(rules, name)
     if ahead >= _milli(threshold):
         return None

@@ -111,7 +111,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a driver executor in: the request, and what is to run (see `WorkOrder.payload`)."""
+    """What a driver hands in: the request, and what is to run (see `WorkOrder.payload`)."""
 
     request: PlacementRequest
     kind: WorkKind

@@ -27,90 +27,75 @@ _NOT_STANDING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
 _log = logging.getLogger("headgate.placement")
 
 
-class Orphans:
-    """Removes groups that nobody knows. Owned by the service, from its start until its end.
+class Reconciler:
+    """Tells the ledger what is in the cluster, and removes groups there that nobody knows. Owned by the service.
 
-    What cannot be removed is told when it is first tried and when it is given up, and not in between.
+    A group that cannot be removed is told when it is first tried and when it is given up, and not in between.
     """
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self._tries: dict[str, int] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    async def remove(self, group_id: str) -> None:
-        """Remove a group, or keep it for `try_again`."""
-        why = await self._why_not(group_id)
-        if why:
-            self._tries[group_id] = 1
-            _log.warning("Group %s, unknown to the journal, could not be removed; trying again: %s", group_id, why)
-
-    def try_again(self) -> None:
-        """Set another try of all that is left going, unless one is under way; returns at once."""
-        if self._tries and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._try_again())
-
-    async def close(self) -> None:
-        """End; legal twice."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _try_again(self) -> None:
-        for group_id in sorted(self._tries):
-            why = await self._why_not(group_id)
-            self._tries[group_id] += 1
-            if not why:
-                del self._tries[group_id]
-                _log.info("Group %s, unknown to the journal, is removed", group_id)
-            elif self._tries[group_id] >= TRIES:
-                del self._tries[group_id]
-                _log.error(
-                    "Group %s, unknown to the journal, could not be removed in %d tries; its resources are lost: %s. "
-                    "Look with `ray list placement-groups`; `headgate placement audit --fix` tries it once more.",
-                    group_id,
-                    TRIES,
-                    why,
-                )
-
-    async def _why_not(self, group_id: str) -> str:
-        """Remove a group; return why it could not be, nothing when it is gone."""
-        try:
-            await self._executor.remove_group(group_id)
-        except GroupFailedError as error:
-            return error.message
-        except Exception as error:  # noqa: BLE001 - told by the caller; Ray may answer the next time
-            return f"{type(error).__name__}: {error}"
-        return ""
-
-
-class Reconciler:
-    """Looks at the cluster again and again. Owned by the service."""
-
-    def __init__(self, steps: Steps, executor: Executor, orphans: Orphans) -> None:
+    def __init__(self, steps: Steps, executor: Executor) -> None:
         self._steps = steps
         self._executor = executor
-        self._orphans = orphans
+        self._orphans: dict[str, int] = {}
         self._soon = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._look_on())
+    async def start(self, take_up: Callable[[Running], None]) -> None:
+        """Remove groups that the journal does not know, take running work up again, tell what is lost, and look on.
+
+        Nothing is decided before all of it is known: one step at the end tells the ledger everything.
+        """
+        ledger = self._steps.ledger
+        existing = await self._executor.existing_groups()
+        for group_id in sorted(existing.keys() - ledger.groups.keys()):
+            why = await self._why_not_removed(group_id)
+            if why:
+                self._orphans[group_id] = 1
+                _log.warning("Group %s, unknown to the journal, could not be removed; trying again: %s", group_id, why)
+        adopted = await self._adopted()
+        nodes = await self._executor.nodes(ours(ledger))
+        missing = [
+            group.group_id
+            for group in ledger.groups.values()
+            if group.group_id not in existing and group.state is not GroupState.REMOVING
+        ]
+
+        def act(ledger: PlacementLedger, now: float) -> None:
+            ledger.see_nodes(nodes, now)
+            for running in adopted.values():
+                ledger.work_started(running.request_id, running.epoch, now)
+            for request in list(ledger.requests.values()):
+                if not request.begun or request.stage.has_ended or request.request_id in adopted:
+                    continue
+                if request.stage is Stage.PLACING:
+                    ledger.work_not_started(request.request_id, request.epoch, now)
+                else:
+                    ledger.work_lost(request.request_id, request.epoch, now, "it was no longer running after a restart")
+            for group_id in missing:
+                ledger.group_lost(group_id, "it was no longer in the cluster after a restart", now)
+
+        for running in adopted.values():
+            take_up(running)  # not earlier: work that ends would have the ledger decide before it knows the rest
+        self._steps.do(act)
+        self._looking = asyncio.get_running_loop().create_task(self._look_on())
 
     def soon(self) -> None:
         """Have the cluster looked at now: something in it has failed."""
         self._soon.set()
 
+    async def look_at_nodes(self) -> None:
+        """Tell the ledger which nodes there are now, if they are others than it knows."""
+        nodes = await self._executor.nodes(ours(self._steps.ledger))
+        if {node.node_id: node for node in nodes} != self._steps.ledger.holdings.nodes:
+            self._steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
+
     async def close(self) -> None:
         """End; legal twice."""
-        task, self._task = self._task, None
-        if task is not None:
+        tasks = [task for task in (self._looking, self._removing) if task is not None]
+        for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look_on(self) -> None:
         turn = 0
@@ -120,10 +105,11 @@ class Reconciler:
             self._soon.clear()
             turn += 1
             try:
-                await look_at_nodes(self._steps, self._executor)
+                await self.look_at_nodes()
                 if turn % _GROUPS_EVERY == 0:
                     await self._look_at_groups()
-                    self._orphans.try_again()
+                    if self._orphans and (self._removing is None or self._removing.done()):
+                        self._removing = asyncio.get_running_loop().create_task(self._remove_orphans())
                 self._steps.forget_old()
             except JournalError:
                 return  # the service ends
@@ -143,12 +129,42 @@ class Reconciler:
         if vanished:
             self._steps.do(act)
 
+    async def _remove_orphans(self) -> None:
+        for group_id in sorted(self._orphans):
+            why = await self._why_not_removed(group_id)
+            self._orphans[group_id] += 1
+            if not why:
+                del self._orphans[group_id]
+                _log.info("Group %s, unknown to the journal, is removed", group_id)
+            elif self._orphans[group_id] >= TRIES:
+                del self._orphans[group_id]
+                _log.error(
+                    "Group %s, unknown to the journal, could not be removed in %d tries; its resources are lost: %s. "
+                    "Look with `ray list placement-groups`; `headgate placement audit --fix` tries it once more.",
+                    group_id,
+                    TRIES,
+                    why,
+                )
 
-async def look_at_nodes(steps: Steps, executor: Executor) -> None:
-    """Tell the ledger which nodes there are now, if they are others than it knows."""
-    nodes = await executor.nodes(ours(steps.ledger))
-    if {node.node_id: node for node in nodes} != steps.ledger.holdings.nodes:
-        steps.do(lambda ledger, now: ledger.see_nodes(nodes, now))
+    async def _why_not_removed(self, group_id: str) -> str:
+        """Remove a group; return why it could not be, nothing when it is gone."""
+        try:
+            await self._executor.remove_group(group_id)
+        except GroupFailedError as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 - told by the caller; Ray may answer the next time
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    async def _adopted(self) -> dict[str, Running]:
+        """Return what still runs."""
+        found: dict[str, Running] = {}
+        for request in list(self._steps.ledger.requests.values()):
+            if request.begun and not request.stage.has_ended:
+                running = await self._executor.adopt(request.group_id, self._steps.journal.order(request))
+                if running is not None:
+                    found[request.request_id] = running
+        return found
 
 
 def ours(ledger: PlacementLedger) -> dict[str, Amounts]:
@@ -162,51 +178,3 @@ def ours(ledger: PlacementLedger) -> dict[str, Amounts]:
 
 def _standing(ledger: PlacementLedger) -> set[str]:
     return {group.group_id for group in ledger.groups.values() if group.state not in _NOT_STANDING}
-
-
-async def reconcile(steps: Steps, executor: Executor, orphans: Orphans, take_up: Callable[[Running], None]) -> None:
-    """Remove groups that the journal does not know, take running work up again, and tell the ledger what is lost.
-
-    Nothing is decided before all of it is known: one step at the end tells the ledger everything.
-    """
-    ledger = steps.ledger
-    existing = await executor.existing_groups()
-    for group_id in sorted(existing.keys() - ledger.groups.keys()):
-        await orphans.remove(group_id)
-    adopted = await _adopted(steps, executor)
-    nodes = await executor.nodes(ours(ledger))
-    missing = [
-        group.group_id
-        for group in ledger.groups.values()
-        if group.group_id not in existing and group.state is not GroupState.REMOVING
-    ]
-
-    def act(ledger: PlacementLedger, now: float) -> None:
-        ledger.see_nodes(nodes, now)
-        for running in adopted.values():
-            ledger.work_started(running.request_id, running.epoch, now)
-        for request in list(ledger.requests.values()):
-            if not request.begun or request.stage.has_ended or request.request_id in adopted:
-                continue
-            if request.stage is Stage.PLACING:
-                ledger.work_not_started(request.request_id, request.epoch, now)
-            else:
-                ledger.work_lost(request.request_id, request.epoch, now, "it was no longer running after a restart")
-        for group_id in missing:
-            ledger.group_lost(group_id, "it was no longer in the cluster after a restart", now)
-
-    for running in adopted.values():
-        take_up(running)  # not earlier: work that ends would have the ledger decide before it knows the rest
-    steps.do(act)
-
-
-async def _adopted(steps: Steps, executor: Executor) -> dict[str, Running]:
-    """Return what still runs."""
-    found: dict[str, Running] = {}
-    for request in list(steps.ledger.requests.values()):
-        if not request.begun or request.stage not in {Stage.PLACING, Stage.RUNNING, Stage.STOPPING}:
-            continue
-        running = await executor.adopt(request.group_id, steps.journal.order(request))
-        if running is not None:
-            found[request.request_id] = running
-    return found

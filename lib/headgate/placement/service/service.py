@@ -28,7 +28,7 @@ from headgate.placement.service.protocol import (
     WorkView,
     view_of,
 )
-from headgate.placement.service.reconciler import Orphans, Reconciler, ours, reconcile
+from headgate.placement.service.reconciler import Reconciler, ours
 from headgate.placement.service.steps import Steps, pool_stats
 from headgate.placement.service.supervisor import Supervisor
 
@@ -73,7 +73,6 @@ class PlacementService:
         written = journal.meta("rules")
         self._executor = executor
         self._clock = clock
-        self._orphans = Orphans(executor)
         ledger = PlacementLedger.restore(
             settings or LedgerSettings(),
             (rules or PreemptionRules()) if written is None else rules_from(written),
@@ -84,9 +83,8 @@ class PlacementService:
             now=now,
         )
         self._steps = Steps(ledger, journal, clock, emit, self._carry_out, on_fatal)
-        self._reconciler = Reconciler(self._steps, executor, self._orphans)
-        self._supervisor = Supervisor(self._steps, executor, clock, self._reconciler.soon)
-        self._steps.begin(now)
+        self._reconciler = Reconciler(self._steps, executor)
+        self._supervisor = Supervisor(self._steps, executor, clock, self._reconciler)
 
     @property
     def ledger(self) -> PlacementLedger:
@@ -100,14 +98,12 @@ class PlacementService:
 
     async def start(self) -> None:
         """Bring ledger and cluster together, and begin to decide."""
-        await reconcile(self._steps, self._executor, self._orphans, self._supervisor.take_up)
-        self._reconciler.start()
+        await self._reconciler.start(self._supervisor.take_up)
 
     async def close(self) -> None:
         """End the service; work goes on in the cluster, and the next service takes it up."""
         self._steps.close()
         await self._reconciler.close()
-        await self._orphans.close()
         await self._supervisor.close()
         self.journal.close()
 
@@ -237,7 +233,8 @@ class PlacementService:
         self._steps.do(lambda ledger, now: ledger.renew(holder, now))
         if generation != self.generation:
             number = 0
-            feeds.retell(holder, [each.request_id for each in self._all() if each.holder == holder])
+            for request_id in [each.request_id for each in self._all() if each.holder == holder]:
+                feeds.tell(holder, request_id)
         feeds.watch(holder, (each for each in watched if each in self.ledger.requests))
         changed = await feeds.wait(holder, number, min(timeout_s, _LONGEST_WAIT_S))
         requests = self.ledger.requests

@@ -112,23 +112,18 @@ class Feeds:
         self.number = 0
         self._changed: dict[str, OrderedDict[str, int]] = {}
         self._watchers: dict[str, set[str]] = {}
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, asyncio.Event] = {}
 
     def watch(self, driver: str, request_ids: Iterable[str]) -> None:
         """Have a driver told of requests that are not its own; they are told at once as they stand."""
         for request_id in request_ids:
             self._watchers.setdefault(request_id, set()).add(driver)
-            self._note(driver, request_id)
-
-    def retell(self, driver: str, request_ids: Iterable[str]) -> None:
-        """Tell a driver of requests of its own anew: it has missed what an earlier ledger told."""
-        for request_id in request_ids:
-            self._note(driver, request_id)
+            self.tell(driver, request_id)
 
     def note(self, holder: str, request_id: str, *, is_news: bool = True) -> None:
         """A request has changed; what is no news is told with the next answer, and wakes nobody."""
         for driver in {holder} | self._watchers.get(request_id, set()):
-            self._note(driver, request_id, is_news=is_news)
+            self.tell(driver, request_id, is_news=is_news)
 
     def forget(self, request_id: str) -> None:
         """A request is not there any more; drivers that had it before its last holder forget it, too."""
@@ -150,16 +145,13 @@ class Feeds:
     async def wait(self, driver: str, number: int, timeout_s: float) -> list[str]:
         """Return what has changed since a number, as soon as there is something or the time is over."""
         if not (found := self.since(driver, number)) and timeout_s > 0:
-            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(driver, set()).add(woken)
+            woken = self._waiting.setdefault(driver, asyncio.Event())
             try:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(woken, timeout_s)
+                    await asyncio.wait_for(woken.wait(), timeout_s)
             finally:
-                others = self._waiting.get(driver, set())
-                others.discard(woken)
-                if not others:
-                    self._waiting.pop(driver, None)
+                if self._waiting.get(driver) is woken:
+                    self.wake(driver)  # another answer of this driver that waits is given now, too, and is asked again
             found = self.since(driver, number)
         return found
 
@@ -168,7 +160,8 @@ class Feeds:
         for driver in list(self._waiting):
             self.wake(driver)
 
-    def _note(self, driver: str, request_id: str, *, is_news: bool = True) -> None:
+    def tell(self, driver: str, request_id: str, *, is_news: bool = True) -> None:
+        """Have a driver told of a request with its next answer; where that is news, now."""
         self.number += 1
         changed = self._changed.setdefault(driver, OrderedDict())
         changed[request_id] = self.number
@@ -178,9 +171,8 @@ class Feeds:
 
     def wake(self, driver: str) -> None:
         """Answer a driver that waits."""
-        for woken in self._waiting.pop(driver, set()):
-            if not woken.done():
-                woken.set_result(None)
+        if (woken := self._waiting.pop(driver, None)) is not None:
+            woken.set()
 
 
 class Steps:
@@ -207,7 +199,8 @@ class Steps:
         self._carry_out = carry_out
         self._on_fatal = on_fatal
         self._timer: asyncio.TimerHandle | None = None
-        self._ended: OrderedDict[str, float] = OrderedDict()
+        now = clock.monotonic()  # what ended in an earlier life counts as ended now
+        self._ended = OrderedDict((name, now) for name, each in ledger.requests.items() if each.stage.has_ended)
         self._is_open = True
 
     def do(self, act: Callable[[PlacementLedger, float], T], writes: Writes = _NOTHING) -> T:
@@ -224,7 +217,10 @@ class Steps:
         began = self._clock.monotonic()
         commands = self.ledger.decide(now)
         took_ms = 1_000 * (self._clock.monotonic() - began)
-        events = [_timed(event, took_ms) for event in self.ledger.take_events()]
+        events = [  # with what the decision took: the ledger itself reads no clock
+            replace(event, evaluated_ms=took_ms) if isinstance(event, PreemptionPlanned) else event
+            for event in self.ledger.take_events()
+        ]
         changes = self.ledger.take_changes()
         self._journal_step(changes, events, writes, now)
         for request_id in changes.requests:
@@ -235,12 +231,6 @@ class Steps:
         for command in commands:
             self._carry_out(command)
         return answer
-
-    def begin(self, now: float) -> None:
-        """Count what ended in an earlier life as ended now."""
-        for request_id, request in self.ledger.requests.items():
-            if request.stage.has_ended:
-                self._ended[request_id] = now
 
     def forget_old(self) -> None:
         """Drop requests that ended long ago."""
@@ -311,11 +301,6 @@ class Steps:
         self._timer = None
         if self._is_open:
             self.do(_nothing)
-
-
-def _timed(event: Event, took_ms: float) -> Event:
-    """Return an event of a decision with what that took; the ledger itself reads no clock."""
-    return replace(event, evaluated_ms=took_ms) if isinstance(event, PreemptionPlanned) else event
 
 
 def _nothing(ledger: PlacementLedger, now: float) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import JournalError
 from headgate.placement.outbox import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.service.journal import Writes
-from headgate.placement.service.protocol import Executor, GroupFailedError, Outcome, Running, Stopped
-from headgate.placement.service.reconciler import look_at_nodes
+from headgate.placement.service.protocol import Executor, GroupFailedError, Running, Stopped
+from headgate.placement.service.reconciler import Reconciler
 from headgate.placement.service.steps import Steps
 
 AGAIN_S: Final = 1.0
@@ -30,12 +30,12 @@ class Supervisor:
         running: request id -> work that was started and not yet seen gone.
     """
 
-    def __init__(self, steps: Steps, executor: Executor, clock: Clock, look_soon: Callable[[], None]) -> None:
+    def __init__(self, steps: Steps, executor: Executor, clock: Clock, reconciler: Reconciler) -> None:
         self.running: dict[str, Running] = {}
         self._steps = steps
         self._executor = executor
         self._clock = clock
-        self._look_soon = look_soon
+        self._reconciler = reconciler
         self._tasks: set[asyncio.Task[None]] = set()
         self._starts: dict[str, asyncio.Task[None]] = {}
         self._watches: dict[Running, asyncio.Task[None]] = {}
@@ -85,7 +85,7 @@ class Supervisor:
             nodes = await self._executor.create_group(command)
         except Exception as error:  # noqa: BLE001 - reported to the ledger, which tries again later
             why = _told(error, f"group {group_id} was not made")
-            self._look_soon()
+            self._reconciler.soon()
             self._steps.do(lambda ledger, now: ledger.group_failed(group_id, epoch, why, now))
         else:
             self._steps.do(lambda ledger, now: ledger.group_created(group_id, epoch, nodes, now))
@@ -123,12 +123,9 @@ class Supervisor:
         outcome = await asyncio.shield(asyncio.ensure_future(running.outcome))
         if outcome.kind == "died":
             await self._see_nodes()
-        if self.running.get(running.request_id) is running:
-            del self.running[running.request_id]
-        self._ended(running, outcome)
-
-    def _ended(self, running: Running, outcome: Outcome) -> None:
         request_id, epoch = running.request_id, running.epoch
+        if self.running.get(request_id) is running:
+            del self.running[request_id]
         if outcome.kind == "died":
             self._steps.do(lambda ledger, now: ledger.work_lost(request_id, epoch, now, outcome.why))
             return
@@ -155,7 +152,7 @@ class Supervisor:
             stopped = await self._stopped(running, 0.0)
             if stopped.dead:
                 self._let_go(running)
-                self._steps.do(lambda ledger, now: ledger.work_dead(request_id, epoch, now))
+                self._steps.do(lambda ledger, now: ledger.work_stopped(request_id, epoch, now, saved=False, dead=True))
 
     def _stop_told(self, running: Running, stopped: Stopped) -> None:
         request_id, epoch = running.request_id, running.epoch
@@ -188,12 +185,12 @@ class Supervisor:
     async def _see_nodes(self) -> None:
         """Look at the nodes before a loss is told: it is placed again at once, and not on a node that is dead."""
         try:
-            await look_at_nodes(self._steps, self._executor)
+            await self._reconciler.look_at_nodes()
         except JournalError:
             raise  # the service ends
         except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again soon
             _told(error, "the nodes could not be read")
-            self._look_soon()
+            self._reconciler.soon()
 
     async def check_group(self, group_id: str) -> None:
         """Tell the ledger when a group has vanished from the cluster."""
