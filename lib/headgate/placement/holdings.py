@@ -257,9 +257,13 @@ class Holdings:
         """Return the room that there would be without these groups, as far as they may go."""
         room: Room = {node: dict(units) for node, units in self.room.items()}
         for group in groups:
-            if self.may_go(group):
-                vacate(room, group)
+            self.count_out(group, room)
         return room
+
+    def count_out(self, group: Group, room: Room) -> None:
+        """Give what a group holds back to `room`, if it may go."""
+        if self.may_go(group):
+            vacate(room, group)
 
     def dynamic_count(self, pool: str) -> int:
         """Return how many dynamic groups a pool has, those that are leaving left out."""

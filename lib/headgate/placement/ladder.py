@@ -238,7 +238,7 @@ def _too_large(request: PlacementRequest, shape: GroupShape, holdings: Holdings)
         return f"{request.request_id} wants a node with labels {dict(shape.node_labels)}, and none has them"
     labels = f" with labels {dict(shape.node_labels)}" if shape.node_labels else ""
     largest = max(holdings.nodes.values(), key=lambda node: tuple(units for _, units in node.total.units))
-    if request.is_gang:
+    if len(request.bundles) > 1:
         return (
             f"{request.request_id} takes {len(request.bundles)} bundles of up to {request.bundles[0]} under "
             f"{request.strategy}{labels}; {len(holdings.nodes)} nodes could not carry them even when empty"

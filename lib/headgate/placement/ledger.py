@@ -75,7 +75,7 @@ class PlacementLedger(Lifecycle):
         self._pool(pool.name)
         self._set_pool(pool, "changed")
         for group in list(self.holdings.groups_of(pool.name)):
-            if group.reserved is not None and not _is_wanted(group, pool):
+            if not self._is_wanted(group):
                 self._retire(group, now)
 
     def close_pool(self, name: str, now: float) -> None:
@@ -265,14 +265,13 @@ class PlacementLedger(Lifecycle):
             return
         self.renew(request.holder, now)
         group = self.holdings.groups.get(request.group_id)
-        is_its_own = group is not None and group.holder == request.request_id
         request.victims, request.evicting = set(), set()
-        if group is not None and is_its_own and request.begun:
-            self.holdings.hold(request, group)
-            if request.stage is Stage.STOPPING:
-                self.stop(request, request.stop_reason, now)
-            return
-        if group is not None and is_its_own:
+        if group is not None and group.holder == request.request_id:
+            if request.begun:
+                self.holdings.hold(request, group)
+                if request.stage is Stage.STOPPING:
+                    self.stop(request, request.stop_reason, now)
+                return
             group.holder = None
         request.group_id = ""
         self.enqueue(request, now, "restored")
@@ -293,12 +292,7 @@ class PlacementLedger(Lifecycle):
             if not pool.reserved and pool.max_dynamic == 0 and not pool.lend_reserved
         }
         for group in list(self.holdings.groups.values()):
-            pool = self.pools.get(group.pool)
-            if group.reserved is None:
-                is_wanted = pool is not None and pool.name not in self.closing
-            else:
-                is_wanted = pool is not None and _is_wanted(group, pool)
-            if not is_wanted and group.state is not GroupState.REMOVING:
+            if group.state is not GroupState.REMOVING and not self._is_wanted(group):
                 self._retire(group, now)
 
     # What time brings about
@@ -363,7 +357,9 @@ class PlacementLedger(Lifecycle):
         elif holder.stage in {Stage.CLEARING, Stage.PLACING}:
             self._back_in_line(holder, now)
 
-
-def _is_wanted(group: Group, pool: Pool) -> bool:
-    """Tell whether a reserved group is one of its pool as that is now."""
-    return group.reserved is not None and group.shape in pool.reserved[group.reserved :][:1]
+    def _is_wanted(self, group: Group) -> bool:
+        """Tell whether a group is one of its pool as that is now."""
+        pool = self.pools.get(group.pool)
+        if pool is None or group.reserved is None:
+            return pool is not None and pool.name not in self.closing
+        return group.shape in pool.reserved[group.reserved :][:1]

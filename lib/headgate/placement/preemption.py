@@ -12,7 +12,7 @@ from math import fsum, inf
 
 from headgate.placement.amounts import NOTHING, Amounts, total
 from headgate.placement.budgets import Budgets
-from headgate.placement.holdings import Holdings, Room, covers, fits, give, place, take, vacate
+from headgate.placement.holdings import Holdings, Room, covers, fits, give, place, take
 from headgate.placement.ladder import by_right, footprint, make_room, shape_of
 from headgate.placement.outcomes import Offer, Rejected
 from headgate.placement.pool import Group, GroupShape, NodeView, Pool
@@ -21,7 +21,6 @@ from headgate.placement.request import Occupancy, Stage
 from headgate.placement.victims import (
     Candidate,
     Refusal,
-    Sufficient,
     cheapest_set,
     lost_work,
     promoted_band,
@@ -40,86 +39,6 @@ def worth(victims: Sequence[Candidate]) -> Worth:
         len(victims),
         -max((each.started_at for each in victims), default=0.0),
     )
-
-
-@dataclass(slots=True)
-class Placements:
-    """Searches around the nodes of a holdings. Changes nothing.
-
-    Attributes:
-        holdings: what there is.
-        shape: what is to be placed.
-        candidates: what may be stopped.
-        groups: request id -> group of each candidate.
-    """
-
-    holdings: Holdings
-    shape: GroupShape
-    candidates: Sequence[Candidate]
-    groups: Mapping[str, Group]
-
-    def best(self, sufficient: Sufficient) -> tuple[Candidate, ...] | None:
-        """Return the best sufficient set that any search finds, or None if stopping all would not be enough."""
-        best = cheapest_set(self.candidates, sufficient)
-        if not best or len(self.candidates) == 1:
-            return best
-        for where in self._fields(max(each.band for each in best)):
-            found = cheapest_set(where, sufficient) if where else None
-            if found is not None and worth(found) < worth(best):
-                best = found
-        return best
-
-    def _fields(self, highest_band: int) -> Iterator[list[Candidate]]:
-        """Return candidates that belong together: of one node, or of the nodes of a gang."""
-        able = [each for each in self.candidates if each.band <= highest_band]
-        if len(self.shape.bundles) == 1 or self.shape.strategy in {"STRICT_PACK", "PACK"}:
-            for node in self.holdings.nodes:
-                yield [each for each in able if node in self.groups[each.request_id].nodes]
-        if len(self.shape.bundles) > 1 and self.shape.strategy != "STRICT_PACK":
-            yield self._member_by_member(able)
-
-    def _member_by_member(self, able: Sequence[Candidate]) -> list[Candidate]:
-        """Return what clears each bundle of the gang in turn where that loses least."""
-        room = self.holdings.room_without(self.holdings.free_groups())  # idle dynamic ones cost nothing
-        chosen: list[Candidate] = []
-        used: set[str] = set()
-        for bundle in self.shape.bundles:
-            left = [each for each in able if each not in chosen]
-            found = self._cheapest_node(bundle, room, left, used)
-            if found is None:
-                return []
-            node, victims = found
-            for victim in victims:
-                self._vacate(room, self.groups[victim.request_id])
-            take(room[node], bundle)
-            used.add(node)
-            chosen.extend(victims)
-        return chosen
-
-    def _cheapest_node(
-        self, bundle: Amounts, room: Room, left: Sequence[Candidate], used: set[str]
-    ) -> tuple[str, tuple[Candidate, ...]] | None:
-        spread = self.shape.strategy in {"SPREAD", "STRICT_SPREAD"}
-        best: tuple[Worth, str, tuple[Candidate, ...]] | None = None
-        for node_id, node in self.holdings.nodes.items():
-            if (spread and node_id in used) or not node.has(self.shape.node_labels):
-                continue
-            there = [each for each in left if node_id in self.groups[each.request_id].nodes]
-
-            def clears(gone: frozenset[str], at: str = node_id) -> bool:
-                units = dict(room[at])
-                for request_id in gone:
-                    self._vacate({at: units}, self.groups[request_id])
-                return fits(units, bundle)
-
-            victims = cheapest_set(there, clears)
-            if victims is not None and (best is None or (worth(victims), node_id) < best[:2]):
-                best = (worth(victims), node_id, victims)
-        return None if best is None else best[1:]
-
-    def _vacate(self, room: Room, group: Group) -> None:
-        if self.holdings.may_go(group):
-            vacate(room, group)
 
 
 PREEMPT = "preemption"
@@ -151,10 +70,7 @@ class Preemption:
         candidates = self.candidates()
         if not candidates:
             return self._rejected("no running work may be preempted for it")
-        requests = self.holdings.requests
-        groups = {name: self.holdings.groups[requests[name].group_id] for name in (c.request_id for c in candidates)}
-        placements = Placements(self.holdings, shape_of(self.waiting), candidates, groups)
-        chosen = placements.best(lambda gone: self._place(gone) is not None)
+        chosen = self._best_victims(candidates)
         if chosen is None:
             return self._rejected("preempting all that may be preempted would not free enough")
         victims = frozenset(each.request_id for each in chosen)
@@ -169,7 +85,7 @@ class Preemption:
         if delayed or not victims:
             ahead = delayed[0].request_id if delayed else "the first in the queue"
             return Rejected(PREEMPT, f"it would delay {ahead}", self.until)
-        first = requests[chosen[0].request_id]
+        first = self.holdings.requests[chosen[0].request_id]
         return replace(
             offer,
             victims=tuple(each.request_id for each in chosen),
@@ -201,6 +117,72 @@ class Preemption:
             started_at = self.now if victim.started_at is None else victim.started_at
             candidates.append(Candidate(victim.request_id, band, cost, started_at))
         return candidates
+
+    def _best_victims(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...] | None:
+        """Return the best sufficient set that any search finds, or None if stopping all would not be enough."""
+        best = cheapest_set(candidates, self._is_enough)
+        if not best or len(candidates) == 1:
+            return best
+        highest_band = max(each.band for each in best)
+        for where in self._neighbours([each for each in candidates if each.band <= highest_band]):
+            found = cheapest_set(where, self._is_enough) if where else None
+            if found is not None and worth(found) < worth(best):
+                best = found
+        return best
+
+    def _neighbours(self, able: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+        """Return candidates that belong together: of one node, or of the nodes of a gang."""
+        request = self.waiting.request
+        if len(request.bundles) == 1 or request.strategy in {"STRICT_PACK", "PACK"}:
+            for node in self.holdings.nodes:
+                yield [each for each in able if node in self._group_of(each.request_id).nodes]
+        if len(request.bundles) > 1 and request.strategy != "STRICT_PACK":
+            yield self._member_by_member(able)
+
+    def _member_by_member(self, able: Sequence[Candidate]) -> list[Candidate]:
+        """Return what clears each bundle of the gang in turn where that loses least."""
+        room = self.holdings.room_without(self.holdings.free_groups())  # idle dynamic ones cost nothing
+        chosen: list[Candidate] = []
+        used: set[str] = set()
+        for bundle in self.waiting.request.bundles:
+            left = [each for each in able if each not in chosen]
+            found = self._cheapest_node(bundle, room, left, used)
+            if found is None:
+                return []
+            node, victims = found
+            for victim in victims:
+                self.holdings.count_out(self._group_of(victim.request_id), room)
+            take(room[node], bundle)
+            used.add(node)
+            chosen.extend(victims)
+        return chosen
+
+    def _cheapest_node(
+        self, bundle: Amounts, room: Room, left: Sequence[Candidate], used: set[str]
+    ) -> tuple[str, tuple[Candidate, ...]] | None:
+        spread = self.waiting.request.strategy in {"SPREAD", "STRICT_SPREAD"}
+        best: tuple[Worth, str, tuple[Candidate, ...]] | None = None
+        for node_id, node in self.holdings.nodes.items():
+            if (spread and node_id in used) or not node.has(self.waiting.request.node_labels):
+                continue
+            there = [each for each in left if node_id in self._group_of(each.request_id).nodes]
+
+            def clears(gone: frozenset[str], at: str = node_id) -> bool:
+                units = dict(room[at])
+                for group in map(self._group_of, gone):
+                    self.holdings.count_out(group, {at: units})
+                return fits(units, bundle)
+
+            victims = cheapest_set(there, clears)
+            if victims is not None and (best is None or (worth(victims), node_id) < best[:2]):
+                best = (worth(victims), node_id, victims)
+        return None if best is None else best[1:]
+
+    def _group_of(self, request_id: str) -> Group:
+        return self.holdings.groups[self.holdings.requests[request_id].group_id]
+
+    def _is_enough(self, gone: frozenset[str]) -> bool:
+        return self._place(gone) is not None
 
     def _held(self, victim: Occupancy, victim_pool: Pool, *, reclaim: bool) -> Refusal | None:
         """Return why a victim is spared; what spares it for ever comes before what spares it for now."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.holdings import Holdings, Room, fits, give, place, take, vacate
+from headgate.placement.holdings import Holdings, Room, fits, give, place, take
 from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.request import Occupancy
 from headgate.placement.rules import PreemptionRules
@@ -175,8 +175,7 @@ def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, 
             break  # those that end together are all counted as gone
         begins_at = end
         group = holdings.groups[running.group_id]
-        if holdings.may_go(group):
-            vacate(room, group)
+        holdings.count_out(group, room)
         if running.request.pool == pool.name and running.request_id not in holdings.freed:
             give(quota, group.size)
         if found is None and fits(quota, shape.size):

@@ -54,11 +54,6 @@ class PlacementRequest:
         """The sum of its bundles."""
         return self.bundles[0] if len(self.bundles) == 1 else total(self.bundles)
 
-    @property
-    def is_gang(self) -> bool:
-        """Whether several members start together."""
-        return len(self.bundles) > 1
-
 
 class Stage(StrEnum):
     """Where a request stands."""

@@ -154,7 +154,7 @@ class PreemptionRules:
         return self.label_preemption and self.order.outranks(labels, others)
 
 
-def parse_aggressiveness(text: str, environ: Mapping[str, str] | None = None) -> Aggressiveness:
+def parse_aggressiveness(text: str) -> Aggressiveness:
     """Return the aggressiveness that a word names: `high`, `medium`, `low`, an alias, or `env:VARIABLE`.
 
     Raises:
@@ -165,7 +165,7 @@ def parse_aggressiveness(text: str, environ: Mapping[str, str] | None = None) ->
     word = text.strip()
     if word.lower().startswith(_ENV):
         name = word[len(_ENV) :].strip()
-        value = (os.environ if environ is None else environ).get(name)
+        value = os.environ.get(name)
         if value is None:
             raise InvalidPlacementError(
                 f"Aggressiveness {text!r} names an environment variable that is not set",

@@ -133,7 +133,8 @@ def test_aggressiveness_sets_the_thresholds() -> None:
         assert checked_rules(aggressiveness=level, label_threshold=0.2).label_threshold == 0.2
 
 
-def test_words_of_the_seed_name_a_level() -> None:
+def test_words_of_the_seed_name_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEVEL", "Batch")
     levels = [
         ("HIGH", Aggressiveness.HIGH),
         (" high-priority ", Aggressiveness.HIGH),
@@ -150,7 +151,7 @@ def test_words_of_the_seed_name_a_level() -> None:
         ("ENV: LEVEL", Aggressiveness.LOW),
     ]
     for text, level in levels:
-        assert parse_aggressiveness(text, {"LEVEL": "Batch"}) is level, text
+        assert parse_aggressiveness(text) is level, text
 
 
 def test_a_variable_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

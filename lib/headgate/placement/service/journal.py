@@ -224,20 +224,18 @@ def _write(db: sqlite3.Connection, writes: Writes) -> None:
             else:
                 body = orjson.dumps(row, default=list)  # sets
                 db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (name, body))  # noqa: S608 - as above
-    gone = [name for name, row in writes.requests.items() if row is None]
-    for name in (*gone, *writes.spent):
-        db.execute("DELETE FROM payloads WHERE name = ?", (name,))
-        db.execute("DELETE FROM states WHERE name = ?", (name,))
-    for name in gone:
-        db.execute("DELETE FROM results WHERE name = ?", (name,))
-    for name, (kind, payload) in writes.payloads.items():
-        db.execute("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?)", (name, kind, payload))
-    for name, state in writes.states.items():
-        db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (name, state))
-    for name, ended in writes.results.items():
-        db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", (name, ended.kind, ended.payload, ended.why))
-    for name, value in writes.meta.items():
-        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, orjson.dumps(value)))
+    gone = [(name,) for name, row in writes.requests.items() if row is None]
+    spent = [*gone, *((name,) for name in writes.spent)]
+    payloads = [(name, kind, payload) for name, (kind, payload) in writes.payloads.items()]
+    results = [(name, ended.kind, ended.payload, ended.why) for name, ended in writes.results.items()]
+    meta = [(name, orjson.dumps(value)) for name, value in writes.meta.items()]
+    db.executemany("DELETE FROM payloads WHERE name = ?", spent)
+    db.executemany("DELETE FROM states WHERE name = ?", spent)
+    db.executemany("DELETE FROM results WHERE name = ?", gone)
+    db.executemany("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?)", payloads)
+    db.executemany("INSERT OR REPLACE INTO states VALUES (?, ?)", writes.states.items())
+    db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", results)
+    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
 
 
 def _moved(request: Occupancy, shift: float, now: float) -> Occupancy:
