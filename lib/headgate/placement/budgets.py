@@ -35,14 +35,9 @@ class Budgets:
     def allows(
         self, pool: Pool, victims: Sequence[Occupancy], preemptor_id: str, running: Iterable[Occupancy], now: float
     ) -> Refusal | None:
-        """Return why these victims may not be stopped together now, or None if they may.
+        """Return why these victims of one pool may not be stopped together now, or None if they may.
 
-        Args:
-            pool: the pool of the victims; ask once for each pool of a set.
-            victims: what would be stopped in that pool.
-            preemptor_id: for whom.
-            running: all work of that pool; only what runs counts.
-            now: monotonic seconds.
+        `running` is all work of that pool, of which only what runs counts.
         """
         return (
             self._pair_rests(victims, preemptor_id, now)

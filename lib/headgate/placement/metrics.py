@@ -27,7 +27,7 @@ def exported_name(metric: Metric) -> str:
     return f"ray_{metric.name}" + ("_total" if metric.kind == "counter" else "")
 
 
-_COMPATIBLE: Final = (
+_METRICS: Final = (
     Metric("schedulemesh_preemption_count", "counter", "Work that was preempted.", ("pool", "reason")),
     Metric(
         "schedulemesh_preemption_execution_latency_ms",
@@ -58,8 +58,6 @@ _COMPATIBLE: Final = (
         _MILLISECONDS,
     ),
     Metric("schedulemesh_schedule_success_count", "counter", "Work that was started.", ("label", "strategy")),
-)
-_OWN: Final = (
     Metric(
         _GROUPS,
         "gauge",
@@ -122,7 +120,7 @@ _OWN: Final = (
         ("fixed",),
     ),
 )
-PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*_COMPATIBLE, *_OWN)}
+PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _METRICS}
 """Name -> what is known of it."""
 
 

@@ -41,16 +41,10 @@ def refusal(
     *,
     reclaim: bool = False,
 ) -> Refusal | None:
-    """Return why `victim` may not be stopped for `preemptor`, or None if it may.
+    """Return why `victim`, which runs, may not be stopped for `preemptor`, which waits, or None if it may.
 
-    Args:
-        preemptor: what waits.
-        victim: what runs.
-        victim_pool: the pool of the victim.
-        rules: the rules.
-        now: monotonic seconds.
-        reclaim: the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be
-            stopped unless it already stops.
+    With `reclaim` the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be
+    stopped unless it already stops.
     """
     if victim.stage is Stage.STOPPING:
         return Refusal("already_stopping", f"{victim.request_id} is being stopped already")
@@ -186,12 +180,7 @@ def cheapest_set(
 
     The set has the lowest highest band that is enough, then the least cost, then the fewest members, then the latest
     start among them. With more than `exact_up_to` candidates in those bands it is a good one and not always the best;
-    no member of it is superfluous.
-
-    Args:
-        candidates: what may be stopped.
-        sufficient: whether a set is enough; monotone. It is asked rarely, and never twice about the same set.
-        exact_up_to: how many candidates are searched exactly.
+    no member of it is superfluous. `sufficient` is asked rarely, and never twice about the same set.
     """
     in_order = sorted(candidates, key=lambda each: (each.band, each.cost, -each.started_at, each.request_id))
     search = _Search(in_order, sufficient)

@@ -68,10 +68,7 @@ class RayScheduler:
     ) -> None:
         """Connect to the cluster of this process, of RAY_ADDRESS, of this machine, or to a new one with 8 CPUs.
 
-        Args:
-            name: for people.
-            placement: a connection that is there; it is closed by `shutdown`.
-            wait_s: how long a submission waits until its work runs.
+        A connection that is given is used instead, and closed by `shutdown`.
         """
         self.name = name
         self.placement = placement or connect()
@@ -194,14 +191,8 @@ class RayScheduler:
     ) -> dict[str, Any]:
         """Have an agent run ahead of any task, which is not stopped for others; see `submit_spec`.
 
-        Args:
-            name: of the agent, unique here.
-            pool: whose quota it counts against.
-            actor_class: as in `SimpleTaskSpec`, and so are the `actor_*` and `ray_options`.
-            resources: None for what each agent of a pool with `target_agents` takes.
-            ray_options: see above.
-            actor_args: see above.
-            actor_kwargs: see above.
+        Its name is unique here; without resources it takes what each agent of a pool with `target_agents` takes. All
+        else is as in `SimpleTaskSpec`.
         """
         known = self._pools.get(pool)
         if resources is None and known is not None and known.each is not None:

@@ -23,13 +23,7 @@ class SimpleScheduler:
     def __init__(
         self, name: str = "schedulemesh-simple", *, scheduler: RayScheduler | None = None, wait_s: float = WAIT_S
     ) -> None:
-        """Connect as `RayScheduler` does, or stand on one that is there.
-
-        Args:
-            name: for people.
-            scheduler: ends with this one.
-            wait_s: how long a submission waits; of a scheduler that is given, its own.
-        """
+        """Connect as `RayScheduler` does, or stand on one that is there: it ends with this one and waits as it does."""
         self._scheduler = scheduler or RayScheduler(name, wait_s=wait_s)
 
     @property

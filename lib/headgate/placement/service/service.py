@@ -58,14 +58,8 @@ class PlacementService:
     ) -> None:
         """Take up what an opened journal holds; `start` compares it with the cluster and sets the ledger going.
 
-        Args:
-            journal: opened, and owned by this service from now on.
-            executor: act in the cluster.
-            clock: gives the time.
-            settings: of the ledger.
-            rules: of preemption, where the journal has none.
-            emit: gets every event.
-            on_fatal: called when the journal cannot be written any more; the process should end.
+        The journal is this service's from now on. `rules` hold where it has none, `emit` gets every event, and
+        `on_fatal` is called when the journal cannot be written any more: the process should end.
         """
         self.journal = journal
         now = clock.monotonic()
@@ -220,14 +214,10 @@ class PlacementService:
     # What drivers are told
 
     async def beat(self, holder: str, generation: int, number: int, watched: tuple[str, ...], timeout_s: float) -> Beat:
-        """Keep a driver's work alive, and answer as soon as one of its requests has changed.
+        """Keep a driver's work alive, and answer as soon as one of its requests has changed, or the time is over.
 
-        Args:
-            holder: the driver.
-            generation: of the last answer that the driver has; 0 before the first.
-            number: of that answer.
-            watched: requests of other drivers that it wants to be told of as well.
-            timeout_s: answer after so long in any case.
+        `generation` and `number` are those of the last answer that the driver has, 0 before the first; `watched` are
+        requests of other drivers that it wants to be told of as well.
         """
         feeds = self._steps.feeds
         self._steps.do(lambda ledger, now: ledger.renew(holder, now))
