@@ -13,44 +13,10 @@ from typing import Any
 import orjson
 
 from headgate.core import errors
-from headgate.telemetry.perfetto.drawing import DRAWN_BY_NAME, NAMES_NOT_DRAWN, Canvas, other
-from headgate.telemetry.perfetto.request_tracks import PlacementTracks, RequestTracks
-from headgate.telemetry.perfetto.scene import Fields, Scene, TraceWriter
+from headgate.telemetry.perfetto.drawing import RunTrace
+from headgate.telemetry.perfetto.trace_file import TraceWriter
 
 _log = logging.getLogger("headgate.telemetry")
-
-
-class RunTrace:
-    """Takes the events of one run in order and draws them; `close` draws what is still going on.
-
-    Owned by one conversion. Times come in as the run's monotonic seconds, which do not jump when the machine's clock is
-    set; an event without them (a note on dropped ones) counts by its wall time.
-    """
-
-    def __init__(self, writer: TraceWriter, run: str, *, begins_at: float, monotonic: float | None) -> None:
-        scene = Scene(writer, run)
-        self._canvas = Canvas(scene, RequestTracks(scene), PlacementTracks(writer))
-        self._offset_s = begins_at - monotonic if monotonic is not None else None
-        self._last = begins_at * 1e6
-
-    def take(self, name: str, fields: Fields, monotonic: float | None, since_origin_s: float) -> float:
-        """Draw an event; return its time in seconds since the trace's begin."""
-        if monotonic is None:
-            at = max(self._last, 0.0)
-        else:
-            if self._offset_s is None:
-                self._offset_s = since_origin_s - monotonic
-            at = max(0.0, (monotonic + self._offset_s) * 1e6)
-        self._last = max(self._last, at)
-        if name not in NAMES_NOT_DRAWN:
-            DRAWN_BY_NAME.get(name, other)(self._canvas, fields, at, name)
-        return at / 1e6
-
-    def close(self) -> None:
-        """Draw what is still going on, up to the last event."""
-        self._canvas.requests.close(self._last)
-        self._canvas.placement.close(self._last)
-        self._canvas.scene.close(self._last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,50 +104,31 @@ def event_files(source: Path) -> list[Path]:
 
 
 def _convert(files: list[Path], writer: TraceWriter, run_id: str) -> TraceSummary:
-    runs = _Runs(writer)
-    lines, unreadable, last = 0, 0, 0.0
+    """Draw runs one after the other, or beside each other when they wrote into one file."""
+    traces: dict[str, RunTrace] = {}
+    origin: float | None = None
+    lines, unreadable, runs, last = 0, 0, 0, 0.0
     for line in _lines(files):
         read = _read(line)
         if read is None:
             unreadable += 1
             continue
+        run, wall, monotonic = str(read.get("run", "")), float(read["wall"]), read.get("monotonic")
         if run_id and read.get("run") != run_id:
             continue
         lines += 1
-        last = max(last, runs.take(read))
-    runs.close()
+        origin = wall if origin is None else origin
+        if not run and read["event"] == "campaign_started" and run in traces:
+            traces.pop(run).close()  # lines without a run: each campaign begins another
+        if run not in traces:
+            runs += 1
+            traces[run] = RunTrace(writer, run, begins_at=max(0.0, wall - origin), monotonic=monotonic)
+        last = max(last, traces[run].take(read["event"], read["fields"], monotonic, wall - origin))
+    for trace in traces.values():
+        trace.close()
     if unreadable:
         _log.warning("%d lines are not events and were left out of the trace", unreadable)
-    return TraceSummary(lines, unreadable, runs.count, last, writer.written)
-
-
-class _Runs:
-    """The traces of the runs in a file: one after the other, or beside each other when they wrote into one file."""
-
-    def __init__(self, writer: TraceWriter) -> None:
-        self._writer = writer
-        self._traces: dict[str, RunTrace] = {}
-        self._origin: float | None = None
-        self.count = 0
-
-    def take(self, read: dict[str, Any]) -> float:
-        run, wall, monotonic = str(read.get("run", "")), float(read["wall"]), read.get("monotonic")
-        if self._origin is None:
-            self._origin = wall
-        trace = self._traces.get(run)
-        if trace is not None and not run and read["event"] == "campaign_started":
-            trace.close()  # lines without a run: each campaign begins another
-            trace = None
-        if trace is None:
-            self.count += 1
-            trace = self._traces[run] = RunTrace(
-                self._writer, run, begins_at=max(0.0, wall - self._origin), monotonic=monotonic
-            )
-        return trace.take(read["event"], read["fields"], monotonic, wall - self._origin)
-
-    def close(self) -> None:
-        for trace in self._traces.values():
-            trace.close()
+    return TraceSummary(lines, unreadable, runs, last, writer.written)
 
 
 def _lines(files: list[Path]) -> Iterator[bytes]:
