@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import errors, events
+from headgate.telemetry.backlog import Backlog
 from headgate.telemetry.fields import event_fields, event_name
 from headgate.telemetry.stream import Handler, Recorded
 
@@ -23,7 +22,7 @@ _BATCH: Final = 500
 """Events per write: large enough that a write costs little per event, small enough that a failed one loses little."""
 
 
-class JsonlSink:
+class JsonlSink(Backlog[Recorded[Any]]):
     """Appends one JSON object per event to `path`; `path.1` is the file before it, and so on up to `keep`.
 
     Memory is bounded by `queue_events`: when the writer cannot keep up, or the disk is full, events are dropped,
@@ -41,20 +40,16 @@ class JsonlSink:
     def __init__(
         self, path: Path, *, run_id: str = "", max_bytes: int = 64_000_000, keep: int = 5, queue_events: int = 10_000
     ) -> None:
-        if max_bytes < 1 or keep < 1 or queue_events < 1:
-            raise ValueError(f"max_bytes, keep and queue_events must be >= 1 (got {max_bytes}, {keep}, {queue_events})")
+        if max_bytes < 1 or keep < 1:
+            raise ValueError(f"max_bytes and keep must be >= 1 (got {max_bytes}, {keep})")
+        super().__init__(type(self).__name__, queue_events, close_within_s=5.0)
         self._path = path
         self._run = {"run": run_id} if run_id else {}
         self._max_bytes = max_bytes
         self._keep = keep
-        self._lock = threading.Lock()
-        """Protects `dropped` and `_unreported`, which the emitting threads and the writer both change."""
-        self.dropped = 0
-        self._unreported = 0
+        self._reported = 0
+        """Of what was dropped, as much as the file says."""
         self._failing = False
-        self._behind = False
-        self._closed = False
-        self._queue: queue.Queue[Recorded[Any] | None] = queue.Queue(queue_events + 1)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _opened(path)
@@ -62,81 +57,31 @@ class JsonlSink:
             raise errors.InvalidSettingError(
                 f"events cannot be written to {path} ({error.strerror})", next_step="Choose a file that can be written."
             ) from error
-        self._writer = threading.Thread(target=self._write_all, name="headgate-jsonl", daemon=True)
-        self._writer.start()
-
-    @property
-    def name(self) -> str:
-        """The name of the sink, as metrics show it."""
-        return type(self).__name__
+        self._thread.start()
 
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
         """Every event."""
-        return {events.Event: self._take}
+        return {events.Event: self._put}
 
-    def close(self) -> None:
-        """Write what is queued and close the file; waits at most 5 s for a disk that hangs."""
-        if self._closed:
-            return
-        self._closed = True
-        with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=5)
-        self._writer.join(timeout=5)
-
-    def _take(self, recorded: Recorded[Any]) -> None:
-        try:
-            if self._closed:
-                raise queue.Full  # noqa: TRY301 - a closed sink drops like a full one
-            self._queue.put_nowait(recorded)
-        except queue.Full:
-            self._count_dropped(1)
-            if not self._behind and not self._closed:
-                _log.warning("events come faster than %s takes them; they are dropped until it keeps up", self._path)
-            self._behind = True
-
-    def _count_dropped(self, events: int) -> None:
-        with self._lock:
-            self.dropped += events
-            self._unreported += events
-
-    def _write_all(self) -> None:
-        while True:
-            batch, is_last = self._next_batch()
-            if batch or (is_last and self._unreported):
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            batch, is_last = self._next(_BATCH)
+            if batch or self.dropped > self._reported:
                 self._write(batch)
-            if self._queue.qsize() < self._queue.maxsize / 2:
-                self._behind = False  # the next outage is told of again
-            if is_last:
-                os.close(self._file)
-                return
-
-    def _next_batch(self) -> tuple[list[Recorded[Any]], bool]:
-        batch: list[Recorded[Any]] = []
-        recorded = self._queue.get()
-        while recorded is not None:
-            batch.append(recorded)
-            if len(batch) == _BATCH:
-                return batch, False
-            try:
-                recorded = self._queue.get_nowait()
-            except queue.Empty:
-                return batch, False
-        return batch, True
+        os.close(self._file)
 
     def _write(self, batch: list[Recorded[Any]]) -> None:
         lines = self._lines(batch)
         taken = len(lines)
-        with self._lock:
-            unreported, self._unreported = self._unreported, 0
+        unreported = self.dropped - self._reported
         if unreported:
             lines.insert(0, self._dropped_line(batch[0].wall if batch else time.time(), unreported))
         try:
             self._append(b"".join(lines))
         except OSError as error:
-            with self._lock:
-                self._unreported += unreported
-            self._count_dropped(taken)
+            self._drop(taken)
             if not self._failing:
                 _log.warning("events cannot be written to %s (%s); they are dropped until it works", self._path, error)
             self._failing = True
@@ -144,6 +89,7 @@ class JsonlSink:
         if self._failing:
             _log.warning("events are written to %s again; %d were dropped", self._path, unreported)
         self._failing = False
+        self._reported += unreported
 
     def _lines(self, batch: list[Recorded[Any]]) -> list[bytes]:
         lines = []
@@ -151,7 +97,7 @@ class JsonlSink:
             try:
                 lines.append(self._line(recorded))
             except Exception:  # noqa: BLE001 - the boundary around one event: the writer goes on with the next
-                self._count_dropped(1)
+                self._drop(1)
                 _log.exception("an event cannot be written as JSON: %s", type(recorded.event).__name__)
         return lines
 

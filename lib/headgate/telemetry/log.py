@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -12,75 +13,39 @@ from headgate.core import events
 from headgate.telemetry.fields import JsonValue, duration, event_fields, event_name, printable, safe_text
 from headgate.telemetry.stream import Handler, Recorded
 
+_DETAILS: Final = ("headgate.core.events.scheduling", "headgate.core.events.requests", "headgate.core.events.health")
+"""Modules whose events are details: they happen once per task or request, or whenever a limit moves."""
+
 _OFTEN: Final[tuple[type[events.Event], ...]] = (
-    events.AdmissionBlocked,
-    events.AdmissionDenied,
     events.AnswerJudged,
-    events.CapacityReported,
-    events.DependencyReady,
     events.DuesForgiven,
-    events.GroupCapped,
     events.GroupCreated,
     events.GroupRemoved,
-    events.HealthReported,
     events.JudgementMissing,
-    events.NonRetryableDropped,
-    events.ProviderSlotsChanged,
-    events.QueueDrained,
-    events.QueueEmpty,
-    events.ReadyEnqueued,
-    events.RequestCapChanged,
-    events.RequestCeilingRecovered,
-    events.RequestDelayed,
-    events.RequestDenied,
-    events.RequestFinished,
-    events.RequestFullyRecovered,
-    events.RequestLeaseAcquired,
-    events.RequestLeaseReleased,
-    events.RequestLimitDecreased,
-    events.RequestLimitIncreased,
-    events.RequestPressureSkipped,
-    events.RequestQueueDrained,
-    events.RequestQueueFormed,
-    events.RequestRateLimited,
-    events.RequestResourceRegistered,
-    events.RequestStarted,
-    events.RequestWaitCancelled,
-    events.RequestWaitCompleted,
-    events.RequestWaitStarted,
-    events.RequestWaitTimedOut,
-    events.RetryDeferred,
-    events.RetryDenied,
-    events.RetryRedispatched,
-    events.RowGroupAdmissionBlocked,
-    events.RowGroupAdmissionTargetChanged,
-    events.RowGroupAdmitted,
-    events.RowGroupCheckpointed,
     events.SampleAccepted,
-    events.SchedulerHealthSnapshot,
-    events.SelectionStale,
     events.SlotsLeased,
     events.SlotsReturned,
     events.StepRejected,
-    events.TaskCancelled,
-    events.TaskCompleted,
     events.TaskDeferred,
-    events.TaskLeaseAcquired,
-    events.TaskLeaseReleased,
     events.TaskOpened,
-    events.TaskParked,
     events.TaskReturned,
-    events.TaskSelected,
     events.TaskStarted,
-    events.TaskUnparked,
     events.TasksEnqueued,
     events.WorkEnded,
     events.WorkPlaced,
     events.WorkQueued,
     events.WorkStarted,
-    events.WorkerSpawned,
 )
-"""What happens once per task, sample or request, or whenever a limit moves."""
+"""Details among the events of other modules."""
+
+_SELDOM: Final[tuple[type[events.Event], ...]] = (
+    events.BreakerClosed,
+    events.DailyBudgetFreed,
+    events.DailyBudgetSpent,
+    events.SchedulerJobCompleted,
+    events.SchedulerJobStarted,
+)
+"""What is no detail in the modules of details."""
 
 _NOTEWORTHY: Final[tuple[type[events.Event], ...]] = (
     events.BreakerOpened,
@@ -111,14 +76,19 @@ _NOTEWORTHY: Final[tuple[type[events.Event], ...]] = (
     events.WorkLost,
     events.WorkerSpawnFailed,
 )
-LEVELS: Final[Mapping[type[events.Event], int]] = {
-    events.Event: logging.INFO,
+_LEVELS: Final[Mapping[type[events.Event], int]] = {
     **dict.fromkeys(_OFTEN, logging.DEBUG),
+    **dict.fromkeys(_SELDOM, logging.INFO),
     **dict.fromkeys(_NOTEWORTHY, logging.WARNING),
     events.JournalBlocked: logging.ERROR,
     events.RowsQuarantined: logging.ERROR,
 }
-"""Event type -> level; `Event` stands for all others."""
+
+
+@cache
+def level_of(kind: type[events.Event]) -> int:
+    """Return the level at which events of a type are logged."""
+    return _LEVELS.get(kind, logging.DEBUG if kind.__module__ in _DETAILS else logging.INFO)
 
 
 class LogSink:
@@ -137,7 +107,7 @@ class LogSink:
 
     def _write(self, recorded: Recorded[Any]) -> None:
         event = recorded.event
-        level = LEVELS.get(type(event), logging.INFO)
+        level = level_of(type(event))
         if not self._logger.isEnabledFor(level):
             return
         name, fields = event_name(type(event)), event_fields(event)

@@ -159,5 +159,8 @@ STATUS_NAMES: Final = tuple(metric.name for metric in _STATUS_METRICS)
 EVENT_NAMES: Final = tuple(metric.name for metric in _EVENT_METRICS)
 """The metrics that count events."""
 
+LOSS_NAMES: Final = tuple(metric.name for metric in _LOSS_METRICS)
+"""The metrics of events that sinks dropped, and of their failures."""
+
 METRICS: Final[Mapping[str, str]] = {metric.name: metric.help for metric in SPECS.values()}
 """Name -> help text."""

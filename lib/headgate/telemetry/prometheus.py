@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -13,10 +13,11 @@ from prometheus_client.registry import Collector
 from headgate.core import events
 from headgate.core import status as campaign_status
 from headgate.core.status import ModelStatus, RequestStatus
-from headgate.telemetry.metrics import EVENT_NAMES, SPECS, STATUS_NAMES
+from headgate.telemetry.metrics import EVENT_NAMES, LOSS_NAMES, SPECS, STATUS_NAMES
 from headgate.telemetry.stream import EventStream, Handler, Recorded
 
-Labels = tuple[str, str, str]
+Series = dict[tuple[str, ...], float]
+"""The values of a metric by its labels."""
 
 _VALUES: Final[Mapping[str, tuple[Callable[[RequestStatus], float], Callable[[float, float], float]]]] = {
     "headgate_request_limit": (lambda r: r.limit, float.__add__),
@@ -29,13 +30,13 @@ _VALUES: Final[Mapping[str, tuple[Callable[[RequestStatus], float], Callable[[fl
 """Metric -> its value, and how the values of the endpoints above the cap are put together."""
 
 
-def request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, dict[Labels, float]]:
-    """Return the values of every gauge by its labels.
+def _request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, Series]:
+    """Return the gauges of request keys.
 
     The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
     roster stays the same: no series changes its meaning between two scrapes.
     """
-    found: dict[str, dict[Labels, float]] = {name: {} for name in _VALUES}
+    found: dict[str, Series] = {name: {} for name in _VALUES}
     for position, request in enumerate(requests):
         is_own = position < label_cap
         labels = (request.provider, request.model, request.domain) if is_own else (OTHER_MODELS,) * 3
@@ -46,47 +47,20 @@ def request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[st
     return found
 
 
-class RequestCollector(Collector):
-    """The gauges of a run's requests, for runs that have no `CampaignStatus`; read at each scrape."""
-
-    def __init__(self, requests: Callable[[], Sequence[RequestStatus]], *, endpoint_label_cap: int = 100) -> None:
-        self._requests = requests
-        self._endpoint_label_cap = endpoint_label_cap
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the families without their values."""
-        yield from (_gauge_family(name) for name in _VALUES)
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the families with the values of this moment."""
-        for name, series in request_values(self._requests(), self._endpoint_label_cap).items():
-            family = _gauge_family(name)
-            for labels, value in series.items():
-                family.add_metric(labels, value)
-            yield family
-
-
-def _gauge_family(name: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, SPECS[name].help, labels=SPECS[name].labels)
-
-
-def budget_values(models: Sequence[ModelStatus], label_cap: int) -> dict[str, dict[tuple[str, str], float]]:
-    """Return the values of every gauge by model and budget; those of models above the cap are added up.
+def _budget_values(models: Sequence[ModelStatus], label_cap: int) -> dict[str, Series]:
+    """Return the gauges of budgets; those of models above the cap are added up.
 
     A model has no limit where only its cost is counted.
     """
-    used: dict[tuple[str, str], float] = {}
-    held: dict[tuple[str, str], float] = {}
-    limit: dict[tuple[str, str], float] = {}
-    with_budgets = [model for model in models if model.budgets]
-    for position, model in enumerate(with_budgets):
+    found: dict[str, Series] = {f"headgate_budget_{what}": {} for what in ("used", "held", "limit")}
+    for position, model in enumerate(model for model in models if model.budgets):
         for budget in model.budgets:
             labels = (model.model if position < label_cap else OTHER_MODELS, budget.name)
-            used[labels] = used.get(labels, 0.0) + budget.used
-            held[labels] = held.get(labels, 0.0) + budget.held
-            if budget.limit is not None:
-                limit[labels] = limit.get(labels, 0.0) + budget.limit
-    return {"headgate_budget_used": used, "headgate_budget_held": held, "headgate_budget_limit": limit}
+            for what, value in (("used", budget.used), ("held", budget.held), ("limit", budget.limit)):
+                if value is not None:
+                    series = found[f"headgate_budget_{what}"]
+                    series[labels] = series.get(labels, 0.0) + value
+    return found
 
 
 OTHER_MODELS: Final = "(other)"
@@ -99,6 +73,40 @@ _BUCKETS_S: Final[Mapping[str, tuple[float, ...]]] = {
     "headgate_request_latency_seconds": (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300),
     "headgate_batch_store_seconds": (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 }
+
+
+_COUNTED: Final[Mapping[type[events.Event], tuple[str, ...]]] = {
+    events.SampleRefused: ("headgate_samples_refused_total",),
+    events.TasksEnqueued: ("headgate_tasks_enqueued_total", "tasks"),
+    events.TaskReturned: ("headgate_tasks_returned_total",),
+    events.TaskDeferred: ("headgate_tasks_deferred_total",),
+    events.DuesForgiven: ("headgate_dues_forgiven_total", "dues"),
+    events.RequestDelayed: ("headgate_request_delays_total",),
+    events.RequestRateLimited: ("headgate_rate_limits_total",),
+    events.RequestDenied: ("headgate_request_denials_total",),
+    events.RequestCapChanged: ("headgate_request_cap_changes_total",),
+    events.BreakerOpened: ("headgate_breaker_opens_total",),
+    events.RetryDenied: ("headgate_retries_denied_total",),
+    events.SlotsDenied: ("headgate_slot_denials_total",),
+    events.SlotsDisagree: ("headgate_slot_disagreements_total",),
+    events.SlotsLost: ("headgate_slots_lost_total", "slots"),
+    events.ModelPaused: ("headgate_model_pauses_total",),
+    events.QueueWarned: ("headgate_queue_warnings_total",),
+    events.QueuePaused: ("headgate_queue_pauses_total",),
+    events.StoreFailed: ("headgate_store_failures_total",),
+    events.RowsQuarantined: ("headgate_rows_quarantined_total", "rows"),
+    events.RosterRefreshFailed: ("headgate_roster_refresh_failures_total",),
+    events.TaskProviderFailed: ("headgate_task_provider_failures_total",),
+    events.JournalBlocked: ("headgate_journal_blocks_total",),
+}
+"""Event -> the metric that counts it, and the field that says how many; the metric's labels are fields, too."""
+
+_LIMIT_CHANGES: Final = (
+    events.RequestLimitIncreased,
+    events.RequestLimitDecreased,
+    events.RequestCeilingRecovered,
+    events.RequestFullyRecovered,
+)
 
 
 def new_registry(status: Callable[[], campaign_status.CampaignStatus] | None = None) -> CollectorRegistry:
@@ -139,42 +147,27 @@ class PrometheusSink:
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
         """The events that a metric counts."""
-        return {
+        return {kind: self._counting(*counted) for kind, counted in _COUNTED.items()} | {
             events.SampleAccepted: self._sample_accepted,
-            events.SampleRefused: lambda _: self._count("headgate_samples_refused_total"),
-            events.TasksEnqueued: self._tasks_enqueued,
             events.TaskStarted: self._task_started,
-            events.TaskReturned: self._task_returned,
-            events.DuesForgiven: self._dues_forgiven,
             events.RequestFinished: self._request_finished,
-            events.RequestDelayed: self._request_delayed,
-            events.RequestRateLimited: lambda _: self._count("headgate_rate_limits_total"),
-            events.RequestDenied: self._request_denied,
-            events.RequestLimitIncreased: lambda _: self._count("headgate_request_limit_changes_total", "up"),
-            events.RequestCeilingRecovered: lambda _: self._count("headgate_request_limit_changes_total", "up"),
-            events.RequestFullyRecovered: lambda _: self._count("headgate_request_limit_changes_total", "up"),
-            events.RequestLimitDecreased: lambda _: self._count("headgate_request_limit_changes_total", "down"),
-            events.RequestCapChanged: lambda _: self._count("headgate_request_cap_changes_total"),
-            events.BreakerOpened: lambda _: self._count("headgate_breaker_opens_total"),
-            events.RetryDenied: lambda _: self._count("headgate_retries_denied_total"),
-            events.SlotsDenied: lambda told: self._count("headgate_slot_denials_total", told.event.limit),
-            events.SlotsDisagree: lambda told: self._count("headgate_slot_disagreements_total", told.event.limit),
-            events.SlotsLost: self._slots_lost,
-            events.TaskDeferred: lambda _: self._count("headgate_tasks_deferred_total"),
-            events.ModelPaused: lambda _: self._count("headgate_model_pauses_total"),
-            events.QueueWarned: lambda _: self._count("headgate_queue_warnings_total"),
-            events.QueuePaused: lambda _: self._count("headgate_queue_pauses_total"),
             events.BatchStored: self._batch_stored,
-            events.StoreFailed: lambda _: self._count("headgate_store_failures_total"),
-            events.RowsQuarantined: self._rows_quarantined,
             events.RosterRefreshed: self._roster_refreshed,
-            events.RosterRefreshFailed: lambda _: self._count("headgate_roster_refresh_failures_total"),
-            events.TaskProviderFailed: lambda _: self._count("headgate_task_provider_failures_total"),
-            events.JournalBlocked: lambda _: self._count("headgate_journal_blocks_total"),
+            **dict.fromkeys(_LIMIT_CHANGES, self._limit_changed),
         }
 
     def close(self) -> None:
         """The registry keeps what was counted."""
+
+    def _counting(self, name: str, amount: str = "") -> Handler:
+        labels = SPECS[name].labels
+
+        def count(recorded: Recorded[Any]) -> None:
+            event = recorded.event
+            by = getattr(event, amount) if amount else 1
+            self._count(name, *(getattr(event, label) for label in labels), by=by)
+
+        return count
 
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
         series = self._series.get((name, labels))
@@ -208,23 +201,10 @@ class PrometheusSink:
         self._labelled_models.add(model)
         return model
 
-    def _tasks_enqueued(self, recorded: Recorded[events.TasksEnqueued]) -> None:
-        self._count("headgate_tasks_enqueued_total", by=recorded.event.tasks)
-
     def _task_started(self, recorded: Recorded[events.TaskStarted]) -> None:
         event = recorded.event
         self._count("headgate_tasks_started_total", event.environment)
         self._observe("headgate_queue_wait_seconds", event.queue_wait_s, event.environment)
-
-    def _task_returned(self, recorded: Recorded[events.TaskReturned]) -> None:
-        self._count("headgate_tasks_returned_total", recorded.event.environment)
-
-    def _dues_forgiven(self, recorded: Recorded[events.DuesForgiven]) -> None:
-        self._count("headgate_dues_forgiven_total", by=recorded.event.dues)
-
-    def _slots_lost(self, recorded: Recorded[events.SlotsLost]) -> None:
-        lost = recorded.event
-        self._count("headgate_slots_lost_total", lost.limit, lost.reason, by=lost.slots)
 
     def _request_finished(self, recorded: Recorded[events.RequestFinished]) -> None:
         event = recorded.event
@@ -233,19 +213,14 @@ class PrometheusSink:
         self._count("headgate_tokens_total", "prompt", by=event.prompt_tokens)
         self._count("headgate_tokens_total", "completion", by=event.completion_tokens)
 
-    def _request_delayed(self, recorded: Recorded[events.RequestDelayed]) -> None:
-        self._count("headgate_request_delays_total", recorded.event.outcome)
-
-    def _request_denied(self, recorded: Recorded[events.RequestDenied]) -> None:
-        self._count("headgate_request_denials_total", recorded.event.reason)
+    def _limit_changed(self, recorded: Recorded[events.Event]) -> None:
+        is_lower = isinstance(recorded.event, events.RequestLimitDecreased)
+        self._count("headgate_request_limit_changes_total", "down" if is_lower else "up")
 
     def _batch_stored(self, recorded: Recorded[events.BatchStored]) -> None:
         self._count("headgate_batches_stored_total")
         self._count("headgate_rows_stored_total", by=recorded.event.rows)
         self._observe("headgate_batch_store_seconds", recorded.event.seconds)
-
-    def _rows_quarantined(self, recorded: Recorded[events.RowsQuarantined]) -> None:
-        self._count("headgate_rows_quarantined_total", by=recorded.event.rows)
 
     def _roster_refreshed(self, recorded: Recorded[events.RosterRefreshed]) -> None:
         for model in self._labelled_models.intersection(recorded.event.removed):
@@ -273,8 +248,28 @@ class _WithoutCreated(Collector):
             yield family
 
 
-class StatusCollector(Collector):
-    """The gauges of a running campaign, read from its status at each scrape: nothing is counted twice or goes stale."""
+class _Gauges(Collector):
+    """Families whose values are read at each scrape: nothing is counted twice or goes stale."""
+
+    def __init__(self, names: Sequence[str], values: Callable[[], Mapping[str, Series]]) -> None:
+        self._names = names
+        self._values = values
+
+    def describe(self) -> Iterable[Family]:
+        """Yield the families without their values, so that registering asks for none."""
+        yield from map(_family, self._names)
+
+    def collect(self) -> Iterable[Family]:
+        """Yield the families with the values of this moment."""
+        for name, series in self._values().items():
+            family = _family(name)
+            for labels, value in series.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+class StatusCollector(_Gauges):
+    """The gauges of a running campaign, read from its status."""
 
     def __init__(
         self,
@@ -283,40 +278,24 @@ class StatusCollector(Collector):
         endpoint_label_cap: int = 100,
         model_label_cap: int = 100,
     ) -> None:
-        self._status = status
-        self._endpoint_label_cap = endpoint_label_cap
-        self._model_label_cap = model_label_cap
+        super().__init__(STATUS_NAMES, lambda: _status_values(status(), endpoint_label_cap, model_label_cap))
 
-    def describe(self) -> Iterable[Family]:
-        """Yield the families without their values, so that registering does not ask for a status."""
-        yield from (_family(name) for name in STATUS_NAMES)
 
-    def collect(self) -> Iterable[Family]:
-        """Yield the families with the values of this moment."""
-        status = self._status()
-        for name, value in _plain_values(status).items():
-            family = _family(name)
-            family.add_metric((), value)
-            yield family
-        for name, values in _environment_values(status).items():
-            family = _family(name)
-            for environment, value in values.items():
-                family.add_metric((environment,), value)
-            yield family
-        for name, series in request_values(status.requests, self._endpoint_label_cap).items():
-            family = _family(name)
-            for labels, value in series.items():
-                family.add_metric(labels, value)
-            yield family
-        running = _family("headgate_tasks_in_flight")
-        for label, tasks in _in_flight(status.models, self._model_label_cap).items():
-            running.add_metric((label,), tasks)
-        yield running
-        for name, budgets in budget_values(status.models, self._model_label_cap).items():
-            family = _family(name)
-            for labels_of, value in budgets.items():
-                family.add_metric(labels_of, value)
-            yield family
+class RequestCollector(_Gauges):
+    """The gauges of a run's requests, for runs that have no `CampaignStatus`."""
+
+    def __init__(self, requests: Callable[[], Sequence[RequestStatus]], *, endpoint_label_cap: int = 100) -> None:
+        super().__init__(tuple(_VALUES), lambda: _request_values(requests(), endpoint_label_cap))
+
+
+def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
+    """Have `registry` say at each scrape what the sinks of `stream` lost so far; of one that closed nothing more."""
+
+    def losses() -> dict[str, Series]:
+        counts = (stream.dropped(), stream.failures_by_sink())
+        return {name: {(sink,): lost for sink, lost in by.items()} for name, by in zip(LOSS_NAMES, counts, strict=True)}
+
+    registry.register(_Gauges(LOSS_NAMES, losses))
 
 
 def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
@@ -325,8 +304,10 @@ def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
     return kind(name, spec.help, labels=spec.labels)
 
 
-def _plain_values(status: campaign_status.CampaignStatus) -> dict[str, float]:
-    return {
+def _status_values(
+    status: campaign_status.CampaignStatus, endpoint_label_cap: int, model_label_cap: int
+) -> dict[str, Series]:
+    plain = {
         "headgate_campaign_start_time_seconds": status.started_at,
         "headgate_models": len(status.models),
         "headgate_models_paused": sum(model.is_paused for model in status.models),
@@ -340,45 +321,19 @@ def _plain_values(status: campaign_status.CampaignStatus) -> dict[str, float]:
         "headgate_spooled_samples": status.spooled,
         "headgate_open_tasks": status.open_tasks,
     }
-
-
-def _in_flight(models: Sequence[campaign_status.ModelStatus], label_cap: int) -> dict[str, int]:
-    others = sum(model.in_flight for model in models[label_cap:])
-    return {model.model: model.in_flight for model in models[:label_cap]} | ({OTHER_MODELS: others} if others else {})
-
-
-def _environment_values(status: campaign_status.CampaignStatus) -> dict[str, dict[str, float]]:
-    lag: dict[str, float] = {}
+    lag: Series = {}
     for pair in status.pairs:
-        lag[pair.environment] = max(lag.get(pair.environment, 0.0), pair.lag_s)
-    queued = dict.fromkeys(lag, 0.0) | dict(status.queue.by_environment)
-    return {"headgate_queue_environment_tasks": queued, "headgate_lag_seconds": lag}
-
-
-def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
-    """Have `registry` say at each scrape what the sinks of `stream` lost so far."""
-    registry.register(_LossCollector(stream))
-
-
-class _LossCollector(Collector):
-    """Reads the counts of a stream. A sink that closed is counted no more."""
-
-    def __init__(self, stream: EventStream) -> None:
-        self._stream = stream
-
-    def describe(self) -> Iterable[Family]:
-        """Return the families without values."""
-        return (_loss_family("headgate_events_dropped_total"), _loss_family("headgate_sink_failures_total"))
-
-    def collect(self) -> Iterable[Family]:
-        """Return the counts by sink."""
-        dropped, failures = _loss_family("headgate_events_dropped_total"), _loss_family("headgate_sink_failures_total")
-        for name, count in self._stream.dropped().items():
-            dropped.add_metric((name,), count)
-        for name, count in self._stream.failures_by_sink().items():
-            failures.add_metric((name,), count)
-        return (dropped, failures)
-
-
-def _loss_family(name: str) -> CounterMetricFamily:
-    return CounterMetricFamily(name, SPECS[name].help, labels=SPECS[name].labels)
+        lag[pair.environment,] = max(lag.get((pair.environment,), 0.0), pair.lag_s)
+    queued: Series = dict.fromkeys(lag, 0.0)
+    queued |= {(environment,): tasks for environment, tasks in status.queue.by_environment.items()}
+    running: Series = {(model.model,): model.in_flight for model in status.models[:model_label_cap]}
+    if others := sum(model.in_flight for model in status.models[model_label_cap:]):
+        running[OTHER_MODELS,] = others
+    return {
+        **{name: {(): value} for name, value in plain.items()},
+        "headgate_queue_environment_tasks": queued,
+        "headgate_lag_seconds": lag,
+        "headgate_tasks_in_flight": running,
+        **_request_values(status.requests, endpoint_label_cap),
+        **_budget_values(status.models, model_label_cap),
+    }
