@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -125,29 +125,19 @@ class KeyRules:
             raise ValueError(f"file {name} holds no key: a key is printable ASCII") from None
 
 
-@dataclass(slots=True)
-class _Problems:
-    """What is wrong with one roster, in the order in which it was found."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def add(self, place: str, rule: str) -> None:
-        self.lines.append(f"{place}: {rule}")
-
-
 def read_entries(document: object, source: str, keys: KeyRules) -> tuple[Model, ...]:
     """Return the models of a roster's parsed document.
 
     Raises:
         InvalidRosterError: listing everything that is wrong with it: file, entry, field, value and rule.
     """
-    problems = _Problems()
+    problems: list[str] = []
     models = tuple(_models(document, keys, problems))
-    if not problems.lines:
+    if not problems:
         _check_together(models, problems)
-    if problems.lines:
-        count = len(problems.lines)
-        listed = "".join(f"\n  {line}" for line in problems.lines[:_SHOWN_PROBLEMS])
+    if problems:
+        count = len(problems)
+        listed = "".join(f"\n  {line}" for line in problems[:_SHOWN_PROBLEMS])
         more = f"\n  and {count - _SHOWN_PROBLEMS} more" if count > _SHOWN_PROBLEMS else ""
         raise errors.InvalidRosterError(f"{source}: {count} {'problem' if count == 1 else 'problems'}:{listed}{more}")
     return models
@@ -174,19 +164,19 @@ def base_url_problem(url: str) -> str | None:
     return None
 
 
-def _models(document: object, keys: KeyRules, problems: _Problems) -> Iterator[Model]:
+def _models(document: object, keys: KeyRules, problems: list[str]) -> Iterator[Model]:
     if not isinstance(document, dict):
-        problems.add("roster", f"must be a mapping with `models:`, a list of entries (got {_shown(document)})")
+        problems.append(f"roster: must be a mapping with `models:`, a list of entries (got {_shown(document)})")
         return
     _refuse_unknown("roster", document, FILE_FIELDS, problems)
     defaults = document.get("defaults") or {}
     if not isinstance(defaults, dict):
-        problems.add("defaults", f"must be a mapping (got {_shown(defaults)})")
+        problems.append(f"defaults: must be a mapping (got {_shown(defaults)})")
         defaults = {}
     _refuse_unknown("defaults", defaults, DEFAULT_FIELDS, problems)
     entries = document.get("models")
     if not isinstance(entries, list) or not entries:
-        problems.add("models", f"must be a list with at least one entry (got {_shown(entries)})")
+        problems.append(f"models: must be a list with at least one entry (got {_shown(entries)})")
         return
     for position, entry in enumerate(entries):
         model = _model(position, entry, defaults, keys, problems)
@@ -194,12 +184,12 @@ def _models(document: object, keys: KeyRules, problems: _Problems) -> Iterator[M
             yield model
 
 
-def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRules, problems: _Problems) -> Model | None:
+def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRules, problems: list[str]) -> Model | None:
     if not isinstance(entry, dict):
-        problems.add(f"entry {position + 1}", f"must be a mapping with name and base_url (got {_shown(entry)})")
+        problems.append(f"entry {position + 1}: must be a mapping with name and base_url (got {_shown(entry)})")
         return None
     place = f"entry {position + 1} ({entry['name']})" if isinstance(entry.get("name"), str) else f"entry {position + 1}"
-    before = len(problems.lines)
+    before = len(problems)
     _refuse_unknown(place, entry, ENTRY_FIELDS, problems)
     checked = _checked_fields(place, _merged(entry, defaults), problems)
     if checked is None:
@@ -208,12 +198,12 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
     try:
         api_key = keys.key(checked.api_key)
     except ValueError as error:
-        problems.add(f"{place}, api_key", str(error))
+        problems.append(f"{place}, api_key: {error}")
     if (problem := base_url_problem(checked.base_url)) is not None:
-        problems.add(f"{place}, base_url", problem)
+        problems.append(f"{place}, base_url: {problem}")
     _check_options(place, checked.options, problems)
     if checked.daily_cost is not None and not (checked.price_in or checked.price_out):
-        problems.add(f"{place}, daily_cost", f"needs price_in and price_out (got {checked.daily_cost:g} and no prices)")
+        problems.append(f"{place}, daily_cost: needs price_in and price_out (got {checked.daily_cost:g} and no prices)")
     try:
         model = Model(
             name=checked.name,
@@ -225,25 +215,12 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
             weight=checked.weight,
             max_parallel=checked.max_parallel,
             options=tuple(checked.options.items()),
-            budget=_budget(checked),
+            budget=ModelBudget(**{each.name: getattr(checked, each.name) for each in fields(ModelBudget)}),
         )
     except errors.InvalidNameError as error:
-        problems.add(place, str(error))
+        problems.append(f"{place}: {error}")
         return None
-    return model if len(problems.lines) == before else None
-
-
-def _budget(entry: RosterEntry) -> ModelBudget:
-    return ModelBudget(
-        sample_tokens=entry.sample_tokens,
-        sample_completion_tokens=entry.sample_completion_tokens,
-        sample_time_s=entry.sample_time_s,
-        daily_tokens=entry.daily_tokens,
-        daily_requests=entry.daily_requests,
-        daily_cost=entry.daily_cost,
-        price_in=entry.price_in,
-        price_out=entry.price_out,
-    )
+    return model if len(problems) == before else None
 
 
 def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:
@@ -254,52 +231,50 @@ def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:
     return merged
 
 
-def _checked_fields(place: str, fields: dict[str, Any], problems: _Problems) -> RosterEntry | None:
+def _checked_fields(place: str, fields: dict[str, Any], problems: list[str]) -> RosterEntry | None:
     try:
         return RosterEntry.model_validate(fields)
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(str(part) for part in problem["loc"])
             if problem["type"] == "missing":
-                problems.add(f"{place}, {name}", "is missing; every entry needs one")
+                problems.append(f"{place}, {name}: is missing; every entry needs one")
             else:
                 given = "[redacted]" if name == "api_key" else _shown(problem["input"])
                 hint = "; put it in quotes" if problem["type"] == "string_type" else ""
-                problems.add(f"{place}, {name}", f"{problem['msg']} (got {given}){hint}")
+                problems.append(f"{place}, {name}: {problem['msg']} (got {given}){hint}")
     return None
 
 
-def _check_options(place: str, options: dict[str, Any], problems: _Problems) -> None:
+def _check_options(place: str, options: dict[str, Any], problems: list[str]) -> None:
     for name, value in options.items():
         where = f"{place}, options.{name}"
         if name in _RESERVED_OPTIONS:
-            problems.add(where, "is set by Headgate itself")
+            problems.append(f"{where}: is set by Headgate itself")
         elif name.startswith("headgate_") and name not in _OWN_OPTIONS:
-            problems.add(where, f"is unknown{_nearest(name, _OWN_OPTIONS)}")
+            problems.append(f"{where}: is unknown{_nearest(name, _OWN_OPTIONS)}")
         elif name in {*_OWN_OPTIONS, "stream"} and not isinstance(value, bool):
-            problems.add(where, f"must be true or false (got {_shown(value)})")
+            problems.append(f"{where}: must be true or false (got {_shown(value)})")
         elif not _is_json(value):
-            problems.add(where, f"must be a JSON value (got {_shown(value)})")
+            problems.append(f"{where}: must be a JSON value (got {_shown(value)})")
 
 
-def _check_together(models: tuple[Model, ...], problems: _Problems) -> None:
+def _check_together(models: tuple[Model, ...], problems: list[str]) -> None:
     keys: dict[str, int] = {}
     uids: dict[int, int] = {}
     for number, model in enumerate(models, start=1):
         if (other := keys.setdefault(model.key, number)) != number:
-            problems.add(f"entry {number} ({model.name})", f"name and revision {model.key} are those of entry {other}")
+            problems.append(f"entry {number} ({model.name}): name and revision {model.key} are those of entry {other}")
         if (other := uids.setdefault(model.uid, number)) != number:
-            problems.add(
-                f"entry {number} ({model.name}), uid",
-                f"{model.uid} is also that of entry {other} ({models[other - 1].name}); "
-                "an entry without a uid has its position, counted from 0",
+            problems.append(
+                f"entry {number} ({model.name}), uid: {model.uid} is also that of entry {other} "
+                f"({models[other - 1].name}); an entry without a uid has its position, counted from 0",
             )
 
 
-def _refuse_unknown(place: str, given: dict[Any, Any], known: Collection[str], problems: _Problems) -> None:
-    for name in given:
-        if name not in known:
-            problems.add(place, f"unknown field {name!r:.60}{_nearest(str(name), known)}")
+def _refuse_unknown(place: str, given: dict[Any, Any], known: Collection[str], problems: list[str]) -> None:
+    unknown = (name for name in given if name not in known)
+    problems += [f"{place}: unknown field {name!r:.60}{_nearest(str(name), known)}" for name in unknown]
 
 
 def _nearest(name: str, known: Collection[str]) -> str:

@@ -6,8 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import date
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -48,35 +47,24 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[EncodedPart]:
         environment, day, first, last, models = row
         rows = slices[environment, day]
         rows.drop_in_place("__day")  # `drop` would run a query of its own, for every part
-        yield _encoded(rows, batch_id, number, environment, day, first, last, models)
+        buffer = io.BytesIO()
+        rows.write_parquet(buffer, compression="zstd", compression_level=_ZSTD_LEVEL)
+        data = buffer.getvalue()
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = part_key(environment, day, batch_id, number, sha256)
+        spoken = bool((rows["conversation"] != "").any())
+        part = Part(path, environment, day, rows.height, len(data), sha256, first, last, tuple(models), spoken)
+        yield EncodedPart(part, data)
 
 
-def _encoded(
-    rows: pl.DataFrame,
-    batch_id: str,
-    number: int,
-    environment: str,
-    day: date,
-    first: float,
-    last: float,
-    models: Sequence[str],
-) -> EncodedPart:
-    buffer = io.BytesIO()
-    rows.write_parquet(buffer, compression="zstd", compression_level=_ZSTD_LEVEL)
-    data = buffer.getvalue()
-    sha256 = hashlib.sha256(data).hexdigest()
-    path = part_key(environment, day, batch_id, number, sha256)
-    spoken = bool((rows["conversation"] != "").any())
-    part = Part(path, environment, day, rows.height, len(data), sha256, first, last, tuple(models), spoken)
-    return EncodedPart(part, data)
-
-
-def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return the rows of a part whose object holds `data`.
+def decoded(part: Part, data: bytes | errors.StoreError, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return the rows of a part whose object holds `data`; raises it when it is an error.
 
     Raises:
         errors.CorruptDataError: if `data` does not match the part's checksum or row count, or cannot be read.
     """
+    if isinstance(data, errors.StoreError):
+        raise data
     found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
@@ -122,7 +110,7 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     """
     frame, misfits = framed(samples)
     sifted = validated(frame)
-    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(one.sample), one.reason) for one in misfits]
+    refused: list[tuple[Mapping[str, Any], str]] = [(asdict(one.sample), one.reason) for one in misfits]
     for row in sifted.bad.iter_rows(named=True):
         reason = row.pop("reason")
         refused.append((row, reason))
@@ -130,33 +118,23 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     if refused:
         path = quarantine_key(batch_id)
         objects.put_many([(path, b"".join(_quarantine_line(row, reason) for row, reason in refused))])
-    parts = tuple(_written(objects, encoded_parts(sifted.good, batch_id)))
-    manifest = Manifest(batch_id, parts, len(refused), path, refused[0][1] if refused else None)
+    parts: list[Part] = []
+    encoded = encoded_parts(sifted.good, batch_id)
+    while some := list(islice(encoded, _PARTS_AT_ONCE)):
+        objects.put_many([(one.part.path, one.data) for one in some])
+        parts += [one.part for one in some]
+    manifest = Manifest(batch_id, tuple(parts), len(refused), path, refused[0][1] if refused else None)
     key = manifest_key(batch_id)
     if not objects.create(key, manifest_bytes(manifest)):
         manifest = manifest_of(objects.get(key), key)
-    return _stored(manifest)
-
-
-def _written(objects: ObjectStore, parts: Iterator[EncodedPart]) -> Iterator[Part]:
-    while some := list(islice(parts, _PARTS_AT_ONCE)):
-        objects.put_many([(one.part.path, one.data) for one in some])
-        yield from (one.part for one in some)
-
-
-def _stored(manifest: Manifest) -> StoredBatch:
     return StoredBatch(
-        manifest.batch_id,
+        batch_id,
         manifest.rows,
         len(manifest.parts),
         manifest.quarantined_rows,
         manifest.quarantine_path,
         manifest.quarantine_reason,
     )
-
-
-def _fields(sample: Sample) -> dict[str, Any]:
-    return {field.name: getattr(sample, field.name) for field in fields(sample)}
 
 
 def _quarantine_line(row: Mapping[str, Any], reason: str) -> bytes:

@@ -15,7 +15,7 @@ import polars as pl
 from headgate.core import DAY_S, errors, record_change
 from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import merged_manifest
-from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, problem_of, read_manifest
+from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, manifest_of, problem_of
 from headgate.storage.objects import QUARANTINE, SAMPLES, MissingObjectError, ObjectStore, compaction_id, manifest_key
 from headgate.storage.query import Selection, read_parts
 
@@ -65,7 +65,7 @@ def _paths(objects: ObjectStore, batch_ids: Iterable[str]) -> tuple[set[str], tu
     problems = []
     for key, data in zip(keys, objects.get_many(keys), strict=True):
         try:
-            paths.update(part.path for part in read_manifest(data, key).parts)
+            paths.update(part.path for part in manifest_of(data, key).parts)
         except MissingObjectError:
             continue  # another sweep was here
         except errors.StoreError as error:
@@ -134,16 +134,10 @@ def forget(
     done = Forgotten(samples, size, len(old), tuple(problems))
     if not dry_run:
         objects.delete_many(_quarantined(objects, what))
-        record_deletion(objects.url, what, done)
+        if samples:
+            kind = "conversations of samples" if what.conversations_only else "samples"
+            record_change("samples forget", objects.url, after=f"{samples} {kind} deleted, {size} bytes of text")
     return done
-
-
-def record_deletion(url: str, what: Forgetting, done: Forgotten) -> None:
-    """Record a deletion in the audit trail: the one place that every way to delete comes through."""
-    if done.samples:
-        kind = "conversations of samples" if what.conversations_only else "samples"
-        after = f"{done.samples} {kind} deleted, {done.conversation_bytes} bytes of text"
-        record_change("samples forget", url, after=after)
 
 
 def _quarantined(objects: ObjectStore, what: Forgetting) -> list[str]:

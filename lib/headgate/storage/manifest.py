@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from operator import attrgetter
 from typing import Any, Final
@@ -102,74 +102,43 @@ def unsealed(data: bytes, key: str) -> dict[str, Any]:
 
 def manifest_bytes(manifest: Manifest) -> bytes:
     """Return the bytes of a manifest; equal manifests have equal bytes."""
-    return sealed(
-        {
-            "format": FORMAT,
-            "batch_id": manifest.batch_id,
-            "rows": manifest.rows,
-            "parts": [_part_fields(part) for part in manifest.parts],
-            "quarantined_rows": manifest.quarantined_rows,
-            "quarantine_path": manifest.quarantine_path,
-            "quarantine_reason": manifest.quarantine_reason,
-            "merges": list(manifest.merges),
-            "replaces": list(manifest.replaces),
-            "removes": {batch_id: list(paths) for batch_id, paths in manifest.removes.items()},
-            "created_at": manifest.created_at,
-        }
-    )
+    parts = [_stored(part) for part in manifest.parts]
+    return sealed({**asdict(manifest), "format": FORMAT, "rows": manifest.rows, "parts": parts})
 
 
-def manifest_of(data: bytes, key: str) -> Manifest:
-    """Return the manifest that `data`, the object at `key`, holds.
+def manifest_of(data: bytes | errors.StoreError, key: str) -> Manifest:
+    """Return the manifest that `data`, the object at `key`, holds; raises it when it is an error.
 
     Raises:
         errors.CorruptDataError: if it cannot be read or does not match its checksum.
     """
+    if isinstance(data, errors.StoreError):
+        raise data
     content = unsealed(data, key)
     try:
-        return Manifest(
-            batch_id=content["batch_id"],
-            parts=tuple(_part(fields) for fields in content["parts"]),
-            quarantined_rows=content["quarantined_rows"],
-            quarantine_path=content["quarantine_path"],
-            quarantine_reason=content["quarantine_reason"],
-            merges=tuple(content["merges"]),
-            replaces=tuple(content["replaces"]),
-            removes={batch_id: tuple(paths) for batch_id, paths in content["removes"].items()},
-            created_at=content["created_at"],
-        )
+        made = {each.name: content[each.name] for each in fields(Manifest)}
+        made["parts"] = tuple(map(_part, content["parts"]))
+        made["removes"] = {batch_id: tuple(paths) for batch_id, paths in content["removes"].items()}
+        return Manifest(**made | {name: tuple(made[name]) for name in ("merges", "replaces")})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise errors.CorruptDataError(f"{key} lacks a field of a manifest: {error!r}") from error
 
 
-def _part_fields(part: Part) -> dict[str, Any]:
-    return {
-        "path": part.path,
-        "environment": part.environment,
-        "date": part.day.isoformat(),
-        "rows": part.rows,
-        "bytes": part.size_bytes,
-        "sha256": part.sha256,
-        "min_finished_at": part.min_finished_at,
-        "max_finished_at": part.max_finished_at,
-        "models": list(part.models),
-        **({} if part.has_conversations else {"conversations": False}),
-    }
+_STORED_AS: Final = {"day": "date", "size_bytes": "bytes", "has_conversations": "conversations"}
+"""Fields of a part that manifests call otherwise."""
 
 
-def _part(fields: Mapping[str, Any]) -> Part:
-    return Part(
-        path=fields["path"],
-        environment=fields["environment"],
-        day=date.fromisoformat(fields["date"]),
-        rows=fields["rows"],
-        size_bytes=fields["bytes"],
-        sha256=fields["sha256"],
-        min_finished_at=fields["min_finished_at"],
-        max_finished_at=fields["max_finished_at"],
-        models=tuple(fields["models"]),
-        has_conversations=fields.get("conversations", True),
-    )
+def _stored(part: Part) -> dict[str, Any]:
+    stored = {_STORED_AS.get(name, name): value for name, value in asdict(part).items()}
+    if part.has_conversations:
+        del stored["conversations"]
+    return stored
+
+
+def _part(stored: Mapping[str, Any]) -> Part:
+    known = {"conversations": True, **stored}
+    made = {each.name: known[_STORED_AS.get(each.name, each.name)] for each in fields(Part)}
+    return Part(**made | {"day": date.fromisoformat(made["day"]), "models": tuple(made["models"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,19 +215,12 @@ class ManifestLog:
         keys = [manifest_key(batch_id) for batch_id in wanted]
         for batch_id, key, data in zip(wanted, keys, self._objects.get_many(keys), strict=True):
             try:
-                self._read[batch_id] = read_manifest(data, key)
+                self._read[batch_id] = manifest_of(data, key)
             except MissingObjectError:
                 continue  # forgotten by a sweep since it was listed; what replaced it shows its rows
             except errors.StoreError as error:
                 problems.append(problem_of(key, error))
         return problems
-
-
-def read_manifest(data: bytes | errors.StoreError, key: str) -> Manifest:
-    """Return the manifest in what `get_many` yielded for `key`; raises what it yielded, or `CorruptDataError`."""
-    if isinstance(data, errors.StoreError):
-        raise data
-    return manifest_of(data, key)
 
 
 def _first_times(events: Iterable[tuple[str, float | None]]) -> dict[str, float]:

@@ -104,7 +104,7 @@ def read_parts(
         some = parts[start : start + _PARTS_AT_ONCE]
         for part, data in zip(some, objects.get_many([part.path for part in some]), strict=True):
             try:
-                yield part, _rows(part, data, columns)
+                yield part, decoded(part, data, columns)
             except errors.StoreError as error:
                 problems.append(problem_of(part.path, error))
 
@@ -118,12 +118,6 @@ def verify(objects: ObjectStore, visible: Visible) -> Verification:
         if frame.schema != FRAME_SCHEMA:
             problems.append(Problem(part.path, "its columns are not those of a sample"))
     return Verification(len(visible.manifests), parts, rows, size_bytes, tuple(problems))
-
-
-def _rows(part: Part, data: bytes | errors.StoreError, columns: Sequence[str] | None) -> pl.DataFrame:
-    if isinstance(data, errors.StoreError):
-        raise data
-    return decoded(part, data, columns)
 
 
 def _checked_columns(columns: Iterable[str] | None) -> list[str]:

@@ -86,6 +86,11 @@ def _leaves_at(minute: int) -> float:
     return (minute + 1) * BUCKET_S + DAY_S
 
 
+_SETTINGS: Final = ("daily_tokens", "daily_requests", "daily_cost")
+_PER_UNIT: Final = (1, 1, 1e6)
+"""Of what is counted, by one of what the setting counts: a cost is counted in millionths."""
+
+
 @dataclass(frozen=True, slots=True)
 class DailyLimits:
     """What may be spent in any 24 h; None is no limit.
@@ -101,46 +106,36 @@ class DailyLimits:
     cost_micro: int | None = None
 
     @property
+    def each(self) -> tuple[int | None, int | None, int | None]:
+        """The limits in the order of `Spending`."""
+        return self.tokens, self.requests, self.cost_micro
+
+    @property
     def any(self) -> bool:
         """True when something is limited."""
-        return self.tokens is not None or self.requests is not None or self.cost_micro is not None
+        return self.each != (None, None, None)
 
     def capped(self, wanted: Spending) -> Spending:
         """Return as much of `wanted` as a whole day allows."""
-        return Spending(
-            wanted.tokens if self.tokens is None else min(wanted.tokens, self.tokens),
-            wanted.requests if self.requests is None else min(wanted.requests, self.requests),
-            wanted.cost_micro if self.cost_micro is None else min(wanted.cost_micro, self.cost_micro),
-        )
+        return Spending(*(w if most is None else min(w, most) for w, most in zip(wanted, self.each, strict=True)))
 
     def share(self, part: float) -> Spending:
         """Return a part of every limit, rounded up; 0 of what is not limited."""
-        return Spending(*(math.ceil(part * (limit or 0)) for limit in (self.tokens, self.requests, self.cost_micro)))
+        return Spending(*(math.ceil(part * (limit or 0)) for limit in self.each))
 
     def fit(self, spent: Spending) -> bool:
         """Return whether `spent` is within every limit."""
-        return (
-            (self.tokens is None or spent.tokens <= self.tokens)
-            and (self.requests is None or spent.requests <= self.requests)
-            and (self.cost_micro is None or spent.cost_micro <= self.cost_micro)
-        )
+        return not self.broken_by(spent)
 
     def bound(self, amount: Spending) -> Spending:
         """Return `amount` without what is not limited."""
-        return Spending(
-            0 if self.tokens is None else amount.tokens,
-            0 if self.requests is None else amount.requests,
-            0 if self.cost_micro is None else amount.cost_micro,
-        )
+        return Spending(*(0 if most is None else part for part, most in zip(amount, self.each, strict=True)))
 
     def broken_by(self, spent: Spending) -> str:
         """Return which limit `spent` breaks first, as its setting is called; empty when it breaks none."""
-        if self.tokens is not None and spent.tokens > self.tokens:
-            return "daily_tokens"
-        if self.requests is not None and spent.requests > self.requests:
-            return "daily_requests"
-        if self.cost_micro is not None and spent.cost_micro > self.cost_micro:
-            return "daily_cost"
+        for name, part, most in zip(_SETTINGS, spent, self.each, strict=True):
+            if most is not None and part > most:
+                return name
         return ""
 
     @classmethod
@@ -218,8 +213,7 @@ class DailyBudget:
 
     def room(self, now: float) -> Spending:
         """Return what is left of the day, whoever holds it; 0 of what is not limited."""
-        limits = Spending(self.limits.tokens or 0, self.limits.requests or 0, self.limits.cost_micro or 0)
-        return limits.less(self.limits.bound(self._window.total(now)))
+        return self.limits.share(1).less(self.limits.bound(self._window.total(now)))
 
     def asked(self, kept: Spending) -> None:
         """Have only `kept` of what is left of the grant until the answer to a question that is being put now."""
@@ -259,7 +253,7 @@ class DailyBudget:
         after = before.at_least(needed)
         grown = after.less(before)
         if not self.limits.fit(after):
-            return self._hopeless(after)
+            return self._refusal(NO_SPENDING, after, None)  # not even an empty day has room for it
         held = self._held.plus(grown)
         if not self.limits.fit(self._window.total(now).plus(self._others).plus(held)):
             return self._exhausted(grown, now)
@@ -311,20 +305,16 @@ class DailyBudget:
 
     def _exhausted(self, needed: Spending, now: float) -> Exhausted:
         spent = self._window.total(now).plus(self._others).plus(self._held)
-        limit = self.limits.broken_by(spent.plus(needed))
         # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
         # first, whenever that is; the caller asks again then.
         until = self._when(self._others.plus(self._held).plus(needed), now)
-        if until is None:
-            until = self._when(needed, now)
-        used, allowed, more = _shown(limit, spent, self.limits, needed)
-        return Exhausted(limit, used, allowed, more, until)
+        return self._refusal(spent, needed, self._when(needed, now) if until is None else until)
 
-    def _hopeless(self, needed: Spending) -> Exhausted:
-        """Return that not even an empty day has room for `needed`."""
-        limit = self.limits.broken_by(needed)
-        _, allowed, more = _shown(limit, NO_SPENDING, self.limits, needed)
-        return Exhausted(limit, 0, allowed, more, None)
+    def _refusal(self, spent: Spending, needed: Spending, until: float | None) -> Exhausted:
+        limit = self.limits.broken_by(spent.plus(needed))
+        place = _SETTINGS.index(limit)
+        shown = (counted[place] / _PER_UNIT[place] for counted in (spent, self.limits.share(1), needed))
+        return Exhausted(limit, *shown, until)
 
     def _when(self, wanted: Spending, now: float) -> float | None:
         return self._window.when(lambda left: self.limits.fit(left.plus(wanted)), now)
@@ -340,11 +330,3 @@ class DailyBudget:
             in_flight = in_flight.plus(flight)
         assert in_flight == self._in_flight, (in_flight, self._in_flight)
         self._window.validate()
-
-
-def _shown(limit: str, spent: Spending, limits: DailyLimits, needed: Spending) -> tuple[float, float, float]:
-    if limit == "daily_requests":
-        return spent.requests, limits.requests or 0, needed.requests
-    if limit == "daily_cost":
-        return spent.cost_micro / 1e6, (limits.cost_micro or 0) / 1e6, needed.cost_micro / 1e6
-    return spent.tokens, limits.tokens or 0, needed.tokens
