@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import t_975
-from headgate.reports import Estimate, combined, distinct, estimate
+from headgate.reports import distinct
+from headgate.statistics import MeanEstimate, clustered_mean, mean_of_means
 from tests.reports.factories import START, frame, lost, row
 
 
@@ -28,6 +29,10 @@ def test_students_t_is_that_of_the_tables(degrees, point):
     assert t_975(degrees) == pytest.approx(point, abs=1e-4)
 
 
+def estimate(scores):
+    return clustered_mean(scores, range(len(scores)))
+
+
 @pytest.mark.parametrize(
     ("hits", "n", "low", "high"),
     [
@@ -40,7 +45,7 @@ def test_students_t_is_that_of_the_tables(degrees, point):
 )
 def test_shares_get_wilsons_interval(hits, n, low, high):
     made = estimate([1.0] * hits + [0.0] * (n - hits))
-    assert (made.method, made.n, made.mean) == ("wilson", n, hits / n)
+    assert (made.method, made.samples, made.mean) == ("wilson", n, hits / n)
     assert (made.low, made.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
@@ -53,12 +58,11 @@ def test_other_scores_get_students_interval():
 
 
 def test_one_score_between_the_ends_says_nothing_of_the_spread():
-    assert estimate([0.4]) == Estimate(1, 0.4, 0.0, 1.0, "none")
+    assert estimate([0.4]) == MeanEstimate(1, 1, 0.4, 0.0, 1.0, "none")
 
 
 def test_no_scores_have_no_mean():
     assert estimate([]) is None
-    assert combined([]) is None
 
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=1, max_size=50)
@@ -74,7 +78,7 @@ def test_the_interval_holds_the_mean_and_stays_within_the_scale(values):
 @given(st.lists(scores, min_size=1, max_size=6))
 def test_a_mean_of_means_lies_in_its_own_interval_which_is_no_wider_than_the_widest(groups):
     parts = [estimate(group) for group in groups]
-    made = combined(parts)
+    made = mean_of_means(parts)
     assert made.mean == pytest.approx(sum(part.mean for part in parts) / len(parts))
     assert made.low - 1e-12 <= made.mean <= made.high + 1e-12
     assert made.high - made.low <= max(part.high - part.low for part in parts) + 1e-9
@@ -82,7 +86,7 @@ def test_a_mean_of_means_lies_in_its_own_interval_which_is_no_wider_than_the_wid
 
 def test_means_of_all_successes_keep_an_uncertainty():
     perfect = estimate([1.0] * 10)
-    assert combined([perfect, perfect]).low < 0.9
+    assert mean_of_means([perfect, perfect]).low < 0.9
 
 
 def test_a_task_counts_once_and_its_score_goes_before_its_failure():

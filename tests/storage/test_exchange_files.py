@@ -13,7 +13,7 @@ import pytest
 
 from headgate.core import Secret, errors
 from headgate.storage import EXPORT_FORMATS, Chosen, SampleStore, export_samples, import_samples, open_store
-from headgate.storage.exchange.selection import planned, read
+from headgate.storage.exchange.windows import planned, read
 from tests.storage.samples import DAY, START, failed, many, sample
 
 _TALK = '[["user","2 + 2?"],["assistant","4"]]'

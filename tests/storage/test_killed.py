@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.storage import Chosen
 from headgate.storage.batches import put_batch
 from headgate.storage.manifest import ManifestLog
 from headgate.storage.objects import FolderObjects
-from headgate.storage.query import Selection, scan, verify
+from headgate.storage.query import scan, verify
 from tests.storage.killed_writer import ROWS, batch
 
 KILLS = int(os.environ.get("KILLS", "20"))
@@ -25,7 +26,7 @@ KILLS = int(os.environ.get("KILLS", "20"))
 def _batches_there(root: Path) -> Counter[int]:
     """Return how many rows of each batch a reader sees; fails for anything corrupt or doubled."""
     objects = FolderObjects(root)
-    found = scan(objects, ManifestLog(objects).visible(), Selection(), ["sequence"])
+    found = scan(objects, ManifestLog(objects).visible(), Chosen(), ["sequence"])
     assert (found.problems, found.duplicates) == ((), 0)
     return Counter(sequence // ROWS for sequence in found.frame["sequence"])
 

@@ -11,6 +11,7 @@ from headgate.core import errors
 from headgate.storage import LEASE_S, Journal, SampleStore
 from headgate.storage.objects import ObjectInfo, ObjectStore
 from headgate.storage.store import renew_lease
+from tests.storage.places import IN_BOTH
 
 
 class Aged:
@@ -43,6 +44,7 @@ def journals(tmp_path: Path) -> Iterator[list[Journal]]:
         journal.close()
 
 
+@IN_BOTH
 async def test_a_second_journal_is_refused_while_the_first_samples_the_same_environments(
     store: SampleStore, journals: list[Journal]
 ) -> None:

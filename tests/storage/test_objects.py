@@ -16,10 +16,12 @@ import pytest
 
 from headgate.core import errors
 from headgate.storage.objects import FolderObjects, MissingObjectError, ObjectStore
+from tests.storage.places import IN_BOTH
 
 NAMES = [f"samples/environment=affine%3Asat/date=2026-01-01/part-{number}.parquet" for number in range(40)]
 
 
+@IN_BOTH
 def test_an_object_that_was_put_is_given_back_and_listed(objects: ObjectStore) -> None:
     objects.put_many([(name, name.encode() * number) for number, name in enumerate(NAMES)])
     assert list(objects.get_many(NAMES)) == [name.encode() * number for number, name in enumerate(NAMES)]
@@ -27,18 +29,21 @@ def test_an_object_that_was_put_is_given_back_and_listed(objects: ObjectStore) -
     assert listed == {name: len(name) * number for number, name in enumerate(NAMES)}
 
 
+@IN_BOTH
 def test_putting_again_replaces(objects: ObjectStore) -> None:
     objects.put_many([("a/b", b"old")])
     objects.put_many([("a/b", b"new")])
     assert objects.get("a/b") == b"new"
 
 
+@IN_BOTH
 def test_create_refuses_a_key_that_is_taken(objects: ObjectStore) -> None:
     assert objects.create("manifests/one.json", b"first")
     assert not objects.create("manifests/one.json", b"second")
     assert objects.get("manifests/one.json") == b"first"
 
 
+@IN_BOTH
 def test_of_many_creators_at_once_one_wins(objects: ObjectStore) -> None:
     gate = threading.Barrier(8)
 
@@ -52,6 +57,7 @@ def test_of_many_creators_at_once_one_wins(objects: ObjectStore) -> None:
     assert objects.get("manifests/raced.json") == f"{won.index(True)}".encode()
 
 
+@IN_BOTH
 def test_a_missing_object_is_named(objects: ObjectStore) -> None:
     objects.put_many([("there", b"1")])
     with pytest.raises(MissingObjectError, match="no/such"):
@@ -61,6 +67,7 @@ def test_a_missing_object_is_named(objects: ObjectStore) -> None:
     assert isinstance(found[1], MissingObjectError)
 
 
+@IN_BOTH
 def test_deleting_is_no_error_twice(objects: ObjectStore) -> None:
     objects.put_many([("x/a", b"1"), ("x/b", b"2")])
     objects.delete_many(["x/a", "x/none"])
@@ -68,6 +75,7 @@ def test_deleting_is_no_error_twice(objects: ObjectStore) -> None:
     assert [found.key for found in objects.listing("x/")] == ["x/b"]
 
 
+@IN_BOTH
 def test_listing_a_prefix_that_is_not_there_gives_nothing(objects: ObjectStore) -> None:
     assert list(objects.listing("nothing/")) == []
 

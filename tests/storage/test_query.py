@@ -11,6 +11,7 @@ import pytest
 from headgate.core import errors
 from headgate.storage import COLUMNS, QUERY_COLUMNS, CompactionPolicy, SampleStore, open_store
 from headgate.storage.objects import ObjectStore
+from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample
 
 
@@ -19,6 +20,7 @@ async def _fill(store: SampleStore) -> None:
     await store.put_batch("two", [sample(n, at=START + DAY + n) for n in range(4)])
 
 
+@IN_BOTH
 async def test_a_query_counts_what_is_visible(store: SampleStore) -> None:
     await _fill(store)
     found = await store.query(
@@ -59,6 +61,7 @@ async def test_compacted_rows_are_queried_once(store: SampleStore) -> None:
     assert (await store.query("select count(*) from samples")).rows == ((15,),)
 
 
+@IN_BOTH
 async def test_a_corrupt_part_is_left_out_of_a_query(store: SampleStore, objects: ObjectStore) -> None:
     await _fill(store)
     for broken in (b"junk", b"", b"PAR1" + bytes(400) + b"PAR1"):

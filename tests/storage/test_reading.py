@@ -10,6 +10,7 @@ from headgate.core import errors
 from headgate.storage import SampleStore
 from headgate.storage.manifest import manifest_of
 from headgate.storage.objects import ObjectStore
+from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, many, sample
 
 
@@ -19,6 +20,7 @@ async def _filled(store: SampleStore) -> None:
         await store.put_batch(f"day-{day}", batch)
 
 
+@IN_BOTH
 async def test_a_scan_returns_what_was_asked_for(store: SampleStore) -> None:
     await _filled(store)
     assert (await store.scan()).frame.height == 18
@@ -61,6 +63,7 @@ async def test_a_part_without_a_manifest_is_not_visible(store: SampleStore, obje
     assert (await fresh.scan()).frame.height == 0
 
 
+@IN_BOTH
 async def test_a_corrupt_part_is_left_out_and_told(store: SampleStore, objects: ObjectStore) -> None:
     await _filled(store)
     part = (await store.visible()).parts[0]
@@ -73,6 +76,7 @@ async def test_a_corrupt_part_is_left_out_and_told(store: SampleStore, objects: 
     assert "does not match its checksum" in found.problems[0].reason
 
 
+@IN_BOTH
 async def test_a_missing_part_is_left_out_and_told(store: SampleStore, objects: ObjectStore) -> None:
     await _filled(store)
     part = (await store.visible()).parts[0]
@@ -107,6 +111,7 @@ async def test_foreign_objects_beside_the_manifests_are_ignored(store: SampleSto
     assert (found.frame.height, found.problems) == (18, ())
 
 
+@IN_BOTH
 async def test_verify_reads_everything_and_finds_what_is_wrong(store: SampleStore, objects: ObjectStore) -> None:
     await _filled(store)
     found = await store.verify()

@@ -17,6 +17,7 @@ from headgate.storage.batches import put_batch
 from headgate.storage.objects import ObjectStore
 from headgate.storage.store import open_objects
 from tests.storage.crashes import DyingObjects, Killed
+from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample
 
 
@@ -34,6 +35,7 @@ async def _rows(store: SampleStore) -> list[Sample]:
     return sorted((Sample(**row) for row in found.frame.iter_rows(named=True)), key=lambda s: (s.model, s.sequence))
 
 
+@IN_BOTH
 async def test_a_stored_batch_is_read_back_whole(store: SampleStore) -> None:
     samples = [*_mixed(12), failed(12)]
     assert await store.put_batch("one", samples) == StoredBatch("one", 13, 6)
@@ -59,6 +61,7 @@ async def test_other_tools_read_the_folders_as_hive_partitions(folder_store: Sam
     assert found.height == 12
 
 
+@IN_BOTH
 async def test_the_same_batch_again_changes_nothing(store: SampleStore, objects: ObjectStore) -> None:
     first = await store.put_batch("one", _mixed(12))
     before = {found.key: objects.get(found.key) for found in objects.listing("")}
@@ -82,6 +85,7 @@ async def test_a_batch_makes_the_same_objects_in_every_store(tmp_path: Path) -> 
     assert contents[0] == contents[1]
 
 
+@IN_BOTH
 async def test_batches_put_at_once_by_many_writers_are_all_there_once(objects: ObjectStore) -> None:
     stores = [SampleStore(objects) for _ in range(3)]
     batches = {f"b{number}": many(20, first=20 * number) for number in range(6)}
@@ -91,6 +95,7 @@ async def test_batches_put_at_once_by_many_writers_are_all_there_once(objects: O
     assert sum(part.rows for part in (await stores[0].visible()).parts) == 120
 
 
+@IN_BOTH
 async def test_bad_rows_are_quarantined_with_their_reasons(store: SampleStore, objects: ObjectStore) -> None:
     bad = [sample(1, score=2.0), replace(sample(2), why=None), replace(sample(3), sequence="x")]
     stored = await store.put_batch("one", [sample(0), *bad, sample(4)])
@@ -150,6 +155,7 @@ async def test_cancelling_a_put_leaves_it_to_be_repeated(folder_store: SampleSto
     assert len(await _rows(folder_store)) == 300
 
 
+@IN_BOTH
 async def test_a_probe_reports_what_the_place_can_do_and_leaves_nothing(
     store: SampleStore, objects: ObjectStore
 ) -> None:

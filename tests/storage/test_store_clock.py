@@ -10,6 +10,7 @@ import pytest
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, errors
 from headgate.storage import SampleStore
 from headgate.storage.objects import ObjectStore
+from tests.storage.places import IN_BOTH
 from tests.storage.samples import many
 
 
@@ -22,6 +23,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return clock
 
 
+@IN_BOTH
 @pytest.mark.parametrize("ahead_s", [2 * DAY_S, -2 * DAY_S, CLOCK_TOLERANCE_S + 10.0, -400 * DAY_S])
 async def test_a_clock_that_disagrees_with_the_store_is_refused(
     store: SampleStore, machine: SimpleNamespace, ahead_s: float
@@ -33,6 +35,7 @@ async def test_a_clock_that_disagrees_with_the_store_is_refused(
     assert (await store.probe()).warning is None
 
 
+@IN_BOTH
 async def test_a_sweep_by_a_clock_ahead_deletes_nothing(
     store: SampleStore, objects: ObjectStore, machine: SimpleNamespace
 ) -> None:

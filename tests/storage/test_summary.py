@@ -15,6 +15,7 @@ from headgate.storage import PairSummary, SampleStore, Summary, frame_of
 from headgate.storage.objects import ObjectStore
 from headgate.storage.summary import history_of, summary_of
 from headgate.storage.tally import Tally
+from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample
 
 NOW = START + 2 * DAY
@@ -58,6 +59,7 @@ async def test_only_the_last_day_counts_as_24_hours(store: SampleStore) -> None:
     assert _pair(summary).interval.method == "wilson"
 
 
+@IN_BOTH
 async def test_a_refresh_reads_only_new_parts(store: SampleStore, objects: ObjectStore) -> None:
     await store.put_batch("one", many(10))
     await store.summary(NOW)

@@ -8,7 +8,6 @@ import time
 from dataclasses import asdict
 from typing import Annotated, Final
 
-import polars as pl
 from cyclopts import Parameter
 
 from headgate.cli.options import SampleChoices
@@ -16,7 +15,7 @@ from headgate.cli.output import AsJson, console, counted, print_json
 from headgate.cli.stored import existing_store
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
-from headgate.storage import Chosen, Forgetting, Forgotten, Journal, SampleStore, Selection
+from headgate.storage import Chosen, Forgotten, Journal, SampleStore
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -74,10 +73,9 @@ async def _forgotten(
     store: SampleStore, chosen: Chosen, where: str, *, conversations: bool, dry_run: bool
 ) -> Forgotten:
     chosen.require_known(await store.visible())
-    rows = chosen.rows if chosen.models or chosen.campaign or where else None
+    task_ids = None
     if where:
         found = await store.query(f"SELECT task_id FROM stored WHERE {where}")  # noqa: S608 - of one who may delete all
-        named = pl.col("task_id").is_in([task_id for (task_id,) in found.rows])
-        rows = lambda frame: chosen.rows(frame).filter(named)  # noqa: E731
-    selection = Selection(chosen.environments or None, chosen.since, chosen.until)
-    return await store.forget(Forgetting(selection, rows, conversations), time.time(), dry_run=dry_run)
+        task_ids = [task_id for (task_id,) in found.rows]
+    now = time.time()
+    return await store.forget(chosen, now, task_ids=task_ids, conversations_only=conversations, dry_run=dry_run)

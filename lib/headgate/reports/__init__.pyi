@@ -28,13 +28,7 @@ from .compared import template as template
 from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
 from .leaderboard import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
 from .leaderboard_views import ScoreTable as ScoreTable
-from .statistics import (
-    Estimate as Estimate,
-    combined as combined,
-    distinct as distinct,
-    estimate as estimate,
-    estimate_of as estimate_of,
-)
+from .statistics import distinct as distinct
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
 from .compared import DEFINITIONS as DEFINITIONS, percent as percent

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 import numpy as np
 
 from headgate.core.errors import InvalidInputError
-from headgate.statistics import Agreement, Strengths, bradley_terry, indistinct_groups, krippendorff
-
-MAX_MODELS: Final = 200
-"""Models that are rated at most: the pairs grow with their square."""
+from headgate.reports.leaderboard import MAX_MODELS
+from headgate.reports.statistics import letters_of
+from headgate.statistics import Agreement, Strengths, bradley_terry, krippendorff
 
 MIN_TASKS: Final = 10
 """With fewer tasks an interval leans on a normal distribution that is not there yet."""
@@ -157,7 +157,7 @@ def _rated(names: Sequence[str], made: Strengths, comparisons: Sequence[ArenaCom
         range(len(names)),
         key=lambda n: (-sizes[made.component[n]], made.component[n], -made.rating[n], names[n]),
     )
-    letters = _letters(order, made)
+    letters = dict(zip(order, letters_of(len(order), _apart(order, made)), strict=True))
     return [
         Rated(
             rank=ranks[n],
@@ -175,24 +175,12 @@ def _rated(names: Sequence[str], made: Strengths, comparisons: Sequence[ArenaCom
     ]
 
 
-def _letters(order: Sequence[int], made: Strengths) -> dict[int, tuple[str, ...]]:
-    """Return the letters of each model's groups; models that nothing connects share none."""
+def _apart(order: Sequence[int], made: Strengths) -> set[tuple[int, int]]:
+    """Return the places in the order of every two models that are told apart, or that nothing connects."""
     seat = {number: at for at, number in enumerate(order)}
-    apart = {(seat[one], seat[other]) for one, other in made.told_apart()}
-    apart |= {
-        (seat[one], seat[other])
-        for one in order
-        for other in order
-        if one < other and made.component[one] != made.component[other]
-    }
-    groups = indistinct_groups(len(order), {(min(pair), max(pair)) for pair in apart})
-    return {number: tuple(_letter(at) for at, group in enumerate(groups) if seat[number] in group) for number in order}
-
-
-def _letter(number: int) -> str:
-    """Return A to Z, then AA, AB, and so on."""
-    head, last = divmod(number, 26)
-    return (_letter(head - 1) if head else "") + chr(ord("A") + last)
+    pairs = made.told_apart()
+    pairs |= {(one, other) for one, other in combinations(order, 2) if made.component[one] != made.component[other]}
+    return {(min(seat[one], seat[other]), max(seat[one], seat[other])) for one, other in pairs}
 
 
 def _shares(comparisons: Sequence[ArenaComparison]) -> dict[tuple[str, str], tuple[int, float]]:

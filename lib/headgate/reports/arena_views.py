@@ -88,17 +88,8 @@ def judge_rows(board: ArenaBoard) -> list[dict[str, str]]:
 
 def arena_document(board: ArenaBoard) -> dict[str, Any]:
     """Return the arena as JSON values; an interval without an end is null."""
-    record = board.judge
     return {
-        "judge": {
-            "name": record.name,
-            "orders": record.orders,
-            "undecided": record.undecided,
-            "first_twice": record.first_twice,
-            "second_twice": record.second_twice,
-            "ties": record.ties,
-            "agreement": None if record.agreement is None else asdict(record.agreement),
-        },
+        "judge": asdict(board.judge),
         "environments": list(board.environments),
         "tasks": board.tasks,
         "models": [

@@ -12,10 +12,8 @@ import polars as pl
 from headgate.core import errors
 from headgate.reports.statistics import (
     Comparison,
-    Estimate,
     TaskScores,
     adjusted,
-    combined,
     comparison,
     distinct,
     letters_of,
@@ -26,6 +24,7 @@ from headgate.statistics import (
     MeanEstimate,
     TooFewSamples,
     clustered_mean,
+    mean_of_means,
     pass_at_k,
 )
 
@@ -152,13 +151,13 @@ class Standing:
     could_move: bool
     model: str
     groups: tuple[str, ...]
-    mean: Estimate
+    mean: MeanEstimate
     environments: int
     samples: int
     tasks: int
     missing: Missing
     versus: Comparison | None
-    passes: Mapping[int, Estimate | None]
+    passes: Mapping[int, MeanEstimate | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,19 +239,21 @@ def build_leaderboard(
     at_worst = scored if missing == "exclude" else counted.with_columns(pl.col("score").fill_null(0.0))
     scores = TaskScores.of(at_worst)
     by_model = _cells(scores if missing == "zero" else TaskScores.of(scored), ks)
-    means = {model: _overall([cell.estimate for cell in own]) for model, own in by_model.items()}
+    means = {model: _overall(own) for model, own in by_model.items()}
     worst = means
     if missing == "bound" and at_worst.height > scored.height:
         low, high = _cells(scores, ks), _cells(TaskScores.of(counted.with_columns(pl.col("score").fill_null(1.0))))
         by_model = {model: _bounded(own, low[model], high[model]) for model, own in by_model.items()}
-        worst, best = ({m: _overall([c.estimate for c in own]) for m, own in side.items()} for side in (low, high))
+        worst, best = ({m: _overall(own) for m, own in side.items()} for side in (low, high))
         means = {m: replace(made, low=worst[m].low, high=best[m].high) for m, made in means.items()}
     order = sorted(by_model, key=lambda model: (-len(by_model[model]), -worst[model].mean, model))
     reference = _reference(order, against)
     compared = order if len(order) <= MAX_MODELS else []
     pairs = adjusted([comparison(scores, one, other) for one, other in combinations(compared, 2)])
     versus = versus_reference(scores, compared, reference, pairs, is_chosen=bool(against))
-    ranks, letters = ranks_of(compared, pairs), letters_of(compared, pairs)
+    ranks, place = ranks_of(compared, pairs), {model: number for number, model in enumerate(compared)}
+    apart = {(place[pair.model], place[pair.against]) for pair in pairs if pair.is_told_apart}
+    letters = dict(zip(compared, letters_of(len(compared), apart), strict=True))
     uncertain = frozenset() if missing == "zero" else could_move(compared, lacking)
     standings = tuple(
         Standing(
@@ -321,16 +322,13 @@ def _cell(model: str, environment: str, rows: pl.DataFrame, ks: Sequence[int]) -
     return Cell(model, environment, estimate, passes)
 
 
-def _overall(parts: Sequence[MeanEstimate]) -> Estimate:
-    made = combined([Estimate(part.samples, part.mean, part.low, part.high, "clustered") for part in parts])
-    assert made is not None, "a model is there because it has a cell"
-    return made
+def _overall(cells: Sequence[Cell]) -> MeanEstimate:
+    return mean_of_means([cell.estimate for cell in cells])
 
 
-def _overall_pass(cells: Sequence[Cell], k: int) -> Estimate | None:
-    made = [cell.passes[k] for cell in cells]
-    told = [part for part in made if isinstance(part, MeanEstimate)]
-    return _overall(told) if len(told) == len(made) else None
+def _overall_pass(cells: Sequence[Cell], k: int) -> MeanEstimate | None:
+    told = [made for cell in cells if isinstance(made := cell.passes[k], MeanEstimate)]
+    return mean_of_means(told) if len(told) == len(cells) else None
 
 
 def _reference(order: Sequence[str], against: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.reports.compared import count, interval, percent, score
 from headgate.reports.leaderboard import MAX_MODELS, Cell, Leaderboard, MissingRule, Standing
-from headgate.reports.statistics import Comparison, Estimate
+from headgate.reports.statistics import Comparison
 from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, PairedDifference, TooFewSamples
 
 FEWER: Final = " *"
@@ -244,15 +244,15 @@ def _pass(made: MeanEstimate | TooFewSamples) -> str:
     return f"{score(made.mean)} ({interval(made.low, made.high)}; {count(made.tasks)} tasks)"
 
 
-def _estimate(made: Estimate | None) -> str:
+def _estimate(made: MeanEstimate | None) -> str:
     return "–" if made is None else f"{score(made.mean)} ({interval(made.low, made.high)})"
 
 
-def _limits(made: Estimate | None) -> dict[str, float] | None:
+def _limits(made: MeanEstimate | None) -> dict[str, float] | None:
     return None if made is None else _limits_of(made)
 
 
-def _limits_of(made: Estimate | MeanEstimate) -> dict[str, float]:
+def _limits_of(made: MeanEstimate) -> dict[str, float]:
     return {"mean": made.mean, "low": made.low, "high": made.high}
 
 

@@ -1,18 +1,16 @@
-"""Means with 95 % intervals, in one place: every table and figure of a report takes them from here."""
+"""Comparisons of models on their common tasks, with corrected p-values, ranks and letters."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headgate.core import student_limits, wilson_limits
 from headgate.statistics import MIN_COMMON_TASKS, PairedDifference, holm, indistinct_groups, mean_difference, task_pairs
 
 
@@ -73,60 +71,6 @@ def _means(rows: pl.DataFrame, places: NDArray[np.int64]) -> NDArray[np.float64]
     means: NDArray[np.float64] = np.full(places.size, np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
     return means
-
-
-Method = Literal["wilson", "t", "clustered", "none", "combined"]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean of scores in [0, 1] with its 95 % interval.
-
-    `method` says how the interval was made: `wilson` where every score is 0 or 1, `t` otherwise, `none` where one
-    score alone says nothing about the spread (the interval is then [0, 1]), `clustered` where it allows for tasks that
-    repeat, `combined` for a mean of means.
-    """
-
-    n: int
-    mean: float
-    low: float
-    high: float
-    method: Method
-
-
-def estimate(scores: Sequence[float]) -> Estimate | None:
-    """Return the mean of `scores` with its interval; None when there are none."""
-    n = len(scores)
-    if n == 0:
-        return None
-    mean = math.fsum(scores) / n
-    variance = math.fsum((score - mean) ** 2 for score in scores) / (n - 1) if n > 1 else 0.0
-    return estimate_of(n, mean, variance, is_binary=all(score in (0.0, 1.0) for score in scores))
-
-
-def estimate_of(n: int, mean: float, variance: float, *, is_binary: bool) -> Estimate:
-    """Return the estimate of `n` >= 1 scores of which only mean and sample variance are known."""
-    if is_binary:
-        return Estimate(n, mean, *wilson_limits(n, mean), "wilson")
-    if n == 1:
-        return Estimate(n, mean, 0.0, 1.0, "none")
-    return Estimate(n, mean, *student_limits(n, mean, variance), "t")
-
-
-def combined(estimates: Sequence[Estimate]) -> Estimate | None:
-    """Return the plain mean of independent estimates, each counting the same; None when there are none.
-
-    The interval recovers each estimate's variance from its own limits (MOVER; Zou and Donner 2008), so it stays honest
-    where one of them is 0 or 1.
-    """
-    k = len(estimates)
-    if k == 0:
-        return None
-    mean = math.fsum(part.mean for part in estimates) / k
-    below = math.sqrt(math.fsum((part.mean - part.low) ** 2 for part in estimates)) / k
-    above = math.sqrt(math.fsum((part.high - part.mean) ** 2 for part in estimates)) / k
-    n = sum(part.n for part in estimates)
-    return Estimate(n, mean, max(0.0, mean - below), min(1.0, mean + above), "combined")
 
 
 def distinct(samples: pl.DataFrame) -> pl.DataFrame:
@@ -208,14 +152,10 @@ def ranks_of(models: Sequence[str], pairs: Sequence[Comparison]) -> dict[str, in
     return {model: 1 + better[model] if model in compared or len(models) == 1 else None for model in models}
 
 
-def letters_of(order: Sequence[str], pairs: Sequence[Comparison]) -> dict[str, tuple[str, ...]]:
-    """Return the letters of each model's groups; two that share one have not been told apart."""
-    place = {model: number for number, model in enumerate(order)}
-    apart = {(place[pair.model], place[pair.against]) for pair in pairs if pair.is_told_apart}
-    groups = indistinct_groups(len(order), apart)
-    return {
-        model: tuple(_letter(number) for number, group in enumerate(groups) if place[model] in group) for model in order
-    }
+def letters_of(count: int, apart: Collection[tuple[int, int]]) -> list[tuple[str, ...]]:
+    """Return the letters of the groups of 0 to `count` - 1; two that share one are in no pair of `apart`."""
+    groups = indistinct_groups(count, apart)
+    return [tuple(_letter(n) for n, group in enumerate(groups) if place in group) for place in range(count)]
 
 
 def _letter(number: int) -> str:

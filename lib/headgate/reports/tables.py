@@ -10,7 +10,8 @@ import polars as pl
 
 from headgate.core import ErrorKind, Sample, errors
 from headgate.reports.leaderboard import Leaderboard, bounds_table
-from headgate.reports.statistics import Estimate, distinct, estimate_of
+from headgate.reports.statistics import distinct
+from headgate.statistics import MeanEstimate, independent_mean
 from headgate.telemetry import safe_text
 
 PROVIDER_ERRORS: Final = (
@@ -203,7 +204,7 @@ def _column(name: str, given: pl.DataType) -> pl.Expr:
     return column.cast(_TYPES[name])
 
 
-def _estimate_of_row(row: dict[str, Any]) -> Estimate | None:
+def _estimate_of_row(row: dict[str, Any]) -> MeanEstimate | None:
     if not row["scored"]:
         return None
-    return estimate_of(row["scored"], row["mean"], row["variance"], is_binary=row["is_binary"])
+    return independent_mean(row["scored"], row["mean"], row["variance"], is_binary=row["is_binary"])

@@ -14,7 +14,6 @@ from headgate.core import Sample
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import Happening
 from headgate.jobqueue.wire import HistoryOut, JobOut, ResultsOut
-from headgate.reports import Estimate, estimate_of
 from headgate.run.job_samples import (
     JobSampleRules,
     ended_at,
@@ -23,6 +22,7 @@ from headgate.run.job_samples import (
     task_id_of_job,
     with_result_of_file,
 )
+from headgate.statistics import MeanEstimate, independent_mean
 from headgate.storage import Scan, StoredBatch
 
 if TYPE_CHECKING:
@@ -101,14 +101,14 @@ class ScoreTally:
         )
 
     @property
-    def estimate(self) -> Estimate | None:
+    def estimate(self) -> MeanEstimate | None:
         """The mean with its 95 % interval, None before the first score."""
         if not self.scored:
             return None
         mean = self.total / self.scored
         spread = max(0.0, self.squares - self.total * mean)
         variance = spread / (self.scored - 1) if self.scored > 1 else 0.0
-        return estimate_of(self.scored, mean, variance, is_binary=self.is_binary)
+        return independent_mean(self.scored, mean, variance, is_binary=self.is_binary)
 
 
 class JobCollector:

@@ -95,15 +95,12 @@ class TaskProvider(Protocol):
 
     def next_at(self, now: float) -> float | None:
         """Return when `take` has something to do next; None when only a change of the roster can give it some."""
-        ...
 
     async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
         """Return demand that has come due, and what happened meanwhile."""
-        ...
 
     def roster_changed(self, models: Sequence[Model]) -> None:
         """Take note of the models that are sampled from now on."""
-        ...
 
 
 class LocalTaskProvider:

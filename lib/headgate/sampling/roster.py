@@ -160,7 +160,6 @@ class RosterSource(Protocol):
         Raises:
             InvalidRosterError: if it cannot be read, or an entry breaks a rule.
         """
-        ...
 
 
 class StaticRoster:

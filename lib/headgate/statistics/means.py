@@ -76,7 +76,7 @@ def _nonzero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-Method = Literal["wilson", "t", "clustered wilson", "clustered t", "none"]
+Method = Literal["wilson", "t", "clustered wilson", "clustered t", "none", "combined"]
 
 _Z: Final = NormalDist().inv_cdf(0.975)
 _NO_SPREAD: Final = 1e-18
@@ -94,7 +94,8 @@ class MeanEstimate:
         low: in [0, 1], at most the mean.
         high: in [0, 1], at least the mean.
         method: `wilson` and `t` where every task has one sample; `clustered wilson` and `clustered t` where tasks
-            repeat; `none` for a single task, which says nothing about the spread between tasks (then [0, 1]).
+            repeat; `none` for a single task, which says nothing about the spread between tasks (then [0, 1]);
+            `combined` for a mean of means.
         design_effect: clustered variance of the mean by that of as many independent samples; 1 where no task repeats
             or nothing is known of it.
     """
@@ -134,7 +135,7 @@ def clustered_mean(scores: ArrayLike, tasks: ArrayLike) -> MeanEstimate | None:
     deviations = values - mean
     variance = math.fsum(deviations**2) / (n - 1) if n > 1 else 0.0
     if sizes.size == n:
-        return _independent(n, mean, variance, is_binary=is_binary)
+        return independent_mean(n, mean, variance, is_binary=is_binary)
     if sizes.size == 1:
         return MeanEstimate(n, 1, mean, 0.0, 1.0, "none")
     sums = np.bincount(place.ravel(), weights=deviations).astype(np.float64)
@@ -150,12 +151,27 @@ def clustered_mean(scores: ArrayLike, tasks: ArrayLike) -> MeanEstimate | None:
     return MeanEstimate(n, sizes.size, mean, low, high, "clustered t", effect)
 
 
-def _independent(n: int, mean: float, variance: float, *, is_binary: bool) -> MeanEstimate:
+def independent_mean(n: int, mean: float, variance: float, *, is_binary: bool) -> MeanEstimate:
+    """Return the estimate of `n` >= 1 independent scores of which only mean and sample variance are known."""
     if is_binary:
         return MeanEstimate(n, n, mean, *wilson_limits(n, mean), "wilson")
     if n == 1:
         return MeanEstimate(n, n, mean, 0.0, 1.0, "none")
     return MeanEstimate(n, n, mean, *student_limits(n, mean, variance), "t")
+
+
+def mean_of_means(parts: Sequence[MeanEstimate]) -> MeanEstimate:
+    """Return the plain mean of >= 1 independent estimates, each counting the same.
+
+    The interval recovers each estimate's variance from its own limits (MOVER; Zou and Donner 2008), so it stays honest
+    where one of them is 0 or 1.
+    """
+    k = len(parts)
+    mean = math.fsum(part.mean for part in parts) / k
+    below = math.sqrt(math.fsum((part.mean - part.low) ** 2 for part in parts)) / k
+    above = math.sqrt(math.fsum((part.high - part.mean) ** 2 for part in parts)) / k
+    samples, tasks = sum(part.samples for part in parts), sum(part.tasks for part in parts)
+    return MeanEstimate(samples, tasks, mean, max(0.0, mean - below), min(1.0, mean + above), "combined")
 
 
 def _variance_by_task(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, float]:

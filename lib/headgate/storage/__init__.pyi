@@ -1,18 +1,16 @@
 from .batches import StoredBatch as StoredBatch
 from .compaction import Compacted as Compacted, CompactionPolicy as CompactionPolicy
-from .deletion import Forgetting as Forgetting, Forgotten as Forgotten, Swept as Swept
-from .exchange import (
+from .deletion import Forgotten as Forgotten, Swept as Swept
+from .exchange.affine_results import Miner as Miner
+from .exchange.exports import export_samples as export_samples
+from .exchange.formats import (
     EXPORT_FORMATS as EXPORT_FORMATS,
     IMPORT_FORMATS as IMPORT_FORMATS,
-    Chosen as Chosen,
     ExportFormat as ExportFormat,
-    Imported as Imported,
     ImportFormat as ImportFormat,
-    Miner as Miner,
-    export_samples as export_samples,
-    import_samples as import_samples,
-    require_named as require_named,
 )
+from .exchange.imports import Imported as Imported, import_samples as import_samples
+from .selection import Chosen as Chosen, require_named as require_named
 from .journal import Journal as Journal, JournalHistory as JournalHistory, TaskState as TaskState
 from .manifest import Problem as Problem, Visible as Visible
 from .benchmark import StoreFigures as StoreFigures, example_samples as example_samples
@@ -22,7 +20,6 @@ from .query import (
     QUERY_COLUMNS as QUERY_COLUMNS,
     QueryResult as QueryResult,
     Scan as Scan,
-    Selection as Selection,
     Verification as Verification,
 )
 from .recovery import Repaired as Repaired, repair as repair

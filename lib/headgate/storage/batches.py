@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import polars as pl
 from headgate.core import Sample, errors
 from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of
 from headgate.storage.objects import ObjectStore, manifest_key, part_key, quarantine_key
-from headgate.storage.schema import framed, validated
+from headgate.storage.schema import COLUMNS, framed, validated
 
 DAY_OF: Final = pl.from_epoch(pl.col("finished_at").floor().cast(pl.Int64), time_unit="s").dt.date()
 """The UTC day on which a sample ended: its partition."""
@@ -110,7 +110,7 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     """
     frame, misfits = framed(samples)
     sifted = validated(frame)
-    refused: list[tuple[Mapping[str, Any], str]] = [(asdict(one.sample), one.reason) for one in misfits]
+    refused: list[tuple[Mapping[str, Any], str]] = [(_row(one.sample), one.reason) for one in misfits]
     for row in sifted.bad.iter_rows(named=True):
         reason = row.pop("reason")
         refused.append((row, reason))
@@ -135,6 +135,10 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
         manifest.quarantine_path,
         manifest.quarantine_reason,
     )
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    return {name: getattr(sample, name) for name in COLUMNS}
 
 
 def _quarantine_line(row: Mapping[str, Any], reason: str) -> bytes:

@@ -47,14 +47,6 @@ class CompactionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What one compaction does: its number, and the groups of parts that it merges."""
-
-    number: int
-    groups: tuple[tuple[Part, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Compacted:
     """What one compaction did, or several in a row.
 
@@ -95,15 +87,14 @@ class Compacted:
         )
 
 
-def plan(visible: Visible, policy: CompactionPolicy) -> Plan | None:
-    """Return what is worth merging now, None when nothing is."""
+def plan(visible: Visible, policy: CompactionPolicy) -> list[tuple[Part, ...]]:
+    """Return the groups of parts that are worth merging now."""
     small: defaultdict[tuple[str, date], list[Part]] = defaultdict(list)
     for part in visible.parts:
         if policy.is_small(part):
             small[part.environment, part.day].append(part)
     crowded = [parts for parts in small.values() if len(parts) >= policy.min_parts]
-    groups = [group for parts in crowded for group in _groups(parts, policy)][: policy.merges_per_round]
-    return Plan(visible.last_compaction + 1, tuple(groups)) if groups else None
+    return [group for parts in crowded for group in _groups(parts, policy)][: policy.merges_per_round]
 
 
 def _groups(parts: Sequence[Part], policy: CompactionPolicy) -> Iterator[tuple[Part, ...]]:
@@ -128,49 +119,36 @@ def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, no
     Raises:
         errors.StoreError: if the store fails; nothing has changed then.
     """
-    todo = plan(visible, policy)
-    if todo is None:
-        return Compacted()
-    batch_id = compaction_id(todo.number)
+    batch_id = compaction_id(visible.last_compaction + 1)
     problems: list[Problem] = []
     merged: set[str] = set()
     made: list[Part] = []
-    for number, group in enumerate(todo.groups):
-        parts, frame = _read_group(objects, group, problems)
-        if len(parts) < 2:
+    for number, group in enumerate(plan(visible, policy)):
+        read = list(read_parts(objects, group, None, problems))
+        if len(read) < 2:
             continue  # all but one cannot be read
-        merged.update(part.path for part in parts)
-        for new in encoded_parts(frame, f"{batch_id}-{number}"):
+        merged.update(part.path for part, _ in read)
+        rows = pl.concat(rows for _, rows in read).sort("finished_at", "task_id", maintain_order=True)
+        distinct = rows.unique("task_id", keep="first", maintain_order=True).select(COLUMNS)
+        del read, rows
+        for new in encoded_parts(distinct, f"{batch_id}-{number}"):
             objects.put_many([(new.part.path, new.data)])
             made.append(new.part)
     if not made:
         return Compacted(problems=tuple(problems))
     manifest = merged_manifest(batch_id, visible, merged, made, now)
     was_first = objects.create(manifest_key(batch_id), manifest_bytes(manifest))
-    rows = sum(part.rows for part in made)
+    after = sum(part.rows for part in made)
     before = sum(part.rows for part in visible.parts if part.path in merged)
     return Compacted(
         batch_id=batch_id if was_first else None,
         parts_before=len(merged),
         parts_after=len(made),
-        rows=rows,
-        duplicates=before - rows,
+        rows=after,
+        duplicates=before - after,
         was_first=was_first,
         problems=tuple(problems),
     )
-
-
-def _read_group(
-    objects: ObjectStore, group: Sequence[Part], problems: list[Problem]
-) -> tuple[list[Part], pl.DataFrame]:
-    parts, frames = [], []
-    for part, rows in read_parts(objects, group, None, problems):
-        parts.append(part)
-        frames.append(rows)
-    if not frames:
-        return [], pl.DataFrame()
-    rows = pl.concat(frames).sort("finished_at", "task_id", maintain_order=True)
-    return parts, rows.unique("task_id", keep="first", maintain_order=True).select(COLUMNS)
 
 
 def merged_manifest(batch_id: str, visible: Visible, merged: set[str], made: Sequence[Part], now: float) -> Manifest:

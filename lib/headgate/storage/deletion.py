@@ -6,7 +6,7 @@ of the old ones, and last the old parts are deleted. What dies in between leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,8 @@ from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import merged_manifest
 from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, manifest_of, problem_of
 from headgate.storage.objects import QUARANTINE, SAMPLES, MissingObjectError, ObjectStore, compaction_id, manifest_key
-from headgate.storage.query import Selection, read_parts
+from headgate.storage.query import read_parts
+from headgate.storage.selection import Chosen
 
 GRACE_S: Final = DAY_S
 """Longer than any read or upload takes: until then a reader may hold an old list of parts, a writer a manifest."""
@@ -75,16 +76,10 @@ def _paths(objects: ObjectStore, batch_ids: Iterable[str]) -> tuple[set[str], tu
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """What is to be forgotten.
+    """What is to be forgotten: chosen samples, of the named tasks if there are names, or their conversations alone."""
 
-    Attributes:
-        selection: of time and environments.
-        rows: returns those rows of a frame that are meant; all when None.
-        conversations_only: keep the samples, with their scores and everything else.
-    """
-
-    selection: Selection
-    rows: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    chosen: Chosen
+    task_ids: Collection[str] | None = None
     conversations_only: bool = False
 
 
@@ -107,13 +102,12 @@ def forget(
         errors.StoreError: if the store fails; the call can be repeated as it is.
     """
     batch_id, problems = compaction_id(visible.last_compaction + 1), list(visible.problems)
-    meant = [
-        p for p in visible.parts if what.selection.wants(p) and (p.has_conversations or not what.conversations_only)
-    ]
+    meant = [p for p in visible.parts if what.chosen.wants(p) and (p.has_conversations or not what.conversations_only)]
     old, made, samples, size = set[str](), list[Part](), 0, 0
     for number, (part, rows) in enumerate(read_parts(objects, meant, None, problems)):
-        chosen = what.selection.rows(rows)
-        marks = rows["task_id"].is_in((what.rows(chosen) if what.rows else chosen)["task_id"].to_list())
+        marks = rows["task_id"].is_in(what.chosen.rows(rows)["task_id"].to_list())
+        if what.task_ids is not None:
+            marks &= rows["task_id"].is_in(list(what.task_ids))
         spoken = rows["conversation"].str.len_bytes()
         marks &= (spoken > 0) | (not what.conversations_only)
         if not marks.any():
@@ -142,7 +136,7 @@ def forget(
 
 def _quarantined(objects: ObjectStore, what: Forgetting) -> list[str]:
     """Return quarantined rows that all are too old, where nothing but age counts: other things they may not tell."""
-    chosen = what.selection
-    if chosen.until is None or what.rows or chosen.environments is not None or chosen.since is not None:
+    until = what.chosen.until
+    if until is None or what.task_ids is not None or what.chosen != Chosen(until=until):
         return []
-    return [found.key for found in objects.listing(QUARANTINE) if found.modified_at < chosen.until]
+    return [found.key for found in objects.listing(QUARANTINE) if found.modified_at < until]

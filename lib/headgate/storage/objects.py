@@ -112,43 +112,33 @@ class ObjectStore(Protocol):
     @property
     def url(self) -> str:
         """The address, without secrets."""
-        ...
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Write the objects, replacing what has their keys."""
-        ...
 
     def create(self, key: str, data: bytes) -> bool:
         """Write the object if nothing has its key; False when something has."""
-        ...
 
     def get(self, key: str) -> bytes:
         """Return the object; raises `MissingObjectError` when there is none."""
-        ...
 
     def get_many(self, keys: Sequence[str]) -> Iterator[bytes | errors.StoreError]:
         """Yield the objects in the order of their keys, an error in place of each that is missing or unreadable."""
-        ...
 
     def listing(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with `prefix`, a folder with its slash."""
-        ...
 
     def delete_many(self, keys: Sequence[str]) -> None:
         """Delete the objects; those that are not there are no error."""
-        ...
 
     def sweep_temporary(self, before: float) -> int:
         """Delete what writers that died left behind before wall time `before`; return how much that was."""
-        ...
 
     def query_root(self) -> tuple[str, AbstractFileSystem | None]:
         """Return what makes keys into paths for DuckDB, and the file system that opens them if it is ours."""
-        ...
 
     def close(self) -> None:
         """Let go of connections; legal more than once."""
-        ...
 
 
 _TEMPORARY: Final = ".tmp"

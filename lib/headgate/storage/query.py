@@ -14,39 +14,9 @@ from headgate.storage.batches import decoded
 from headgate.storage.manifest import Part, Problem, Visible, problem_of
 from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
+from headgate.storage.selection import Chosen
 
 _PARTS_AT_ONCE: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which rows are wanted.
-
-    Attributes:
-        environments: their names, None for all.
-        since: rows that ended at this wall time or later.
-        until: rows that ended before this wall time.
-    """
-
-    environments: frozenset[str] | None = None
-    since: float | None = None
-    until: float | None = None
-
-    def wants(self, part: Part) -> bool:
-        """Return whether the part can hold such rows; read from its manifest alone."""
-        return (
-            (self.environments is None or part.environment in self.environments)
-            and (self.since is None or part.max_finished_at >= self.since)
-            and (self.until is None or part.min_finished_at < self.until)
-        )
-
-    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a part that are wanted."""
-        if self.since is not None:
-            frame = frame.filter(pl.col("finished_at") >= self.since)
-        if self.until is not None:
-            frame = frame.filter(pl.col("finished_at") < self.until)
-        return frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +47,8 @@ class Verification:
     problems: tuple[Problem, ...]
 
 
-def scan(objects: ObjectStore, visible: Visible, selection: Selection, columns: Sequence[str] | None = None) -> Scan:
-    """Return the rows that `selection` wants, ordered by part; of a task that is there twice the first.
+def scan(objects: ObjectStore, visible: Visible, chosen: Chosen, columns: Sequence[str] | None = None) -> Scan:
+    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first.
 
     Raises:
         errors.InvalidInputError: if a column is not one of a sample.
@@ -87,10 +57,10 @@ def scan(objects: ObjectStore, visible: Visible, selection: Selection, columns: 
     wanted = _checked_columns(columns)
     problems = list(visible.problems)
     frames = []
-    parts = [part for part in visible.parts if selection.wants(part)]
+    parts = [part for part in visible.parts if chosen.wants(part)]
     needed = [name for name in COLUMNS if name in {*wanted, "task_id", "finished_at"}]
     for _, rows in read_parts(objects, parts, needed, problems):
-        frames.append(selection.rows(rows))
+        frames.append(chosen.rows(rows))
     every = pl.concat(frames) if frames else pl.DataFrame(schema={name: FRAME_SCHEMA[name] for name in needed})
     unique = every.unique("task_id", keep="first", maintain_order=True)
     return Scan(unique.select(wanted), tuple(problems), len(frames), every.height - unique.height)

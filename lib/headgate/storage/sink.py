@@ -136,7 +136,6 @@ class BatchStore(Protocol):
         Raises:
             StoreError: if that failed; it may be tried again.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Visible
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.schema import row_checks
+from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, Summary, SummaryLedger, history_of, summary_of
 
 LEASE_S: Final = 180.0
@@ -220,14 +221,13 @@ class SampleStore:
         until: float | None = None,
         columns: Sequence[str] | None = None,
     ) -> query.Scan:
-        """Return samples of the environments that ended in [since, until), each task once; None means no limit.
+        """Return samples of the environments that ended in [since, until), each task once; nothing means no limit.
 
         Raises:
             errors.InvalidInputError: if a column is not one of a sample.
         """
-        chosen = None if environments is None else frozenset(environments)
-        selection = query.Selection(chosen, since, until)
-        return await self._read(lambda visible: query.scan(self._objects, visible, selection, columns))
+        chosen = Chosen(environments=frozenset(environments or ()), since=since, until=until)
+        return await self._read(lambda visible: query.scan(self._objects, visible, chosen, columns))
 
     async def verify(self) -> query.Verification:
         """Return the outcome of reading every visible object and comparing it with its checksum."""
@@ -243,11 +243,27 @@ class SampleStore:
 
     async def summary(self, now: float, *, rebuild: bool = False, save: bool = True) -> Summary:
         """Return the summary as of `now` and write it to `summary/latest.json`; reads only what is new."""
-        return await asyncio.to_thread(self._summary, now, rebuild=rebuild, save=save)
+
+        def made() -> Summary:
+            with self._reading:
+                visible = self._log.visible()
+                counted = self._ledger.rebuilt(visible, now) if rebuild else self._ledger.refreshed(visible, now)
+                summary = summary_of(counted.tally, now, counted.problems)
+                if save:
+                    self._ledger.save(summary)
+            return summary
+
+        return await asyncio.to_thread(made)
 
     async def history(self, now: float) -> History:
         """Return what a campaign resumes from, as of `now`; reads only what is new since the last summary."""
-        return await asyncio.to_thread(self._history, now)
+
+        def made() -> History:
+            with self._reading:
+                counted = self._ledger.refreshed(self._log.visible(), now)
+            return history_of(counted.tally, now, counted.problems)
+
+        return await asyncio.to_thread(made)
 
     async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
@@ -269,8 +285,20 @@ class SampleStore:
         """
         return await asyncio.to_thread(self._compact, now, policy or compaction.CompactionPolicy())
 
-    async def forget(self, what: deletion.Forgetting, now: float, *, dry_run: bool = False) -> deletion.Forgotten:
-        """Delete samples, or their conversations alone, and return how much that was, or would be."""
+    async def forget(
+        self,
+        chosen: Chosen,
+        now: float,
+        *,
+        task_ids: Collection[str] | None = None,
+        conversations_only: bool = False,
+        dry_run: bool = False,
+    ) -> deletion.Forgotten:
+        """Delete samples, of these tasks only if `task_ids` are given, and return how much that was, or would be.
+
+        With `conversations_only` the samples stay, with their scores and everything else.
+        """
+        what = deletion.Forgetting(chosen, task_ids, conversations_only)
         return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
 
     async def sweep(
@@ -305,20 +333,6 @@ class SampleStore:
         with self._reading:
             return self._log.visible()
 
-    def _summary(self, now: float, *, rebuild: bool, save: bool) -> Summary:
-        with self._reading:
-            visible = self._log.visible()
-            counted = self._ledger.rebuilt(visible, now) if rebuild else self._ledger.refreshed(visible, now)
-            summary = summary_of(counted.tally, now, counted.problems)
-            if save:
-                self._ledger.save(summary)
-        return summary
-
-    def _history(self, now: float) -> History:
-        with self._reading:
-            counted = self._ledger.refreshed(self._log.visible(), now)
-        return history_of(counted.tally, now, counted.problems)
-
     def _forget(self, what: deletion.Forgetting, now: float, *, dry_run: bool) -> deletion.Forgotten:
         self._require_conditional_puts()
         while True:
@@ -339,7 +353,7 @@ class SampleStore:
         total, conversations = compaction.Compacted(), 0
         if policy.conversation_days is not None:
             until = now - policy.conversation_days * DAY_S
-            old = deletion.Forgetting(query.Selection(until=until), conversations_only=True)
+            old = deletion.Forgetting(Chosen(until=until), conversations_only=True)
             conversations = self._forget(old, now, dry_run=False).samples
         while True:
             done = compaction.compact(self._objects, self._visible(), policy, now)

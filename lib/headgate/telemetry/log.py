@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -85,7 +84,6 @@ _LEVELS: Final[Mapping[type[events.Event], int]] = {
 }
 
 
-@cache
 def level_of(kind: type[events.Event]) -> int:
     """Return the level at which events of a type are logged."""
     return _LEVELS.get(kind, logging.DEBUG if kind.__module__ in _DETAILS else logging.INFO)

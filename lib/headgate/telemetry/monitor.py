@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -146,38 +147,6 @@ _MOST_CONNECTIONS: Final = 256
 _STOP_S: Final = 2
 """How long a stop waits for answers that are being written."""
 
-ROUTES: Final = {
-    "/health": "whether the server answers; needs no token",
-    "/status": "the whole status",
-    "/status/summary": "the figures at a glance",
-    "/status/models": "every model; filters status_filter=active|paused, min_samples_1h=N, has_errors=true|false",
-    "/status/models/{uid}": "one model, by uid or by NAME@REVISION",
-    "/status/queue": "the ready queue",
-    "/status/workers": "the workers",
-    "/status/requests": "the admission of requests: limits, in flight, waiters, cooldowns",
-    "/status/env/{env_name}": "one environment",
-    "/metrics": "Prometheus metrics",
-}
-"""Path -> what it answers."""
-
-QUESTION_ROUTES: Final = {
-    "/status/health": "counts at a glance, bounded in size: queue, leases, request keys",
-    "/status/capacity": "the capacity plan: configured, in force, most seen, each with its source",
-    "/status/tasks": "open tasks; model=NAME@REVISION, environment=NAME, limit=N",
-    "/status/tasks/{task_id}": "which gate holds a task, why, and until when",
-}
-"""The same for what only a campaign can be asked."""
-
-
-PROGRESS_ROUTES: Final = {
-    "/health": ROUTES["/health"],
-    "/status": "how far the run has come",
-    "/status/summary": "the figures at a glance",
-    "/status/requests": ROUTES["/status/requests"],
-    "/metrics": ROUTES["/metrics"],
-}
-"""The same of a run that has a `Progress` in place of a `CampaignStatus`."""
-
 
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
@@ -236,12 +205,12 @@ def monitor_app(
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
     answer_with_problems(app)
-    routes = PROGRESS_ROUTES if isinstance(status, Progress) else ROUTES
-    _add_service_routes(app, registry, routes | (QUESTION_ROUTES if questions else {}))
+    _add_service_routes(app, registry)
     if isinstance(status, Progress):
         _add_progress_routes(app, status)
     else:
         _add_status_routes(app, status)
+        _add_routes_of_earlier_clients(app, status)
     if questions is not None:
         _add_question_routes(app, questions)
     return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=HostNames(host))
@@ -280,32 +249,38 @@ async def serve_monitor(
         yield MonitorServer(url_of(listener, tls), bound_host, bound_port)
 
 
-def _add_service_routes(app: FastAPI, registry: CollectorRegistry, routes: Mapping[str, str]) -> None:
-    @app.get("/")
-    async def card() -> dict[str, Any]:
-        return {"service": "headgate monitoring API", "endpoints": routes}
+# All routes are coroutines, although they await nothing: a plain function would run on a thread, and the status belongs
+# to the event loop. What a route answers stands in its summary; the card at / lists them.
 
-    @app.get("/health")
+
+def _add_service_routes(app: FastAPI, registry: CollectorRegistry) -> None:
+    @app.get("/", include_in_schema=False)
+    async def card() -> dict[str, Any]:
+        listed = [route for route in app.routes if isinstance(route, APIRoute) and route.path != "/"]
+        shown = {route.path.replace(":path", ""): route.summary for route in listed if not route.deprecated}
+        return {"service": "headgate monitoring API", "endpoints": shown}
+
+    @app.get("/health", summary="whether the server answers; needs no token")
     async def health() -> dict[str, str]:
         return {"status": "healthy"}
 
-    @app.get("/metrics")
+    @app.get("/metrics", summary="Prometheus metrics")
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
-    # All of them are coroutines, although they await nothing: a plain function would run on a thread, and the status
-    # belongs to the event loop.
-    @app.get("/status")
+    @app.get("/status", summary="the whole status")
     async def everything() -> dict[str, Any]:
         return status_document(status())
 
-    @app.get("/status/summary")
+    @app.get("/status/summary", summary="the figures at a glance")
     async def summary() -> dict[str, Any]:
         return views.summary(status())
 
-    @app.get("/status/models")
+    filters = "status_filter=active|paused, min_samples_1h=N, has_errors=true|false"
+
+    @app.get("/status/models", summary=f"every model; filters {filters}")
     async def models(
         status_filter: views.StatusFilter | None = None,
         min_samples_1h: Annotated[int | None, Query(ge=0)] = None,
@@ -313,26 +288,24 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
     ) -> dict[str, Any]:
         return views.models(status(), status_filter, min_samples_1h, has_errors)
 
-    @app.get("/status/models/{uid:path}")
+    @app.get("/status/models/{uid:path}", summary="one model, by uid or by NAME@REVISION")
     async def model(uid: str) -> dict[str, Any]:
         return views.model(status(), uid)
 
-    _add_routes_of_earlier_clients(app, status)
-
-    @app.get("/status/queue")
+    @app.get("/status/queue", summary="the ready queue")
     async def queue() -> dict[str, Any]:
         return views.queue(status())
 
-    @app.get("/status/workers")
+    @app.get("/status/workers", summary="the workers")
     async def workers() -> dict[str, Any]:
         return views.workers(status())
 
-    @app.get("/status/requests")
+    @app.get("/status/requests", summary="the admission of requests: limits, in flight, waiters, cooldowns")
     async def requests() -> dict[str, Any]:
         now = status()
         return views.requests(now.requests, now.captured_at)
 
-    @app.get("/status/env/{env_name:path}")
+    @app.get("/status/env/{env_name:path}", summary="one environment")
     async def environment(env_name: str) -> dict[str, Any]:
         return views.environment(status(), env_name)
 
@@ -352,34 +325,34 @@ def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_s
 
 
 def _add_progress_routes(app: FastAPI, progress: Progress) -> None:
-    @app.get("/status")
+    @app.get("/status", summary="how far the run has come")
     async def everything() -> dict[str, Any]:
         return views.progress(progress.whole(), progress.captured_at())
 
-    @app.get("/status/summary")
+    @app.get("/status/summary", summary="the figures at a glance")
     async def summary() -> dict[str, Any]:
         return views.progress_summary(progress.whole(), progress.captured_at())
 
-    @app.get("/status/requests")
+    @app.get("/status/requests", summary="the admission of requests: limits, in flight, waiters, cooldowns")
     async def requests() -> dict[str, Any]:
         return views.requests(progress.requests(), progress.captured_at())
 
 
 def _add_question_routes(app: FastAPI, questions: Questions) -> None:
-    @app.get("/status/health")
+    @app.get("/status/health", summary="counts at a glance, bounded in size: queue, leases, request keys")
     async def health() -> dict[str, Any]:
         return {"health": json_safe(questions.health())}
 
-    @app.get("/status/capacity")
+    @app.get("/status/capacity", summary="the capacity plan: configured, in force, most seen, each with its source")
     async def capacity() -> dict[str, Any]:
         return {"capacity": json_safe(questions.capacity())}
 
-    @app.get("/status/tasks")
+    @app.get("/status/tasks", summary="open tasks; model=NAME@REVISION, environment=NAME, limit=N")
     async def tasks(
         model: str | None = None, environment: str | None = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
     ) -> dict[str, Any]:
         return {"tasks": [json_safe(task) for task in questions.tasks(model, environment, limit)]}
 
-    @app.get("/status/tasks/{task_id:path}")
+    @app.get("/status/tasks/{task_id:path}", summary="which gate holds a task, why, and until when")
     async def task(task_id: str) -> dict[str, Any]:
         return {"task": json_safe(await questions.explain(task_id))}

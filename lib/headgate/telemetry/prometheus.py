@@ -147,14 +147,15 @@ class PrometheusSink:
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
         """The events that a metric counts."""
-        return {kind: self._counting(*counted) for kind, counted in _COUNTED.items()} | {
+        own: dict[type[events.Event], Handler] = {
             events.SampleAccepted: self._sample_accepted,
             events.TaskStarted: self._task_started,
             events.RequestFinished: self._request_finished,
             events.BatchStored: self._batch_stored,
             events.RosterRefreshed: self._roster_refreshed,
-            **dict.fromkeys(_LIMIT_CHANGES, self._limit_changed),
         }
+        own |= dict.fromkeys(_LIMIT_CHANGES, self._limit_changed)
+        return own | {kind: self._counting(*counted) for kind, counted in _COUNTED.items()}
 
     def close(self) -> None:
         """The registry keeps what was counted."""

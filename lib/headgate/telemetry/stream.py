@@ -41,11 +41,9 @@ class Sink(Protocol):
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
         """Event type -> what is called with it. A type stands for its subtypes: `Event` means every event."""
-        ...
 
     def close(self) -> None:
         """Write out what is held and free what is open; legal more than once."""
-        ...
 
 
 @runtime_checkable
@@ -55,12 +53,10 @@ class LossySink(Protocol):
     @property
     def name(self) -> str:
         """How metrics and warnings call it."""
-        ...
 
     @property
     def dropped(self) -> int:
         """Events that it was given and could not take."""
-        ...
 
 
 @runtime_checkable
@@ -70,12 +66,10 @@ class FailingSink(Protocol):
     @property
     def name(self) -> str:
         """How metrics and warnings call it."""
-        ...
 
     @property
     def failures(self) -> Mapping[str, int]:
         """Kind of exception -> how often."""
-        ...
 
 
 class EventStream:

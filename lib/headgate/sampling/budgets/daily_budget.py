@@ -313,8 +313,9 @@ class DailyBudget:
     def _refusal(self, spent: Spending, needed: Spending, until: float | None) -> Exhausted:
         limit = self.limits.broken_by(spent.plus(needed))
         place = _SETTINGS.index(limit)
-        shown = (counted[place] / _PER_UNIT[place] for counted in (spent, self.limits.share(1), needed))
-        return Exhausted(limit, *shown, until)
+        counted = (spent, self.limits.share(1), needed)
+        used, allowed, more = (amount[place] / _PER_UNIT[place] for amount in counted)
+        return Exhausted(limit, used, allowed, more, until)
 
     def _when(self, wanted: Spending, now: float) -> float | None:
         return self._window.when(lambda left: self.limits.fit(left.plus(wanted)), now)

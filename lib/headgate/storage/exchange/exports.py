@@ -25,14 +25,15 @@ from headgate.storage.exchange.formats import (
     missing_inspect,
 )
 from headgate.storage.exchange.parquet_files import HubFolder, ParquetFile
-from headgate.storage.exchange.selection import ROWS_AT_ONCE, Chosen, Plan, Window, planned, read
+from headgate.storage.exchange.windows import ROWS_AT_ONCE, Plan, Window, planned, read
+from headgate.storage.selection import Chosen
 from headgate.storage.store import SampleStore
 from headgate.storage.summary import PairSummary, Summary
 
 _SCHEMA_VERSION: Final = "1.0.0"
 
 
-def affine_summary(summary: Summary, *, block: int = 0, miners: Mapping[str, Miner] | None = None) -> dict[str, Any]:
+def affine_summary(summary: Summary, *, miners: Mapping[str, Miner] | None = None) -> dict[str, Any]:
     """Return the summary as Affine writes `weights/summary-{block}.json`.
 
     Headgate pays nobody: `weight` is 0 and `layer_points` is empty. A miner is eligible when it has scored samples in
@@ -53,7 +54,7 @@ def affine_summary(summary: Summary, *, block: int = 0, miners: Mapping[str, Min
     return {
         "schema_version": _SCHEMA_VERSION,
         "timestamp": int(summary.generated_at),
-        "block": block,
+        "block": 0,
         "data": {
             "header": ["UID", "Model", "Rev", *environments, "Total"],
             "rows": [_row(entry, environments) for entry in entries.values()],
@@ -204,7 +205,7 @@ def _writer(output: Path, form: ExportFormat, plan: Plan, miners: Mapping[str, M
                 yield _AffineResults(file, miners_of(plan.models, miners))
         case _:
             with appearing_file(output) as file:
-                yield _Lines(file, _conversation if form == "openai" else _whole)
+                yield _Lines(file, _conversation if form == "openai" else dict)
 
 
 def _inspect_logs(room: Path, plan: Plan, output: Path) -> _Writer:
@@ -232,10 +233,6 @@ class _Lines:
 
     def finish(self) -> None:
         pass
-
-
-def _whole(row: dict[str, object]) -> object:
-    return row
 
 
 def _conversation(row: dict[str, object]) -> object:
@@ -274,24 +271,15 @@ def appearing_file(output: Path) -> Iterator[BinaryIO]:
     Raises:
         errors.InvalidInputError: if it cannot be written.
     """
-    place = output.resolve()
-    partial = place.with_name(f".{place.name}.partial")
-    try:
-        if place.is_dir():
-            raise _is_folder(output)
-        if output.exists() and not output.is_file():
-            with output.open("wb") as file:
-                yield file
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+    if not output.exists() or output.is_file() or output.is_dir():
+        with workshop(output, makes_folder=False) as room, (room / "made").open("wb") as file:
             yield file
-        partial.replace(place)
+        return
+    try:
+        with output.open("wb") as file:
+            yield file
     except OSError as error:
         raise _unwritable(output, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -319,24 +307,18 @@ def workshop(output: Path, *, makes_folder: bool) -> Iterator[Path]:
 
 
 def _refuse_taken(output: Path, *, makes_folder: bool) -> None:
+    refused = None
     if not makes_folder and output.is_dir():
-        raise _is_folder(output)
-    if makes_folder and output.exists() and not output.is_dir():
-        raise errors.InvalidInputError(
-            f"{output} is a file, and this format is a folder of files",
-            next_step="Name a folder that is not there yet.",
-        )
-    if makes_folder and output.is_dir() and any(output.iterdir()):
-        raise errors.InvalidInputError(
+        refused = f"{output} cannot be written: it is a folder, and this format is one file", "Name a file in it."
+    elif makes_folder and output.exists() and not output.is_dir():
+        refused = f"{output} is a file, and this format is a folder of files", "Name a folder that is not there yet."
+    elif makes_folder and output.is_dir() and any(output.iterdir()):
+        refused = (
             f"folder {output} is not empty, and an export replaces files only",
-            next_step="Name a folder that is not there yet, or empty this one.",
+            "Name a folder that is not there yet, or empty this one.",
         )
-
-
-def _is_folder(output: Path) -> errors.InvalidInputError:
-    return errors.InvalidInputError(
-        f"{output} cannot be written: it is a folder, and this format is one file", next_step="Name a file in it."
-    )
+    if refused is not None:
+        raise errors.InvalidInputError(refused[0], next_step=refused[1])
 
 
 def _unwritable(output: Path, error: OSError) -> errors.InvalidInputError:

@@ -47,8 +47,9 @@ from inspect_ai.scorer import Score, value_to_float
 from headgate.core import Sample, checked_name, errors, redacted, task_id_of
 from headgate.statistics import clustered_mean
 from headgate.storage.exchange.formats import Words, conversation_of, is_one_log, kind_of_error, messages_of
-from headgate.storage.exchange.selection import Chosen, Plan, Window
+from headgate.storage.exchange.windows import Plan, Window
 from headgate.storage.manifest import Problem
+from headgate.storage.selection import Chosen
 
 OWN: Final = "headgate"
 """Key in a sample's metadata under which the stored sample stands, so that it can be imported as it was."""

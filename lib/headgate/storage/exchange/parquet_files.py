@@ -13,7 +13,7 @@ import yaml
 
 from headgate.core import Sample, errors
 from headgate.storage.exchange.formats import messages_of
-from headgate.storage.exchange.selection import Plan, Window
+from headgate.storage.exchange.windows import Plan, Window
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
 
 _ROWS_AT_ONCE: Final = 10_000

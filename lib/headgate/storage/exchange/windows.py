@@ -1,110 +1,25 @@
-"""Which samples leave the store, and reading them in windows that fit in memory."""
+"""The samples that leave the store, read in windows that fit in memory."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, Final
+from typing import Final
 
 import polars as pl
 
-from headgate.core import did_you_mean, errors
+from headgate.core import errors
 from headgate.storage.exchange.formats import conversation_without_keys, without_keys
-from headgate.storage.manifest import Visible
 from headgate.storage.query import Scan
+from headgate.storage.selection import Chosen
 from headgate.storage.store import SampleStore
 
 ROWS_AT_ONCE: Final = 10_000
 """Samples in memory at most, but for more that ended at one moment: 100 MB with conversations of 10 kB."""
 
 _DAY_S: Final = 86_400.0
-
-_LISTED: Final = 10
-"""Names that an error lists at most."""
-
-
-def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
-    """Return when the store has samples of all names.
-
-    Args:
-        what: `model`, `environment` or `campaign`.
-        names: that somebody wrote.
-        known: that the store has.
-
-    Raises:
-        InvalidInputError: naming the first that it has not, the nearest one that it has, and some of them.
-    """
-    for name in sorted(set(names) - known):
-        listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
-        raise errors.InvalidInputError(
-            f"the store has no sample of {what} {name!r}{did_you_mean(name, known, cutoff=0.5)}",
-            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all that it has.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which samples are exported; empty and None choose all.
-
-    Attributes:
-        models: keys (`name@revision`), or names, which mean every revision.
-        environments: their names.
-        campaign: its name.
-        since: ended at this wall time or later.
-        until: ended before this wall time.
-        min_score: scored at least so much.
-        successes: only samples that their environment calls a success.
-    """
-
-    COLUMNS: ClassVar[Sequence[str]] = ("model", "campaign", "score", "success")
-    """What `rows` looks at."""
-
-    models: frozenset[str] = frozenset()
-    environments: frozenset[str] = frozenset()
-    campaign: str | None = None
-    since: float | None = None
-    until: float | None = None
-    min_score: float | None = None
-    successes: bool = False
-
-    def __post_init__(self) -> None:
-        if self.min_score is not None and not 0.0 <= self.min_score <= 1.0:
-            raise errors.InvalidInputError(f"min_score must be in [0, 1] (got {self.min_score})")
-        if self.since is not None and self.until is not None and self.since >= self.until:
-            raise errors.InvalidInputError(
-                f"since must be before until (got {_moment(self.since)} and {_moment(self.until)})"
-            )
-
-    @property
-    def bounds(self) -> tuple[object, ...]:
-        """What is chosen among the samples of one model in one environment."""
-        return self.campaign, self.since, self.until, self.min_score, self.successes
-
-    def require_known(self, visible: Visible) -> None:
-        """Return when a store has something of every model and environment that is named.
-
-        Raises:
-            errors.InvalidInputError: naming the first of which it has nothing.
-        """
-        keys = {model for part in visible.parts for model in part.models}
-        # A name without its revision means every revision, and is compared with such names.
-        plain = {name for name in self.models if "@" not in name}
-        require_named("model", plain, {key.rpartition("@")[0] for key in keys})
-        require_named("model", self.models - plain, keys)
-        require_named("environment", self.environments, {part.environment for part in visible.parts})
-
-    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that are chosen; times and environments were chosen when they were read."""
-        if self.models:
-            name = pl.col("model").str.replace(r"@[^@]*$", "")
-            frame = frame.filter(pl.col("model").is_in(list(self.models)) | name.is_in(list(self.models)))
-        if self.campaign is not None:
-            frame = frame.filter(pl.col("campaign") == self.campaign)
-        if self.min_score is not None:
-            frame = frame.filter(pl.col("score") >= self.min_score)
-        return frame.filter(pl.col("success")) if self.successes else frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +160,3 @@ def _without_keys(frame: pl.DataFrame) -> pl.DataFrame:
         pl.Series("why", [without_keys(text) for text in frame["why"]], dtype=pl.String),
         pl.Series("error", [without_keys(text) if text else text for text in frame["error"]], dtype=pl.String),
     )
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

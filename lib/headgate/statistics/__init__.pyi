@@ -1,0 +1,28 @@
+from .agreement import Agreement as Agreement, krippendorff as krippendorff
+from .anytime import ConfidenceSequence as ConfidenceSequence
+from .bradley_terry import (
+    ELO_MEAN as ELO_MEAN,
+    Strengths as Strengths,
+    bradley_terry as bradley_terry,
+    holm as holm,
+    indistinct_groups as indistinct_groups,
+    win_chance as win_chance,
+)
+from .means import (
+    MeanEstimate as MeanEstimate,
+    TooFewSamples as TooFewSamples,
+    clustered_mean as clustered_mean,
+    independent_mean as independent_mean,
+    mean_of_means as mean_of_means,
+    pass_at_k as pass_at_k,
+    t_point as t_point,
+    two_sided_p as two_sided_p,
+)
+from .paired import (
+    MIN_COMMON_TASKS as MIN_COMMON_TASKS,
+    PairedDifference as PairedDifference,
+    TaskPairs as TaskPairs,
+    mean_difference as mean_difference,
+    paired_difference as paired_difference,
+    task_pairs as task_pairs,
+)

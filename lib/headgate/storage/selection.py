@@ -1,0 +1,114 @@
+"""Which of the stored samples are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+import polars as pl
+
+from headgate.core import did_you_mean, errors
+from headgate.storage.manifest import Part, Visible
+
+_LISTED: Final = 10
+"""Names that an error lists at most."""
+
+
+def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
+    """Return when the store has samples of all names.
+
+    Args:
+        what: `model`, `environment` or `campaign`.
+        names: that somebody wrote.
+        known: that the store has.
+
+    Raises:
+        InvalidInputError: naming the first that it has not, the nearest one that it has, and some of them.
+    """
+    for name in sorted(set(names) - known):
+        listed = ", ".join(sorted(known)[:_LISTED]) or "none at all"
+        raise errors.InvalidInputError(
+            f"the store has no sample of {what} {name!r}{did_you_mean(name, known, cutoff=0.5)}",
+            next_step=f"It has samples of the {what}s: {listed}; `headgate summary` shows all that it has.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which samples are meant, to be read, exported or forgotten; empty and None choose all.
+
+    Attributes:
+        models: keys (`name@revision`), or names, which mean every revision.
+        environments: their names.
+        campaign: its name.
+        since: ended at this wall time or later.
+        until: ended before this wall time.
+        min_score: scored at least so much.
+        successes: only samples that their environment calls a success.
+    """
+
+    COLUMNS: ClassVar[Sequence[str]] = ("model", "campaign", "finished_at", "score", "success")
+    """What `rows` looks at."""
+
+    models: frozenset[str] = frozenset()
+    environments: frozenset[str] = frozenset()
+    campaign: str | None = None
+    since: float | None = None
+    until: float | None = None
+    min_score: float | None = None
+    successes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_score is not None and not 0.0 <= self.min_score <= 1.0:
+            raise errors.InvalidInputError(f"min_score must be in [0, 1] (got {self.min_score})")
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise errors.InvalidInputError(
+                f"since must be before until (got {_moment(self.since)} and {_moment(self.until)})"
+            )
+
+    @property
+    def bounds(self) -> tuple[object, ...]:
+        """What is chosen among the samples of one model in one environment."""
+        return self.campaign, self.since, self.until, self.min_score, self.successes
+
+    def require_known(self, visible: Visible) -> None:
+        """Return when a store has something of every model and environment that is named.
+
+        Raises:
+            errors.InvalidInputError: naming the first of which it has nothing.
+        """
+        keys = {model for part in visible.parts for model in part.models}
+        # A name without its revision means every revision, and is compared with such names.
+        plain = {name for name in self.models if "@" not in name}
+        require_named("model", plain, {key.rpartition("@")[0] for key in keys})
+        require_named("model", self.models - plain, keys)
+        require_named("environment", self.environments, {part.environment for part in visible.parts})
+
+    def wants(self, part: Part) -> bool:
+        """Return whether the part can hold such rows; read from its manifest alone."""
+        return (
+            (not self.environments or part.environment in self.environments)
+            and (self.since is None or part.max_finished_at >= self.since)
+            and (self.until is None or part.min_finished_at < self.until)
+        )
+
+    def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of a part that are chosen."""
+        if self.models:
+            name = pl.col("model").str.replace(r"@[^@]*$", "")
+            frame = frame.filter(pl.col("model").is_in(list(self.models)) | name.is_in(list(self.models)))
+        if self.campaign is not None:
+            frame = frame.filter(pl.col("campaign") == self.campaign)
+        if self.since is not None:
+            frame = frame.filter(pl.col("finished_at") >= self.since)
+        if self.until is not None:
+            frame = frame.filter(pl.col("finished_at") < self.until)
+        if self.min_score is not None:
+            frame = frame.filter(pl.col("score") >= self.min_score)
+        return frame.filter(pl.col("success")) if self.successes else frame
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
