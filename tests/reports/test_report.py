@@ -218,8 +218,8 @@ def test_readings_of_workers_and_queue_are_drawn_when_given():
 
 def test_many_models_or_environments_are_a_heat_map_without_embedded_images():
     small = build_report(campaign(2, 2, 2), title="t", with_png=False).figures_svg["scores"]
-    many_models = build_report(campaign(25, 1, 2), title="t", with_png=False).figures_svg["scores"]
-    many_environments = build_report(campaign(1, 17, 2), title="t", with_png=False).figures_svg["scores"]
+    many_models = build_report(campaign(27, 2, 2), title="t", with_png=False).figures_svg["scores"]
+    many_environments = build_report(campaign(2, 18, 2), title="t", with_png=False).figures_svg["scores"]
     assert "QuadMesh" not in small
     for svg in (many_models, many_environments):
         assert "QuadMesh" in svg

@@ -57,10 +57,10 @@ def entry(**fields: object) -> dict[str, object]:
     return {"name": "m", "base_url": URL} | fields
 
 
-async def loaded(tmp_path: Path, text: str, name: str = "roster.yaml", **options: bool) -> Roster:
+async def loaded(tmp_path: Path, text: str, name: str = "roster.yaml") -> Roster:
     path = tmp_path / name
     path.write_text(text)
-    return await FileRoster(path, environ=ENVIRON, **options).load()
+    return await FileRoster(path, environ=ENVIRON).load()
 
 
 async def test_a_yaml_file_gives_models_with_defaults_merged(tmp_path: Path) -> None:
@@ -396,19 +396,6 @@ async def test_an_address_that_is_silent_absent_or_forbidden_is_told() -> None:
         await HttpRoster(url, environ={}).load()
     with pytest.raises(errors.InvalidRosterError, match="link-local"):
         await HttpRoster("http://169.254.169.254/roster", environ={}).load()
-
-
-async def test_a_token_is_sent_with_the_roster_s_request() -> None:
-    seen: list[str | None] = []
-
-    async def handler(request: web.Request) -> web.Response:
-        seen.append(request.headers.get("Authorization"))
-        return web.json_response({"models": [entry()]})
-
-    async with site(handler) as url:
-        await HttpRoster(url, environ={}, token=Secret("roster-token")).load()
-        await HttpRoster(url, environ={}).load()
-    assert seen == ["Bearer roster-token", None]
 
 
 async def test_openai_s_variables_name_the_models() -> None:

@@ -26,7 +26,6 @@ class ArenaComparison:
 
     Attributes:
         environment: that both answered in.
-        index: of the task.
         first: key of one model.
         second: key of the other one.
         score: of the first: 1 won, 0.5 a tie, 0 lost; a mean where each order was judged several times.
@@ -50,12 +49,10 @@ class Rated:
         rank: 1, and one more for each connected model that is better by more than chance explains.
         rating: on Elo's scale; 1,000 is the mean of the models that comparisons connect it with.
         low: 95 % interval.
-        high: likewise.
         groups: letters; two models that share one have not been told apart.
         win_share: mean score over its comparisons, ties counting half.
         component: number of the group of connected models, from 0.
         comparisons: how many it took part in.
-        tasks: different ones.
     """
 
     rank: int
@@ -75,7 +72,6 @@ class JudgeRecord:
     """How a judge behaved over all comparisons.
 
     Attributes:
-        name: of the judge.
         orders: pairs of judgements: the same two answers in both orders.
         undecided: of them, those in which the order changed who was preferred.
         first_twice: of them, those in which whatever stood first was preferred both times.
@@ -100,9 +96,6 @@ class ArenaBoard:
     Attributes:
         models: best first, within each component; the largest component first.
         shares: (model, against) -> comparisons, and the mean score of the first.
-        environments: by name.
-        tasks: different ones.
-        judge: how it behaved.
         warnings: what the reader ought to know, a sentence each.
     """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.reports.arena import ArenaBoard
 from headgate.reports.compared import DRAWN, Compared, count, percent
-from headgate.reports.svg import COLOURS, INK, blank_figure, drawing, inline_svg, quiet_grid, short_name
+from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, inline_svg, name_rows, short_name
 from headgate.statistics import ELO_MEAN
 
 if TYPE_CHECKING:
@@ -129,16 +129,10 @@ def arena_figure(board: ArenaBoard) -> Figure | None:
         figure = blank_figure(0.3 * len(shown) + 1.0)
         axes = figure.subplots()
         axes.axvline(ELO_MEAN, color=INK, linewidth=1, alpha=0.4)
-        for row, one in enumerate(shown):
-            colour = COLOURS[one.component % len(COLOURS)]
-            if math.isfinite(one.low) and math.isfinite(one.high):
-                axes.hlines(row, one.low, one.high, color=colour, linewidth=2, alpha=0.55)
-            axes.plot(one.rating, row, "o", color=colour, markersize=5)
-        axes.set_yticks(range(len(shown)), [short_name(one.model) for one in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        colours = [COLOURS[one.component % len(COLOURS)] for one in shown]
+        draw_intervals(axes, [(n, one.low, one.rating, one.high, colours[n]) for n, one in enumerate(shown)])
+        name_rows(axes, [short_name(one.model) for one in shown])
         axes.set_xlabel("rating")
-        axes.tick_params(axis="y", length=0)
-        quiet_grid(axes, "x")
     return figure
 
 

@@ -131,15 +131,11 @@ class Compared:
     """What a page and an artifact show.
 
     Attributes:
-        title: its heading.
         period: a line below it.
         tables: by their headings; empty ones are left out.
-        nothing: what is said without any table.
         names: columns whose cells are words and not numbers: nothing in them can become markup.
-        definitions: what the words mean.
         notes: sentences below the first table.
         problems: sentences for the reader.
-        problems_title: their heading.
         is_told_first: whether they stand before the tables.
     """
 

@@ -21,6 +21,7 @@ from headgate.reports.svg import (
     clipped,
     drawing,
     legend_above,
+    name_rows,
     quiet_grid,
     short_name,
 )
@@ -69,9 +70,7 @@ def _dot_plot(summary: pl.DataFrame, models: Sequence[str], environments: Sequen
         axes.set_xlim(-0.02, 1.02)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         quiet_grid(axes, "x")
-    first = panels[0][0]
-    first.set_yticks(range(len(models)), [short_name(model) for model in models])
-    first.set_ylim(len(models) - 0.5, -0.5)
+    name_rows(panels[0][0], [short_name(model) for model in models])
     for axes in panels[-1]:
         axes.set_xlabel("mean score")
     return figure
@@ -147,8 +146,7 @@ def errors_figure(samples: pl.DataFrame, models: Sequence[str]) -> Figure | None
                 range(len(shown)), shares, 0.62, left, color=ERROR_COLOURS.get(kind, COLOURS[-1]), label=clipped(kind)
             )
             left = [start + share for start, share in zip(left, shares, strict=True)]
-        axes.set_yticks(range(len(shown)), [short_name(model) for model in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        name_rows(axes, [short_name(model) for model in shown])
         axes.set_xlabel("% of the model's samples")
         quiet_grid(axes, "x")
         legend_above(axes)

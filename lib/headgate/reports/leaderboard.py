@@ -39,7 +39,6 @@ class Missing:
     """A model's samples in all environments that it was sampled in.
 
     Attributes:
-        samples: all of them.
         scored: those with a score.
         environments: in which it has samples.
         mean_if_zero: mean over these environments, had every missing score been 0.
@@ -118,7 +117,6 @@ class Cell:
     """One model in one environment.
 
     Attributes:
-        estimate: of its mean score.
         passes: k -> pass@k, or why there is none.
     """
 
@@ -139,7 +137,6 @@ class Standing:
         groups: letters; two models that share one have not been told apart.
         mean: plain mean over its environments, with its interval; under `bound` it reaches from the interval that it
             had with all missing scores 0 to the one with all of them 1.
-        environments: that it has scores in.
         samples: scored ones.
         tasks: different ones that it is compared on: among the scored ones under `exclude`, else among all.
         missing: its samples without a score, and what they could have changed.
@@ -174,7 +171,6 @@ class Leaderboard:
         cells: models in that order, environments by name.
         unscored: models without any score, and how many samples they have.
         pairs: every two models, the one that stands higher first, with p-values corrected for all of them.
-        missing: what missing scores count as.
     """
 
     environments: tuple[str, ...]

@@ -14,7 +14,7 @@ from rich.text import Text
 from headgate.reports.compared import DRAWN, RANKING, Compared
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, leaderboard_notes, standing_rows, versus_rows
-from headgate.reports.svg import COLOURS, INK, blank_figure, drawing, inline_svg, quiet_grid, short_name
+from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, inline_svg, name_rows, short_name
 from headgate.telemetry import printable, safe_text
 
 if TYPE_CHECKING:
@@ -106,10 +106,11 @@ def leaderboard_figure(board: Leaderboard) -> Figure | None:
     with drawing():
         figure = blank_figure(0.3 * len(shown) + 1.1)
         left, right = figure.subplots(1, 2, sharey=True)
-        _draw_means(left, shown)
+        means = [one.mean for one in shown]
+        draw_intervals(left, [(row, m.low, m.mean, m.high, COLOURS[0]) for row, m in enumerate(means)])
         _draw_differences(right, shown)
-        left.set_yticks(range(len(shown)), [short_name(one.model) for one in shown])
-        left.set_ylim(len(shown) - 0.5, -0.5)
+        name_rows(left, [short_name(one.model) for one in shown])
+        left.set_xlim(-0.02, 1.02)
         left.set_xlabel("mean score")
         right.set_xlabel(f"difference from {short_name(board.against)}")
     return figure
@@ -150,24 +151,13 @@ def _shown(board: Leaderboard, title: str, period: str) -> Compared:
     )
 
 
-def _draw_means(axes: Axes, shown: Sequence[Standing]) -> None:
-    for row, one in enumerate(shown):
-        axes.hlines(row, one.mean.low, one.mean.high, color=COLOURS[0], linewidth=2, alpha=0.55)
-        axes.plot(one.mean.mean, row, "o", color=COLOURS[0], markersize=5)
-    axes.set_xlim(-0.02, 1.02)
-    axes.tick_params(axis="y", length=0)
-    quiet_grid(axes, "x")
-
-
 def _draw_differences(axes: Axes, shown: Sequence[Standing]) -> None:
     axes.axvline(0, color=INK, linewidth=1, alpha=0.6)
+    rows = []
     for row, one in enumerate(shown):
-        if one.versus is None or one.versus.difference is None:
-            continue
-        made = one.versus.difference
-        colour = COLOURS[5] if one.versus.is_told_apart else COLOURS[7]
-        axes.hlines(row, made.low, made.high, color=colour, linewidth=2, alpha=0.7)
-        axes.plot(made.difference, row, "o", color=colour, markersize=5)
+        if one.versus is not None and (made := one.versus.difference) is not None:
+            colour = COLOURS[5] if one.versus.is_told_apart else COLOURS[7]
+            rows.append((row, made.low, made.difference, made.high, colour))
+    draw_intervals(axes, rows)
     axes.set_title("orange: told apart; grey: not", loc="right")
     axes.tick_params(axis="y", length=0)
-    quiet_grid(axes, "x")

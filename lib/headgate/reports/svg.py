@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -152,6 +153,22 @@ def quiet_grid(axes: Axes, axis: Literal["x", "y"]) -> None:
     """Draw faint lines behind the data."""
     axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Have a row for each label, the first at the top."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+
+
+def draw_intervals(axes: Axes, rows: Sequence[tuple[int, float, float, float, str]]) -> None:
+    """Draw a point with its interval for each row, low, middle, high and colour; behind them a quiet grid."""
+    for row, low, middle, high, colour in rows:
+        if math.isfinite(low) and math.isfinite(high):
+            axes.hlines(row, low, high, color=colour, linewidth=2, alpha=0.6)
+        axes.plot(middle, row, "o", color=colour, markersize=5)
+    quiet_grid(axes, "x")
 
 
 _LEGEND_CHARS: Final = 110

@@ -70,14 +70,8 @@ def capacity_check(
 ) -> CapacityCheck:
     """Return what is demanded per day against what the workers and each endpoint carry.
 
-    Args:
-        models: of the roster; their `max_parallel` bounds what their endpoint carries.
-        rates: samples per model and day, by environment.
-        workers: episodes in progress at most.
-        boost: the multiplier of boosted models.
-        episode_s: mean seconds of an episode by environment.
-        is_measured: whether that mean was measured.
-        further: limits of another kind, such as budgets.
+    A model's `max_parallel` bounds what its endpoint carries; `episode_s` is the mean of an episode by environment, and
+    `further` are limits of another kind, such as budgets.
     """
     per_model = sum(rates.values())
     seconds_per_model = sum(rate * episode_s[e] for e, rate in rates.items())

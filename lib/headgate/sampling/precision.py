@@ -17,9 +17,7 @@ class Known:
 
     Attributes:
         tasks: different tasks that it rests on.
-        mean: of their scores.
         low: of the 95 % confidence sequence.
-        high: likewise.
     """
 
     tasks: int
@@ -48,12 +46,6 @@ class PrecisionStop:
     """
 
     def __init__(self, half_width: float, min_tasks: int) -> None:
-        """Prepare a precision stop.
-
-        Args:
-            half_width: in (0, 0.5).
-            min_tasks: with a score, that a pair has at least; >= 1.
-        """
         if not 0 < half_width < 0.5:
             raise ValueError(f"half_width must be in (0, 0.5) (got {half_width})")
         if min_tasks < 1:
@@ -77,14 +69,7 @@ class PrecisionStop:
             pair.waiting[task.task_id] = task.index
 
     def ended(self, model: str, environment: str, task_id: str, score: float | None) -> Known | None:
-        """Note how a task ended; return what is known of its pair when that settles it.
-
-        Args:
-            model: key of its model.
-            environment: its environment.
-            task_id: of the task.
-            score: None when it has none, or was withdrawn.
-        """
+        """Note how a task ended, without a score or with one; return what is known of its pair if that settles it."""
         pair = self._pair(model, environment)
         if pair.is_settled or task_id not in pair.waiting:
             return None

@@ -184,11 +184,9 @@ class BaselineRoster(StaticRoster):
 class FileRoster:
     """A roster in a YAML or JSON file (`.json`), read anew each time."""
 
-    def __init__(
-        self, path: str | Path, *, environ: Mapping[str, str] | None = None, allow_plain_keys: bool = False
-    ) -> None:
+    def __init__(self, path: str | Path, *, environ: Mapping[str, str] | None = None) -> None:
         self._path = Path(path)
-        self._keys = KeyRules(os.environ if environ is None else environ, allow_plain=allow_plain_keys)
+        self._keys = KeyRules(os.environ if environ is None else environ)
 
     async def load(self) -> Roster:
         """Return the roster in the file."""
@@ -211,16 +209,8 @@ class HttpRoster:
     Redirects are not followed.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: Secret | None = None,
-        timeout_s: float = 10.0,
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, url: str, *, timeout_s: float = 10.0, environ: Mapping[str, str] | None = None) -> None:
         self._url = url
-        self._token = token or Secret("")
         self._timeout_s = timeout_s
         self._keys = KeyRules(
             os.environ if environ is None else environ, variable_prefix=REMOTE_KEY_PREFIX, allow_files=False
@@ -231,7 +221,7 @@ class HttpRoster:
     async def load(self) -> Roster:
         """Return the roster as the address serves it."""
         source = redacted(self._url, limit_chars=200)
-        answer = await fetched(self._url, self._token, self._timeout_s, self._etag)
+        answer = await fetched(self._url, Secret(""), self._timeout_s, self._etag)
         if answer.data is not None:
             document = parsed_document(answer.data, source, is_json=True)
             models = read_entries(document, source, self._keys)

@@ -29,7 +29,6 @@ class Agreement:
             negative when they differ more; None where all judgements are equal or there is one answer, so that
             nothing could have been told apart.
         low: 95 % interval of alpha; None likewise.
-        high: likewise.
         spread: mean distance between two judgements of one answer.
     """
 

@@ -39,7 +39,6 @@ class Strengths:
     Attributes:
         rating: on Elo's scale, of each model.
         low: 95 % interval of the rating as the distance from the mean of the models it is connected with.
-        high: likewise.
         p_values: adjusted by Holm over every two connected models; 1 where two are not connected.
         component: number of the group of models that comparisons connect; ratings of two groups cannot be compared.
         tasks: different tasks that the comparisons are of.

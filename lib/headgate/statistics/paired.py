@@ -36,7 +36,6 @@ class TaskPairs:
         variance: between tasks, of the differences.
         added: tasks, half of them won by either model, that an interval of this environment alone adds; in [0, 2].
         first_variance: between tasks, of the first model's means.
-        second_variance: likewise.
         covariance: of the two.
     """
 
@@ -65,7 +64,6 @@ class PairedDifference:
 
     Attributes:
         tasks: common tasks.
-        environments: that these are of.
         first: the first model's mean over environments of the mean over common tasks.
         difference: the same mean of first less second.
         low: in [-1, 1].

@@ -86,10 +86,8 @@ class StoredBatch:
     """A batch as the store has it.
 
     Attributes:
-        batch_id: of the batch.
         rows: visible rows, the quarantined ones not among them.
         parts: number of Parquet objects that they are in.
-        quarantined_rows: rows that broke a rule.
         quarantine_path: key of the object that they are in, None when there are none.
         reason: why the first of them is there, None likewise.
     """

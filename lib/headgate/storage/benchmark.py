@@ -20,11 +20,9 @@ class StoreFigures:
     """Measured figures; rates are medians over the runs.
 
     Attributes:
-        rows: of the large frame.
         frame_rows_per_s: samples to columns.
-        validated_rows_per_s: the pandera schema over the large frame.
+        validated_rows_per_s: the rules over the large frame.
         stored_rows_per_s: validate, write Parquet and manifest, flushed to disk: one batch of all rows.
-        batch_rows: of a small batch.
         batch_environments: that it spans, each with a part of its own.
         batch_ms: wall time to store one.
         batch_cpu_us_per_sample: CPU time of all threads, per sample of a small batch.

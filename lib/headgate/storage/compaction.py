@@ -52,9 +52,6 @@ class Compacted:
 
     Attributes:
         batch_id: of the (latest) manifest, None when there was nothing to do or another compaction came first.
-        parts_before: parts that it merged.
-        parts_after: parts that it made of them.
-        rows: in the new parts.
         duplicates: rows dropped because their task was there twice.
         was_first: False when another compaction took the number; what it left is planned anew by the next call.
         swept_parts: invisible parts that were deleted after their grace period.

@@ -26,7 +26,6 @@ class Scan:
     Attributes:
         frame: the rows, each task once.
         problems: manifests and parts that were left out.
-        parts: number of parts read.
         duplicates: rows that were dropped because their task had been read already.
     """
 
@@ -117,8 +116,6 @@ class QueryResult:
     """What a query gave.
 
     Attributes:
-        columns: their names, in order.
-        rows: values as Python has them.
         problems: manifests and parts that were left out.
     """
 

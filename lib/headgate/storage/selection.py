@@ -17,12 +17,7 @@ _LISTED: Final = 10
 
 
 def require_named(what: str, names: Iterable[str], known: set[str]) -> None:
-    """Return when the store has samples of all names.
-
-    Args:
-        what: `model`, `environment` or `campaign`.
-        names: that somebody wrote.
-        known: that the store has.
+    """Return when the store has samples of every model, environment or campaign that somebody named.
 
     Raises:
         InvalidInputError: naming the first that it has not, the nearest one that it has, and some of them.
@@ -41,8 +36,6 @@ class Chosen:
 
     Attributes:
         models: keys (`name@revision`), or names, which mean every revision.
-        environments: their names.
-        campaign: its name.
         since: ended at this wall time or later.
         until: ended before this wall time.
         min_score: scored at least so much.

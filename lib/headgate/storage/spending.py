@@ -60,7 +60,6 @@ class Others:
 
     Attributes:
         granted: what they may spend.
-        count: how many they are.
         spenders: how many of them have a grant.
     """
 
@@ -209,10 +208,6 @@ class Exchange:
         began_at: version of the newest row before it.
         version: of the newest row after it.
         known: totals of minutes that are known after it.
-        news: what others spent, by model.
-        others: the other processes, by model.
-        granted: what this process may.
-        dropped: models of which it has no grant.
     """
 
     __slots__ = ("began_at", "dropped", "granted", "known", "minute", "news", "others", "version")

@@ -21,7 +21,6 @@ from headgate.storage import compaction, deletion, query
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Visible
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
-from headgate.storage.schema import row_checks
 from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, Summary, SummaryLedger, history_of, summary_of
 
@@ -59,7 +58,6 @@ class Probe:
     """A place for samples.
 
     Attributes:
-        url: its address.
         conditional_puts: whether it refuses to create an object twice. Without that a batch is still stored once, as a
             second try writes the same objects; but samples cannot be compacted.
         warning: a sentence for the log when something is amiss, None else.
@@ -197,7 +195,6 @@ class SampleStore:
             errors.StoreNotWritableError: if nothing can be written.
             errors.ClockDisagreesError: if the place's clock says another time than this machine's.
         """
-        await asyncio.to_thread(row_checks)  # imported before the first batch, and not during it
         return await asyncio.to_thread(probe, self._objects)
 
     async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:

@@ -26,8 +26,6 @@ class Interval:
     """Where the true mean lies in 95 % of such cases.
 
     Attributes:
-        low: in [0, 1].
-        high: in [0, 1].
         method: `wilson` where every score is 0 or 1, `t` else, `none` for fewer than two scores (then [0, 1]).
     """
 
@@ -64,7 +62,6 @@ class PairSummary:
         last_finished_at: wall time at which the latest sample ended, scored or not.
         mean_latency_s: of the scored samples; None before the first.
         prompt_tokens: of all samples, as they were paid for.
-        completion_tokens: likewise.
     """
 
     model: str
@@ -87,7 +84,6 @@ class Summary:
     """Every model and environment in the store, ordered by name.
 
     Attributes:
-        generated_at: wall time at which it was made.
         pairs: models x environments with at least one sample.
         problems: manifests and parts that are not in it because they cannot be read.
     """
@@ -104,7 +100,6 @@ class PairHistory:
     Attributes:
         scored_by_minute: minute (wall seconds since the epoch // 60) -> scored samples that ended in it, for the last
             1 440 minutes, the current one included, oldest first; minutes without any are left out.
-        scored_24h: their sum.
         last_finished_at: wall time at which the latest sample ended, None when that is over two hours ago.
         next_sequence: one above the highest sequence of all time.
         scored: scored samples of all time.

@@ -164,8 +164,6 @@ class Questions:
     Attributes:
         explain: which gate holds a task; raises NotFoundError for one that is not known.
         tasks: open tasks of a model and an environment (None: of all), so many at most.
-        capacity: the capacity plan.
-        health: the counts at a glance.
     """
 
     explain: Callable[[str], Awaitable[object]]
@@ -180,7 +178,6 @@ class Progress:
 
     Attributes:
         whole: how far it has come; a dataclass whose `campaign` is the run's campaign.
-        requests: the request keys.
         captured_at: the run's time.
     """
 

@@ -23,7 +23,6 @@ class Recorded(NamedTuple, Generic[E]):
         sequence: 1 for the first event of the process; gaps are events that a sink did not ask for.
         wall: seconds since the epoch, for display.
         monotonic: seconds of the stream's clock, for durations.
-        event: what happened.
     """
 
     sequence: int
@@ -48,28 +47,23 @@ class Sink(Protocol):
 
 @runtime_checkable
 class LossySink(Protocol):
-    """A sink that drops events rather than wait: its name, and how many it dropped."""
+    """A sink that drops events rather than wait.
 
-    @property
-    def name(self) -> str:
-        """How metrics and warnings call it."""
+    Attributes:
+        name: how metrics and warnings call it.
+        dropped: events that it was given and could not take.
+    """
 
-    @property
-    def dropped(self) -> int:
-        """Events that it was given and could not take."""
+    name: str
+    dropped: int
 
 
 @runtime_checkable
 class FailingSink(Protocol):
-    """A sink that deals with its own failures: its name, and how often each kind of exception was raised."""
+    """A sink that deals with its own failures; `failures` says how often each kind of exception was raised."""
 
-    @property
-    def name(self) -> str:
-        """How metrics and warnings call it."""
-
-    @property
-    def failures(self) -> Mapping[str, int]:
-        """Kind of exception -> how often."""
+    name: str
+    failures: dict[str, int]
 
 
 class EventStream:

@@ -86,13 +86,8 @@ def as_miners(document: dict[str, Any]) -> dict[str, Any]:
 def model(status: campaign_status.CampaignStatus, uid: str, noun: str = "Model") -> dict[str, Any]:
     """Return the body of `/status/models/{uid}`.
 
-    Args:
-        status: of the campaign.
-        uid: a number, or a model's key.
-        noun: what one that is not there is called.
-
     Raises:
-        NotFoundError: if there is no such model.
+        NotFoundError: if there is no model with this number, or key.
         InvalidInputError: if several models have that uid.
     """
     found = [model for model in status.models if uid in (str(model.uid), model.model)]

@@ -69,7 +69,7 @@ async def import_samples(
     rows = read = 0
     for file in await asyncio.to_thread(_files, source, form):
         samples = _samples(file, form, campaign, problems)
-        while some := await asyncio.to_thread(_next, samples):
+        while some := await asyncio.to_thread(list, islice(samples, _ROWS_AT_ONCE)):
             rows += await _store_new(store, some, known, file)
             read += len(some)
             if on_progress is not None:
@@ -94,10 +94,6 @@ def _files(source: Path, form: ImportFormat) -> list[Path]:
     return sorted(found)
 
 
-def _next(samples: Iterator[Sample]) -> list[Sample]:
-    return list(islice(samples, _ROWS_AT_ONCE))
-
-
 async def _store_new(store: SampleStore, samples: Sequence[Sample], known: dict[str, set[str]], file: Path) -> int:
     bad = (await asyncio.to_thread(lambda: validated(frame_of(samples)))).bad
     if bad.height:
@@ -116,12 +112,11 @@ async def _store_new(store: SampleStore, samples: Sequence[Sample], known: dict[
 
 def _samples(file: Path, form: ImportFormat, campaign: str, problems: list[Problem]) -> Iterator[Sample]:
     try:
+        file.open("rb").close()  # that it is there, and may be read
         match form:
             case "inspect":
-                _check_there(file)
                 yield from _samples_of_log(file, campaign, problems)
             case "parquet":
-                _check_there(file)
                 yield from samples_of_parquet(file)
             case "affine-results":
                 yield from samples_of_shard(file.read_bytes(), shard=file.stem, campaign=campaign)
@@ -140,11 +135,6 @@ def _samples_of_log(file: Path, campaign: str, problems: list[Problem]) -> Itera
     except ImportError:
         raise missing_inspect() from None
     return samples_of_log(file, campaign=campaign, problems=problems)
-
-
-def _check_there(file: Path) -> None:
-    with file.open("rb"):
-        pass
 
 
 def _sample_of_line(line: bytes, where: str) -> Sample:

@@ -137,7 +137,13 @@ def sample_of(sample: Sample, epoch: int) -> EvalSample:
     messages = [_message(word, f"{sample.task_id}-{place}") for place, word in enumerate(words)]
     answers = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     usage = _usage(sample.prompt_tokens, sample.completion_tokens)
-    score, error = _score(sample, answers[-1].text if answers else None), _error(sample)
+    score = error = None
+    if sample.score is not None:
+        answer = answers[-1].text if answers else None
+        score = Score(value=sample.score, answer=answer, explanation=sample.why or sample.error)
+    if not sample.is_scored:
+        said = f"{sample.error_kind}: {sample.error or ''}"
+        error = EvalError(message=said, traceback=said, traceback_ansi=said)
     return EvalSample(
         id=sample.index,
         epoch=epoch,
@@ -163,19 +169,6 @@ def sample_of(sample: Sample, epoch: int) -> EvalSample:
     )
 
 
-def _score(sample: Sample, answer: str | None) -> Score | None:
-    if sample.score is None:
-        return None
-    return Score(value=sample.score, answer=answer, explanation=sample.why or sample.error)
-
-
-def _error(sample: Sample) -> EvalError | None:
-    if sample.is_scored:
-        return None
-    said = f"{sample.error_kind}: {sample.error or ''}"
-    return EvalError(message=said, traceback=said, traceback_ansi=said)
-
-
 def _events(sample: Sample, score: Score | None, error: EvalError | None) -> list[Event]:
     """Return how the sample ended, which is all that is known of its course: a viewer calls none at all a loss."""
     known: dict[str, Any] = {
@@ -199,16 +192,17 @@ def _metadata(sample: Sample, words: Sequence[Words]) -> dict[str, Any]:
     return {name: own[name] for name in shown} | {OWN: own}
 
 
+_MESSAGES: Final = {
+    "assistant": ChatMessageAssistant,
+    "system": ChatMessageSystem,
+    "developer": ChatMessageSystem,
+    "tool": ChatMessageTool,
+}
+
+
 def _message(words: Words, message_id: str) -> ChatMessage:
-    match words.role:
-        case "assistant":
-            return ChatMessageAssistant(content=words.content, id=message_id)
-        case "system" | "developer":
-            return ChatMessageSystem(content=words.content, id=message_id)
-        case "tool":
-            return ChatMessageTool(content=words.content, id=message_id)
-        case _:
-            return ChatMessageUser(content=words.content, id=message_id)
+    kind = _MESSAGES.get(words.role, ChatMessageUser)
+    return kind(content=words.content, id=message_id)
 
 
 def _epochs(ordered: Sequence[Sample]) -> Iterator[int]:
@@ -380,11 +374,13 @@ def _scorer(sample: EvalSample, log: EvalLog) -> str:
 def _imported_score(sample: EvalSample, log: EvalLog) -> float:
     scorer = _scorer(sample, log)
     value = (sample.scores or {})[scorer].value
-    is_number = isinstance(value, int | float) or (isinstance(value, str) and _is_number(value))
-    if not is_number and not (isinstance(value, str) and value.lower() in _WORDS_FOR_SCORES):
+    try:
+        if not (isinstance(value, str) and value.lower() in _WORDS_FOR_SCORES):
+            float(value)  # type: ignore[arg-type]  # a list or a mapping is refused
+    except (TypeError, ValueError):
         raise _Refused(
             f"its score by {scorer!r} is neither a number nor one of C, I, P, N, yes, no (got {str(value)[:60]!r})"
-        )
+        ) from None
     score = value_to_float()(value)
     if not 0.0 <= score <= 1.0:
         raise _Refused(f"its score by {scorer!r} must be in [0, 1] (got {value})")
@@ -401,14 +397,6 @@ def _times(sample: EvalSample, log: EvalLog) -> tuple[float, float]:
     began = sample.started_at or log.stats.started_at or log.eval.created
     ended = sample.completed_at or (log.stats.completed_at if not sample.started_at else "") or began
     return datetime.fromisoformat(began).timestamp(), datetime.fromisoformat(ended).timestamp()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _nameable(name: str) -> str:

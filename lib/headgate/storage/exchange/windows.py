@@ -29,7 +29,6 @@ class Window:
     Attributes:
         since: inclusive.
         until: exclusive; None for the last.
-        rows: that are chosen in it.
         label: the day on which it begins and its number that day; empty when it is the environment's only window.
     """
 

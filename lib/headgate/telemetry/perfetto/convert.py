@@ -24,11 +24,8 @@ class TraceSummary:
     """What a conversion read and wrote.
 
     Attributes:
-        events: lines that were read.
         unreadable: lines that are no event; they are left out.
-        runs: campaigns in the file.
         seconds: from the first event to the last.
-        written: events of the trace.
     """
 
     events: int
