@@ -11,7 +11,7 @@ import polars as pl
 from headgate.core import ErrorKind, Sample, errors
 from headgate.reports.leaderboard import Leaderboard, bounds_table
 from headgate.reports.statistics import distinct
-from headgate.statistics import MeanEstimate, independent_mean
+from headgate.statistics import independent_mean
 from headgate.telemetry import safe_text
 
 PROVIDER_ERRORS: Final = (
@@ -90,7 +90,12 @@ def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("model", "environment")
     )
-    estimates = [_estimate_of_row(row) for row in rows.iter_rows(named=True)]
+    estimates = [
+        independent_mean(row["scored"], row["mean"], row["variance"], is_binary=row["is_binary"])
+        if row["scored"]
+        else None
+        for row in rows.iter_rows(named=True)
+    ]
     return rows.select(
         "model",
         "environment",
@@ -202,9 +207,3 @@ def _column(name: str, given: pl.DataType) -> pl.Expr:
     if given.is_temporal():
         column = column.dt.epoch("us") / 1_000_000
     return column.cast(_TYPES[name])
-
-
-def _estimate_of_row(row: dict[str, Any]) -> MeanEstimate | None:
-    if not row["scored"]:
-        return None
-    return independent_mean(row["scored"], row["mean"], row["variance"], is_binary=row["is_binary"])

@@ -108,7 +108,7 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     """
     frame, misfits = framed(samples)
     sifted = validated(frame)
-    refused: list[tuple[Mapping[str, Any], str]] = [(_row(one.sample), one.reason) for one in misfits]
+    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(one.sample), one.reason) for one in misfits]
     for row in sifted.bad.iter_rows(named=True):
         reason = row.pop("reason")
         refused.append((row, reason))
@@ -135,7 +135,7 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     )
 
 
-def _row(sample: Sample) -> dict[str, Any]:
+def _fields(sample: Sample) -> dict[str, Any]:
     return {name: getattr(sample, name) for name in COLUMNS}
 
 

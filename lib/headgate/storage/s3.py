@@ -80,11 +80,16 @@ class S3Objects:
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Write the objects, replacing what has their keys."""
-        self._each([partial(self._put, key, data) for key, data in objects])
+        self._each([partial(self._call, "put_object", Key=self._prefix + key, Body=data) for key, data in objects])
 
     def create(self, key: str, data: bytes) -> bool:
         """Write the object if nothing has its key; False when something has."""
-        return self._run(lambda: self._put_new(key, data))
+        put = partial(self._call, "put_object", Key=self._prefix + key, Body=data, IfNoneMatch="*")
+        try:
+            self._run(put)
+        except _KeyTakenError:
+            return False
+        return True
 
     def get(self, key: str) -> bytes:
         """Return the object; raises `MissingObjectError` when there is none."""
@@ -126,16 +131,6 @@ class S3Objects:
         if client is not None:
             self._fs._s3 = None  # noqa: SLF001 - a later call connects anew
             self._run(client.close)
-
-    async def _put(self, key: str, data: bytes) -> None:
-        await self._call("put_object", Key=self._prefix + key, Body=data)
-
-    async def _put_new(self, key: str, data: bytes) -> bool:
-        try:
-            await self._call("put_object", Key=self._prefix + key, Body=data, IfNoneMatch="*")
-        except _KeyTakenError:
-            return False
-        return True
 
     async def _get(self, key: str) -> bytes:
         for attempt in range(_READ_ATTEMPTS):

@@ -67,17 +67,8 @@ def _name(column: str, *, chars: int = _MAX_NAME_CHARS, also: str = "") -> Rule:
     return _rule(column, says, holds)
 
 
-def _finite_from_zero(column: str) -> Rule:
-    return _rule(column, "be a finite number >= 0", pl.col(column).is_finite() & (pl.col(column) >= 0))
-
-
 def _whole_from_zero(column: str) -> Rule:
     return _rule(column, "be >= 0", pl.col(column) >= 0)
-
-
-def _time(column: str) -> Rule:
-    holds = pl.col(column).is_finite() & pl.col(column).is_between(EARLIEST_S, LATEST_S)
-    return _rule(column, "be a time between the years 2000 and 2100, in seconds since 1970", holds)
 
 
 def _rules() -> Iterator[Rule]:
@@ -106,13 +97,16 @@ def _rules() -> Iterator[Rule]:
     )
     yield _rule("error_kind", f"be null or one of {', '.join(kinds)}", kind.is_null() | kind.is_in(kinds))
     yield from (_rule(column, "be set", pl.col(column).is_not_null()) for column in ("why", "conversation"))
-    yield from (_time(column) for column in ("started_at", "finished_at"))
+    for column in ("started_at", "finished_at"):
+        is_time = pl.col(column).is_finite() & pl.col(column).is_between(EARLIEST_S, LATEST_S)
+        yield _rule(column, "be a time between the years 2000 and 2100, in seconds since 1970", is_time)
     yield _rule(
         "finished_at started_at",
         "be after started_at, but for a clock set back by less than a day",
         finished - started >= -MAX_CLOCK_STEP_S,
     )
-    yield from (_finite_from_zero(column) for column in ("latency_s", "queue_wait_s", "request_wait_s"))
+    for column in ("latency_s", "queue_wait_s", "request_wait_s"):
+        yield _rule(column, "be a finite number >= 0", pl.col(column).is_finite() & (pl.col(column) >= 0))
     yield from (_whole_from_zero(column) for column in ("prompt_tokens", "completion_tokens", "turns", "attempts"))
     yield _rule("trace_id", "be 32 hex digits", pl.col("trace_id").str.contains(_TRACE_ID))
 

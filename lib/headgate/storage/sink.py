@@ -88,10 +88,16 @@ class JournalThread:
             try:
                 result = await self.call(function, *args, **kwargs)
             except sqlite3.OperationalError as error:
-                self._block(error)
+                if not self.is_blocked:
+                    self.is_blocked = True
+                    self._blocked_at = self._clock.monotonic()
+                    self._emit(JournalBlocked(str(error)))
                 await self._clock.sleep(_RETRY_S)
                 continue
-            self._unblock()
+            if self.is_blocked:
+                self.is_blocked = False
+                self._emit(JournalRecovered(self._clock.monotonic() - self._blocked_at))
+                self.unblocked()
             return result
 
     async def reconcile(self, now: float, due_s: Mapping[str, float]) -> None:
@@ -105,18 +111,6 @@ class JournalThread:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         self.journal.close()
-
-    def _block(self, error: sqlite3.OperationalError) -> None:
-        if not self.is_blocked:
-            self.is_blocked = True
-            self._blocked_at = self._clock.monotonic()
-            self._emit(JournalBlocked(str(error)))
-
-    def _unblock(self) -> None:
-        if self.is_blocked:
-            self.is_blocked = False
-            self._emit(JournalRecovered(self._clock.monotonic() - self._blocked_at))
-            self.unblocked()
 
 
 _FIRST_RETRY_S: Final = 1.0
@@ -212,7 +206,8 @@ class Sink:
                 continue
             self._wake.clear()
             try:
-                async with asyncio.timeout(self._wait_s(now)):
+                oldest = self._spool.oldest_at
+                async with asyncio.timeout(None if oldest is None else max(0.0, oldest + self._rules.max_wait_s - now)):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -232,11 +227,6 @@ class Sink:
         if spool.assigned or spool.rows >= self._rules.batch_size:
             return True
         return spool.oldest_at is not None and now >= spool.oldest_at + self._rules.max_wait_s
-
-    def _wait_s(self, now: float) -> float | None:
-        if self._spool.oldest_at is None:
-            return None
-        return max(0.0, self._spool.oldest_at + self._rules.max_wait_s - now)
 
     async def _store_one(self) -> float | None:
         """Store one batch; return how long to wait before the next try, None when it worked."""

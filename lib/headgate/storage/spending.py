@@ -225,10 +225,8 @@ class Exchange:
 def _grant(need: SpendingNeed, taken: Spending, others: Others) -> Spending:
     """Return what a process may spend: what it wants where there is room, and of what is left a part, not to ask often.
 
-    Args:
-        need: of the process.
-        taken: what others may spend, and what they spent of which the process does not know yet.
-        others: half of what is left stays for whoever of them asks next.
+    `taken` is what others may spend, and what they spent of which the process does not know yet. Half of what is left
+    stays for whoever of them asks next.
     """
     room = need.room.less(taken)
     spare = Spending(*(part // (2 * max(1, others.spenders)) for part in room.less(need.wanted)))

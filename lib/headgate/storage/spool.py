@@ -145,9 +145,7 @@ class Spool:
 
     def _chunk(self, position: int) -> Sequence[Sample]:
         known = self._recent.take(position)
-        if known is not None:
-            return known
-        return _samples(self._written(position))
+        return _samples(self._written(position)) if known is None else known
 
     def _written(self, position: int) -> bytes:
         found: tuple[bytes] | None = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()

@@ -250,7 +250,7 @@ class SummaryLedger:
             return _NOTHING, (Problem(SUMMARY_KEY, f"made again from the parts: {error}"),)
 
     def _caught_up(self, before: Counted, visible: Visible, now: float) -> Counted:
-        included = {one for one, manifest in visible.manifests.items() if _is_included(manifest, before.manifests)}
+        included = {one for one, manifest in visible.manifests.items() if _is_counted(manifest, before.manifests)}
         fresh = [manifest for one, manifest in visible.manifests.items() if one not in included]
         owners = {part.path: manifest.batch_id for manifest in fresh for part in manifest.parts}
         problems: list[Problem] = []
@@ -264,11 +264,9 @@ class SummaryLedger:
         return Counted(tally, frozenset(complete), (*visible.problems, *problems))
 
 
-def _is_included(manifest: Manifest, counted: frozenset[str]) -> bool:
+def _is_counted(manifest: Manifest, counted: frozenset[str]) -> bool:
     """True when every row is counted: the manifest was, or it is a compaction of manifests that all were."""
-    if manifest.batch_id in counted:
-        return True
-    return bool(manifest.merges) and counted.issuperset(manifest.merges)
+    return manifest.batch_id in counted or (bool(manifest.merges) and counted.issuperset(manifest.merges))
 
 
 def _gathered(objects: ObjectStore, parts: Sequence[Part], problems: list[Problem]) -> Iterator[pl.DataFrame]:

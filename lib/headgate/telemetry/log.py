@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -116,7 +116,9 @@ class LogSink:
 def log_line(event: events.Event, name: str, fields: Mapping[str, JsonValue]) -> str:
     """Return the line that the log shows for `event`."""
     sentence = _SENTENCES.get(type(event))
-    return key_values(name, fields) if sentence is None else safe_text(sentence(event))
+    if sentence is None:
+        return key_values(name, fields)
+    return safe_text(sentence.format(event, pause=duration(getattr(event, "pause_s", 0.0))))
 
 
 def key_values(name: str, fields: Mapping[str, JsonValue]) -> str:
@@ -140,40 +142,14 @@ def _value(value: JsonValue) -> str:
     return orjson.dumps(text).decode()
 
 
-# The words of these four lines are those of the system that Headgate replaces: its users' log filters match on them.
-def _status(event: events.StatusReported) -> str:
-    return (
-        f"[STATUS] samplers={event.samplers} (paused={event.paused}) task_queue={event.task_queue} "
-        f"result_queue={event.result_queue} enqueued={event.enqueued} dequeued={event.dequeued}"
-    )
-
-
-def _queue_warned(event: events.QueueWarned) -> str:
-    return f"[TaskQueue] WARNING: Queue size {event.size} exceeds warning threshold {event.threshold}"
-
-
-def _queue_paused(event: events.QueuePaused) -> str:
-    return f"[TaskQueue] PAUSED: Queue size {event.size} exceeds pause threshold {event.threshold}"
-
-
-def _queue_resumed(event: events.QueueResumed) -> str:
-    return f"[TaskQueue] RESUMED: Queue size {event.size} below resume threshold {event.threshold}"
-
-
-def _model_paused(event: events.ModelPaused) -> str:
-    errors = f"{event.consecutive_errors} service errors in a row"
-    return f"{event.model} paused for {duration(event.pause_s)} after {errors}; the last: {event.last_error}"
-
-
-def _model_given_up(event: events.ModelGivenUp) -> str:
-    return f"{event.model} given up: its service failed through {event.pauses} pauses; the last: {event.last_error}"
-
-
-_SENTENCES: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
-    events.StatusReported: _status,
-    events.QueueWarned: _queue_warned,
-    events.QueuePaused: _queue_paused,
-    events.QueueResumed: _queue_resumed,
-    events.ModelPaused: _model_paused,
-    events.ModelGivenUp: _model_given_up,
+# The words of the first four lines are those of the system that Headgate replaces: log filters match on them.
+_SENTENCES: Final[Mapping[type[events.Event], str]] = {
+    events.StatusReported: "[STATUS] samplers={0.samplers} (paused={0.paused}) task_queue={0.task_queue} "
+    "result_queue={0.result_queue} enqueued={0.enqueued} dequeued={0.dequeued}",
+    events.QueueWarned: "[TaskQueue] WARNING: Queue size {0.size} exceeds warning threshold {0.threshold}",
+    events.QueuePaused: "[TaskQueue] PAUSED: Queue size {0.size} exceeds pause threshold {0.threshold}",
+    events.QueueResumed: "[TaskQueue] RESUMED: Queue size {0.size} below resume threshold {0.threshold}",
+    events.ModelPaused: "{0.model} paused for {pause} after {0.consecutive_errors} service errors in a row; the last: "
+    "{0.last_error}",
+    events.ModelGivenUp: "{0.model} given up: its service failed through {0.pauses} pauses; the last: {0.last_error}",
 }

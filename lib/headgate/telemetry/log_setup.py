@@ -50,15 +50,12 @@ class SafeFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of `record` and its traceback."""
-        text = self.formatMessage(self._dated(record))
+        record.asctime = self.formatTime(record, self.datefmt)
+        text = self.formatMessage(record)
         for block in (_traceback(self, record), self.formatStack(record.stack_info) if record.stack_info else ""):
             if block:
                 text += "\n" + _safe_block(block)
         return text
-
-    def _dated(self, record: logging.LogRecord) -> logging.LogRecord:
-        record.asctime = self.formatTime(record, self.datefmt)
-        return record
 
 
 class JsonFormatter(logging.Formatter):

@@ -129,14 +129,12 @@ class Guard:
     async def _check(self, headers: Headers) -> None:
         if self._expected is None and self._identify is None:
             self._names.check(headers.get("host"))
-        elif not (
-            self._is_authorized(headers) or (self._identify and await self._identify(headers.get("authorization", "")))
-        ):
+            return
+        given = (token_of(headers.get("authorization")) or "").encode()
+        if self._expected is not None and compare_digest(given, self._expected):
+            return
+        if not (self._identify and await self._identify(headers.get("authorization", ""))):
             raise errors.UnauthorizedError("the request carries no valid token")
-
-    def _is_authorized(self, headers: Headers) -> bool:
-        given = token_of(headers.get("authorization")) or ""
-        return self._expected is not None and compare_digest(given.encode(), self._expected)
 
 
 DEFAULT_PORT: Final = 8765

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,7 +19,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 import headgate
 
-_TRACE_ID_LIMIT: Final = 2**128
+_TRACE_ID: Final = re.compile(r"[0-9A-Fa-f]{1,32}")
 
 
 class ChosenTraceIds(RandomIdGenerator):
@@ -36,8 +37,8 @@ class ChosenTraceIds(RandomIdGenerator):
 def with_trace_id(tracers: TracerProvider, trace_id: str) -> Iterator[None]:
     """Let a trace that begins meanwhile have this id (hex); any other id when it is not one."""
     ids = tracers.id_generator
-    chosen = _number(trace_id)
-    if not isinstance(ids, ChosenTraceIds) or chosen is None:
+    chosen = int(trace_id, 16) if _TRACE_ID.fullmatch(trace_id) else 0
+    if not isinstance(ids, ChosenTraceIds) or not chosen:
         yield
         return
     ids.next_trace_id = chosen
@@ -73,11 +74,3 @@ def resource_of(campaign: str, run_id: str) -> Resource:
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "headgate"}
     attributes = {SERVICE_VERSION: headgate.__version__, "headgate.campaign": campaign, "headgate.run.id": run_id}
     return Resource.create(named | attributes)
-
-
-def _number(trace_id: str) -> int | None:
-    try:
-        number = int(trace_id, 16)
-    except ValueError:
-        return None
-    return number if 0 < number < _TRACE_ID_LIMIT else None

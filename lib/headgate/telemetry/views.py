@@ -49,8 +49,8 @@ def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
             "tasks_per_minute": workers.finished_last_minute,
         },
         "evaluation": {
-            "total_samples_1h": sum(_total(model.samples_1h.values()) for model in status.models),
-            "total_samples_24h": sum(_total(model.samples_24h.values()) for model in status.models),
+            "total_samples_1h": sum(sum(model.samples_1h.values()) for model in status.models),
+            "total_samples_24h": sum(sum(model.samples_24h.values()) for model in status.models),
             "total_errors_1h": sum(model.errors_1h for model in status.models),
             "models_with_errors": len(with_errors),
             "miners_with_errors": len(with_errors),
@@ -70,7 +70,7 @@ def models(
         model
         for model in status.models
         if (status_filter is None or model.is_paused == (status_filter == "paused"))
-        and (min_samples_1h is None or _total(model.samples_1h.values()) >= min_samples_1h)
+        and (min_samples_1h is None or sum(model.samples_1h.values()) >= min_samples_1h)
         and (has_errors is None or (model.errors_1h > 0) == has_errors)
     ]
     return {"total": len(shown), "models": [_model(model) for model in shown]}
@@ -219,7 +219,7 @@ def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, 
 
 
 def _model(model: campaign_status.ModelStatus) -> dict[str, Any]:
-    hour = _total(model.samples_1h.values())
+    hour = sum(model.samples_1h.values())
     shown: dict[str, Any] = json_safe(
         {
             "uid": model.uid,
@@ -232,7 +232,7 @@ def _model(model: campaign_status.ModelStatus) -> dict[str, Any]:
             "effective_daily_rate": 24 * hour,
             "samples_1h": model.samples_1h,
             "total_samples_1h": hour,
-            "total_samples_24h": _total(model.samples_24h.values()),
+            "total_samples_24h": sum(model.samples_24h.values()),
             "consecutive_errors": model.consecutive_errors,
             "last_error": model.last_error,
             "error_count_1h": model.errors_1h,
@@ -254,10 +254,6 @@ def _recommendation(utilization: float) -> str:
     return "Capacity available" if utilization < _HAS_CAPACITY else "Optimal utilization"
 
 
-def _total(counts: Iterable[int]) -> int:
-    return sum(counts)
-
-
 def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     """Return `status` with its own field names as JSON values, plus what follows from them.
 
@@ -268,7 +264,7 @@ def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     document["uptime_s"] = max(0.0, status.captured_at - status.started_at)
     document["queue"]["is_warning"] = status.queue.is_warning
     for pair, shown in zip(status.pairs, document["pairs"], strict=True):
-        shown["mean_score"] = _mean(pair)
+        shown["mean_score"] = json_safe(pair.mean_score)
     return document
 
 
@@ -287,8 +283,3 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [json_safe(item) for item in value]
     return safe_text(str(value))
-
-
-def _mean(pair: campaign_status.PairStatus) -> float | None:
-    mean = pair.mean_score
-    return mean if mean is not None and math.isfinite(mean) else None

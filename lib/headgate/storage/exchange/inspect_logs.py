@@ -11,7 +11,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -192,7 +192,7 @@ def _metadata(sample: Sample, words: Sequence[Words]) -> dict[str, Any]:
     return {name: own[name] for name in shown} | {OWN: own}
 
 
-_MESSAGES: Final = {
+_MESSAGES: Final[Mapping[str, Callable[..., ChatMessage]]] = {
     "assistant": ChatMessageAssistant,
     "system": ChatMessageSystem,
     "developer": ChatMessageSystem,
