@@ -180,9 +180,14 @@ async def test_history_restores_what_a_sampler_needs(store: SampleStore) -> None
         minute - 10: 2,
         minute: 1,
     }
-    assert (pair.scored_24h, pair.scored, pair.next_sequence, pair.last_finished_at) == (5, 6, 10, NOW)
+    assert (sum(pair.scored_by_minute.values()), pair.scored, pair.next_sequence, pair.last_finished_at) == (
+        5,
+        6,
+        10,
+        NOW,
+    )
     old = history.pairs["org/a@main", "old"]
-    assert (old.last_finished_at, old.next_sequence, old.scored_24h) == (None, 4, 1)
+    assert (old.last_finished_at, old.next_sequence, sum(old.scored_by_minute.values())) == (None, 4, 1)
 
 
 async def test_history_of_an_empty_store_is_empty(store: SampleStore) -> None:
@@ -194,7 +199,7 @@ def test_the_window_of_history_is_1440_minutes_with_the_current_one() -> None:
     now = START + 60 * 2_999 + 30
     tally = Tally.empty().folded(frame_of(rows), now)
     pair = history_of(tally, now).pairs["org/a@main", "affine:sat"]
-    assert pair.scored_24h == 1_440
+    assert sum(pair.scored_by_minute.values()) == 1_440
     assert min(pair.scored_by_minute) == int(now // 60) - 1_439
     assert len(tally.minutes) == 1_500
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from headgate.reports.compared import count, interval, percent, score
 from headgate.reports.leaderboard import MAX_MODELS, Cell, Leaderboard, MissingRule, Standing
 from headgate.reports.statistics import Comparison
-from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, PairedDifference, TooFewSamples
+from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, TooFewSamples
 
 FEWER: Final = " *"
 """Marks a mean that is not over all environments, and a difference that is not over all tasks of both models."""
@@ -137,7 +137,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
                 "rank_could_change": one.could_move,
                 "left_out": list(board.left_out(one.model)),
                 "versus": None if one.versus is None else _comparison_document(one.versus),
-                "pass_at_k": {str(k): _limits(made) for k, made in one.passes.items()},
+                "pass_at_k": {str(k): None if made is None else _limits(made) for k, made in one.passes.items()},
             }
             for one in board.standings
         ],
@@ -147,7 +147,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
                 "environment": cell.environment,
                 "samples": cell.estimate.samples,
                 "tasks": cell.estimate.tasks,
-                **_limits_of(cell.estimate),
+                **_limits(cell.estimate),
                 "method": cell.estimate.method,
                 "design_effect": cell.estimate.design_effect,
                 "pass_at_k": {str(k): _pass_document(made) for k, made in cell.passes.items()},
@@ -204,15 +204,13 @@ def _difference(board: Leaderboard, one: Standing) -> str:
     return signed(one.versus.difference.difference) + (FEWER if board.is_partial(one) else "")
 
 
-def _spread(difference: PairedDifference) -> str:
-    return f"{signed(difference.difference)} ({signed(difference.low)} to {signed(difference.high)})"
-
-
 def _versus(one: Comparison) -> dict[str, str]:
     made = one.difference
     return {
         "model": one.model,
-        "difference (95 % interval)": one.problem if made is None else _spread(made),
+        "difference (95 % interval)": one.problem
+        if made is None
+        else f"{signed(made.difference)} ({signed(made.low)} to {signed(made.high)})",
         "means on these tasks": "–" if made is None else f"{score(made.first)}, {score(made.second)}",
         "common tasks": "" if made is None else count(made.tasks),
         "p (Holm)": p_value(one.adjusted_p),
@@ -248,18 +246,14 @@ def _estimate(made: MeanEstimate | None) -> str:
     return "–" if made is None else f"{score(made.mean)} ({interval(made.low, made.high)})"
 
 
-def _limits(made: MeanEstimate | None) -> dict[str, float] | None:
-    return None if made is None else _limits_of(made)
-
-
-def _limits_of(made: MeanEstimate) -> dict[str, float]:
+def _limits(made: MeanEstimate) -> dict[str, float]:
     return {"mean": made.mean, "low": made.low, "high": made.high}
 
 
 def _pass_document(made: MeanEstimate | TooFewSamples) -> dict[str, Any]:
     if isinstance(made, TooFewSamples):
         return {"problem": str(made)}
-    return {**_limits_of(made), "tasks": made.tasks}
+    return {**_limits(made), "tasks": made.tasks}
 
 
 def _comparison_document(one: Comparison) -> dict[str, Any]:

@@ -54,27 +54,23 @@ def _paused(models: Sequence[campaign_status.ModelStatus]) -> list[Text]:
 def _header(status: campaign_status.CampaignStatus) -> Text:
     queue, workers = status.queue, status.workers
     paused = sum(model.is_paused for model in status.models)
+    busy = f"{workers.utilization_last_minute:.0%} busy"
+    busy += f", {workers.parked} wait for providers" if workers.parked else ""
     parts = [
         (printable(status.campaign), "bold"),
         (status.state, "green" if status.state == "running" else "yellow"),
         (f"up {duration(status.captured_at - status.started_at)}", ""),
         (f"models {len(status.models)}" + (f" ({paused} paused)" if paused else ""), "yellow" if paused else ""),
-        (f"workers {workers.active}/{workers.total} ({_workers_note(workers)})", "yellow" if workers.parked else ""),
-        (f"queue {queue.size:,}" + _queue_note(queue), "yellow" if queue.is_paused or queue.is_warning else ""),
+        (f"workers {workers.active}/{workers.total} ({busy})", "yellow" if workers.parked else ""),
+        (
+            f"queue {queue.size:,}" + (" paused" if queue.is_paused else " long" if queue.is_warning else ""),
+            "yellow" if queue.is_paused or queue.is_warning else "",
+        ),
         (f"samples {status.samples:,}", ""),
         (f"stored {status.stored:,}", ""),
         (f"spool {status.spooled:,}", ""),
     ]
     return Text("  ").join(Text(text, style=style) for text, style in parts)
-
-
-def _workers_note(workers: campaign_status.WorkerStatus) -> str:
-    waiting = f", {workers.parked} wait for providers" if workers.parked else ""
-    return f"{workers.utilization_last_minute:.0%} busy{waiting}"
-
-
-def _queue_note(queue: campaign_status.QueueStatus) -> str:
-    return " paused" if queue.is_paused else " long" if queue.is_warning else ""
 
 
 def _table(status: campaign_status.CampaignStatus, pairs: Sequence[campaign_status.PairStatus]) -> Table:

@@ -25,20 +25,10 @@ PROVIDER_ERRORS: Final = (
 """Kinds that the model's endpoint, or the way to it, is responsible for."""
 
 _TYPES: Final[dict[str, Any]] = {
-    "task_id": pl.String,
-    "model": pl.String,
-    "environment": pl.String,
-    "index": pl.Int64,
-    "score": pl.Float64,
+    **dict.fromkeys(("task_id", "model", "environment", "error_kind", "error", "trace_id"), pl.String),
+    **dict.fromkeys(("index", "prompt_tokens", "completion_tokens"), pl.Int64),
+    **dict.fromkeys(("score", "started_at", "finished_at", "latency_s"), pl.Float64),
     "success": pl.Boolean,
-    "error_kind": pl.String,
-    "error": pl.String,
-    "started_at": pl.Float64,
-    "finished_at": pl.Float64,
-    "latency_s": pl.Float64,
-    "prompt_tokens": pl.Int64,
-    "completion_tokens": pl.Int64,
-    "trace_id": pl.String,
 }
 """The columns that a report reads; the others, conversations above all, are left where they are."""
 
@@ -49,9 +39,6 @@ def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per task with the columns that a report reads, times in seconds since the epoch.
 
     Samples without an `index` have no task in common, so that models cannot be compared.
-
-    Raises:
-        InvalidInputError: if a column is missing.
     """
     if samples.is_empty():
         return pl.DataFrame(schema=_TYPES)

@@ -25,11 +25,7 @@ _UNREADABLE: Final = "Check the address and that it answers; a campaign that run
 
 
 def parsed_document(data: bytes, source: str, *, is_json: bool | None = None) -> Any:
-    """Return the document in `data`: JSON, or YAML where `source` does not end with `.json`.
-
-    Raises:
-        InvalidRosterError: if it is too large, neither, or names a field of one mapping twice.
-    """
+    """Return the document in `data`: JSON, or YAML where `source` does not end with `.json`."""
     if len(data) > MAX_ROSTER_BYTES:
         raise errors.InvalidRosterError(f"{source}: is larger than {MAX_ROSTER_BYTES} bytes")
     try:
@@ -44,20 +40,8 @@ def parsed_document(data: bytes, source: str, *, is_json: bool | None = None) ->
         raise errors.InvalidRosterError(f"{source}: cannot be parsed: {said}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What an address served; `data` is None when it did not change."""
-
-    data: bytes | None
-    etag: str
-
-
-async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> Fetched:
-    """Return what an http(s) address serves, or that it is what `etag` names. Redirects are not followed.
-
-    Raises:
-        InvalidRosterError: if it cannot be fetched, or the address is one where machines keep credentials.
-    """
+async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> tuple[bytes | None, str]:
+    """Return what an http(s) address serves and its ETag; no data if it is what `etag` names. Redirects end it."""
     source = redacted(url, limit_chars=200)
     if (problem := base_url_problem(url.partition("?")[0])) is not None:
         raise errors.InvalidRosterError(f"roster address {problem}")
@@ -73,12 +57,12 @@ async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> 
             client.stream("GET", url, headers=headers) as response,
         ):
             if response.status_code == httpx.codes.NOT_MODIFIED and etag:
-                return Fetched(None, etag)
+                return None, etag
             if response.status_code != httpx.codes.OK:
                 raise errors.InvalidRosterError(
                     f"{source}: answered HTTP {response.status_code}, not 200", next_step=_UNREADABLE
                 )
-            return Fetched(await read_up_to_limit(response), response.headers.get("ETag", ""))
+            return await read_up_to_limit(response), response.headers.get("ETag", "")
     except TimeoutError:
         said = f"did not answer within {timeout_s:g} s"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -221,12 +205,12 @@ class HttpRoster:
     async def load(self) -> Roster:
         """Return the roster as the address serves it."""
         source = redacted(self._url, limit_chars=200)
-        answer = await fetched(self._url, Secret(""), self._timeout_s, self._etag)
-        if answer.data is not None:
-            document = parsed_document(answer.data, source, is_json=True)
+        data, etag = await fetched(self._url, Secret(""), self._timeout_s, self._etag)
+        if data is not None:
+            document = parsed_document(data, source, is_json=True)
             models = read_entries(document, source, self._keys)
             # Kept only when it is good: a bad one must be told again at the next refresh.
-            self._document, self._etag = document, answer.etag
+            self._document, self._etag = document, etag
             return Roster(models)
         return Roster(read_entries(self._document, source, self._keys))
 
@@ -266,8 +250,8 @@ class OpenAIRoster:
 
     async def _listed(self, url: str, key: Secret) -> list[str]:
         source = f"{url}/models"
-        answer = await fetched(source, key, self._timeout_s)
-        document = parsed_document(answer.data or b"", source, is_json=True)
+        data, _ = await fetched(source, key, self._timeout_s)
+        document = parsed_document(data or b"", source, is_json=True)
         listed = document.get("data") if isinstance(document, dict) else None
         names = [item["id"] for item in listed or () if isinstance(item, dict) and isinstance(item.get("id"), str)]
         if not 1 <= len(names) <= _MAX_LISTED_MODELS:

@@ -171,7 +171,6 @@ def _pair_history(model: str, environment: str, samples: Sequence[Sample], now: 
         model=model,
         environment=environment,
         scored_by_minute=dict(minutes),
-        scored_24h=sum(minutes.values()),
         last_finished_at=last if last >= now - 7_200 else None,
         next_sequence=max(s.sequence for s in samples) + 1,
         scored=sum(s.is_scored for s in samples),

@@ -58,11 +58,7 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[EncodedPart]:
 
 
 def decoded(part: Part, data: bytes | errors.StoreError, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return the rows of a part whose object holds `data`; raises it when it is an error.
-
-    Raises:
-        errors.CorruptDataError: if `data` does not match the part's checksum or row count, or cannot be read.
-    """
+    """Return the rows of a part whose object holds `data`; raises it when it is an error."""
     if isinstance(data, errors.StoreError):
         raise data
     found = hashlib.sha256(data).hexdigest()

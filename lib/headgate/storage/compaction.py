@@ -112,9 +112,6 @@ def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, no
     """Run one compaction and return what it did; one group of parts is in memory at a time.
 
     It may die at any point: until its manifest is there nothing has changed for readers, and from then on all has.
-
-    Raises:
-        errors.StoreError: if the store fails; nothing has changed then.
     """
     batch_id = compaction_id(visible.last_compaction + 1)
     problems: list[Problem] = []

@@ -96,11 +96,7 @@ class Forgotten:
 def forget(
     objects: ObjectStore, visible: Visible, what: Forgetting, now: float, *, dry_run: bool = False
 ) -> Forgotten | None:
-    """Forget, and return how much; None when a compaction came first, and nothing has changed.
-
-    Raises:
-        errors.StoreError: if the store fails; the call can be repeated as it is.
-    """
+    """Forget, and return how much; None when a compaction came first, and nothing has changed."""
     batch_id, problems = compaction_id(visible.last_compaction + 1), list(visible.problems)
     meant = [p for p in visible.parts if what.chosen.wants(p) and (p.has_conversations or not what.conversations_only)]
     old, made, samples, size = set[str](), list[Part](), 0, 0

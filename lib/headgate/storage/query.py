@@ -47,12 +47,7 @@ class Verification:
 
 
 def scan(objects: ObjectStore, visible: Visible, chosen: Chosen, columns: Sequence[str] | None = None) -> Scan:
-    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first.
-
-    Raises:
-        errors.InvalidInputError: if a column is not one of a sample.
-        errors.StoreError: if the store itself fails; a single bad object is a problem in the result instead.
-    """
+    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first."""
     wanted = _checked_columns(columns)
     problems = list(visible.problems)
     frames = []

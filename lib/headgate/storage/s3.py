@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
 import s3fs  # type: ignore[import-untyped]
@@ -19,8 +19,11 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from headgate.core import Secret, errors, redacted
+from headgate.core import errors, redacted
 from headgate.storage.objects import MissingObjectError, ObjectInfo
+
+if TYPE_CHECKING:
+    from headgate.storage.store import StoreLocation
 
 _T = TypeVar("_T")
 
@@ -41,28 +44,18 @@ _TAKEN: Final = frozenset({"PreconditionFailed", "412"})
 class S3Objects:
     """An `ObjectStore` under a prefix of a bucket. One connection pool per instance, closed by `close`."""
 
-    def __init__(
-        self,
-        bucket: str,
-        prefix: str,
-        *,
-        endpoint_url: str | None = None,
-        region: str | None = None,
-        key: Secret | None = None,
-        secret: Secret | None = None,
-        call_timeout_s: float = 30.0,
-    ) -> None:
+    def __init__(self, bucket: str, prefix: str, location: StoreLocation) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._timeout_s = call_timeout_s
+        self._timeout_s = location.call_timeout_s
         self._fs = s3fs.S3FileSystem(
-            key=key.reveal() if key else None,
-            secret=secret.reveal() if secret else None,
-            endpoint_url=endpoint_url,
-            client_kwargs={"region_name": region} if region else {},
+            key=location.key.reveal() if location.key else None,
+            secret=location.secret.reveal() if location.secret else None,
+            endpoint_url=location.endpoint_url,
+            client_kwargs={"region_name": location.region} if location.region else {},
             config_kwargs={
-                "connect_timeout": min(10.0, call_timeout_s),
-                "read_timeout": call_timeout_s,
+                "connect_timeout": min(10.0, self._timeout_s),
+                "read_timeout": self._timeout_s,
                 "max_pool_connections": 2 * _PARALLEL,
                 "retries": {"max_attempts": 4, "mode": "standard"},
                 # Parts carry a SHA-256 of ours; not every S3 API takes the trailing checksums of newer SDKs.

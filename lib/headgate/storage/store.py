@@ -69,13 +69,7 @@ class Probe:
 
 
 def probe(objects: ObjectStore) -> Probe:
-    """Return what the place can do; leaves nothing behind.
-
-    Raises:
-        errors.StoreNotWritableError: if nothing can be written.
-        errors.StoreError: if it does not answer, or gives back something else than was written.
-        errors.ClockDisagreesError: if its clock says another time than this machine's.
-    """
+    """Return what the place can do; leaves nothing behind."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     was_created = objects.create(key, _FIRST)
     try:
@@ -119,11 +113,7 @@ class StoreLocation:
 
 
 def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.environ) -> ObjectStore:
-    """Return the place that `location` names; nothing is asked of it yet.
-
-    Raises:
-        errors.InvalidSettingError: if the address has a form that is not known.
-    """
+    """Return the place that `location` names; nothing is asked of it yet."""
     if "://" not in location.url:
         return FolderObjects(Path(location.url).expanduser())
     found = _ADDRESS.match(location.url)
@@ -137,15 +127,14 @@ def open_objects(location: StoreLocation, environ: Mapping[str, str] = os.enviro
 
     endpoint = location.endpoint_url or (_r2_endpoint(environ) if found["scheme"] == "r2" else None)
     is_r2 = bool(endpoint) and _R2_HOST in str(endpoint)
-    return S3Objects(
-        found["bucket"],
-        found["prefix"] or "",
+    opened = replace(
+        location,
         endpoint_url=endpoint,
         region=location.region or ("auto" if is_r2 else None),
         key=location.key or (_secret(environ, "R2_WRITE_ACCESS_KEY_ID") if is_r2 else None),
         secret=location.secret or (_secret(environ, "R2_WRITE_SECRET_ACCESS_KEY") if is_r2 else None),
-        call_timeout_s=location.call_timeout_s,
     )
+    return S3Objects(found["bucket"], found["prefix"] or "", opened)
 
 
 def _r2_endpoint(environ: Mapping[str, str]) -> str:

@@ -108,7 +108,6 @@ class PairHistory:
     model: str
     environment: str
     scored_by_minute: Mapping[int, int]
-    scored_24h: int
     last_finished_at: float | None
     next_sequence: int
     scored: int
@@ -154,7 +153,6 @@ def history_of(tally: Tally, now: float, problems: tuple[Problem, ...] = ()) -> 
             model=row["model"],
             environment=row["environment"],
             scored_by_minute=minutes,
-            scored_24h=sum(minutes.values()),
             last_finished_at=last if last >= now - _RECENT_S else None,
             next_sequence=row["max_sequence"] + 1,
             scored=row["scored"],

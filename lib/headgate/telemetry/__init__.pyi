@@ -1,9 +1,10 @@
 from .otel import BackgroundSink as BackgroundSink
-from .views import json_safe as json_safe, status_document as status_document
+from .views import status_document as status_document
 from .fields import (
     duration as duration,
     event_fields as event_fields,
     event_name as event_name,
+    json_safe as json_safe,
     printable as printable,
     safe_text as safe_text,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.core import Sample, redacted, secrets_known
 
@@ -61,13 +61,19 @@ def event_fields(event: events.Event) -> dict[str, JsonValue]:
     for name in _names(type(event)):
         value = getattr(event, name)
         if isinstance(value, Sample):
-            fields |= {column: _json(getattr(value, column)) for column in _names(Sample) if column != "conversation"}
+            fields |= {
+                column: json_safe(getattr(value, column)) for column in _names(Sample) if column != "conversation"
+            }
         else:
-            fields[name] = _json(value)
+            fields[name] = json_safe(value)
     return fields
 
 
-def _json(value: object) -> JsonValue:
+def json_safe(value: object) -> Any:
+    """Return dataclasses, mappings, sequences and scalars as JSON values: strings printable and free of secrets.
+
+    A number that JSON cannot hold is None, or a string when it is whole.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -78,14 +84,14 @@ def _json(value: object) -> JsonValue:
 
 
 def _json_of_many(value: object) -> JsonValue:
-    if isinstance(value, tuple | list):
-        return [_json(item) for item in value]
+    if isinstance(value, Sequence):
+        return [json_safe(item) for item in value]
     if isinstance(value, Mapping):
-        return {safe_text(str(key)): _json(item) for key, item in value.items()}
+        return {safe_text(str(key)): json_safe(item) for key, item in value.items()}
     if isinstance(value, Set):
-        return sorted((_json(item) for item in value), key=repr)
+        return sorted((json_safe(item) for item in value), key=repr)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: _json(getattr(value, name)) for name in _names(type(value))}
+        return {name: json_safe(getattr(value, name)) for name in _names(type(value))}
     return safe_text(str(value))
 
 

@@ -26,7 +26,8 @@ from headgate.net.hosts import HostNames, check_site
 from headgate.net.listener import bound, url_of
 from headgate.net.refusals import PROBLEM_TYPE, check_binding, problem_document, token_of
 from headgate.telemetry import views
-from headgate.telemetry.views import json_safe, status_document
+from headgate.telemetry.fields import json_safe
+from headgate.telemetry.views import status_document
 
 Identify = Callable[[str], Awaitable[bool]]
 """Returns whether an `Authorization` header carries a token that may ask."""
@@ -53,34 +54,27 @@ def problem_of(error: errors.HeadgateError) -> JSONResponse:
 def answer_with_problems(app: FastAPI) -> None:
     """Make every error that `app` answers with a problem document; what was unexpected is logged, not shown."""
 
-    async def ours(_: Request, error: Exception) -> Response:
-        if not isinstance(error, errors.HeadgateError):
-            raise error
-        return problem_of(error)
-
-    async def http(_: Request, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):
-            raise error
-        response = problem(error.status_code, str(error.detail))
-        response.headers.update(error.headers or {})
-        return response
-
-    async def invalid(_: Request, error: Exception) -> Response:
-        if not isinstance(error, RequestValidationError):
-            raise error
-        # The values themselves are left out: they may be a token in the wrong place.
-        wrong = [{"where": ".".join(str(part) for part in item["loc"]), "rule": item["msg"]} for item in error.errors()]
-        detail = "; ".join(f"{item['where']}: {item['rule']}" for item in wrong)
-        return problem(422, detail, code=errors.InvalidInputError.code, errors=wrong)
-
-    async def unexpected(_: Request, __: Exception) -> Response:
+    async def answered(_: Request, error: Exception) -> Response:
+        match error:
+            case errors.HeadgateError():
+                return problem_of(error)
+            case HTTPException():
+                response = problem(error.status_code, str(error.detail))
+                response.headers.update(error.headers or {})
+                return response
+            case RequestValidationError():
+                # The values themselves are left out: they may be a token in the wrong place.
+                wrong = [
+                    {"where": ".".join(str(part) for part in item["loc"]), "rule": item["msg"]}
+                    for item in error.errors()
+                ]
+                detail = "; ".join(f"{item['where']}: {item['rule']}" for item in wrong)
+                return problem(422, detail, code=errors.InvalidInputError.code, errors=wrong)
         # Starlette raises the error again after this answer, and the server logs it with its traceback.
         return problem(500, "the server failed to answer", code="internal", next_step="The server's log says why.")
 
-    app.add_exception_handler(errors.HeadgateError, ours)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(Exception, unexpected)
+    for kind in (errors.HeadgateError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, answered)
 
 
 class Guard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -130,18 +130,17 @@ class PrometheusSink:
             raise ValueError(f"model_label_cap must be >= 0 (got {model_label_cap})")
         self._model_label_cap = model_label_cap
         self._labelled_models: set[str] = set()
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._metrics: dict[str, Counter | Histogram] = {}
         # Looking a labelled child up takes longer than counting on it.
         self._series: dict[tuple[str, tuple[str, ...]], Callable[[float], None]] = {}
         own = CollectorRegistry()
         for name in EVENT_NAMES:
             spec = SPECS[name]
             if spec.kind == "counter":
-                self._counters[name] = Counter(name, spec.help, spec.labels, registry=own)
+                self._metrics[name] = Counter(name, spec.help, spec.labels, registry=own)
             else:
                 buckets = _BUCKETS_S[name]
-                self._histograms[name] = Histogram(name, spec.help, spec.labels, registry=own, buckets=buckets)
+                self._metrics[name] = Histogram(name, spec.help, spec.labels, registry=own, buckets=buckets)
         registry.register(_WithoutCreated(own))
 
     @property
@@ -173,14 +172,13 @@ class PrometheusSink:
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
         series = self._series.get((name, labels))
         if series is None:
-            series = self._series[name, labels] = _child(self._counters[name], labels).inc
+            metric = self._metrics[name]
+            child = metric.labels(*labels) if labels else metric
+            series = self._series[name, labels] = child.inc if isinstance(child, Counter) else child.observe
         series(by)
 
     def _observe(self, name: str, seconds: float, *labels: str) -> None:
-        series = self._series.get((name, labels))
-        if series is None:
-            series = self._series[name, labels] = _child(self._histograms[name], labels).observe
-        series(seconds)
+        self._count(name, *labels, by=seconds)
 
     def _sample_accepted(self, recorded: Recorded[events.SampleAccepted]) -> None:
         sample = recorded.event.sample
@@ -226,15 +224,8 @@ class PrometheusSink:
     def _roster_refreshed(self, recorded: Recorded[events.RosterRefreshed]) -> None:
         for model in self._labelled_models.intersection(recorded.event.removed):
             self._labelled_models.discard(model)
-            self._counters["headgate_model_samples_total"].remove_by_labels({"model": model})
+            self._metrics["headgate_model_samples_total"].remove_by_labels({"model": model})
             self._series = {key: series for key, series in self._series.items() if model not in key[1]}
-
-
-_T = TypeVar("_T", Counter, Histogram)
-
-
-def _child(metric: _T, labels: tuple[str, ...]) -> _T:
-    return metric.labels(*labels) if labels else metric
 
 
 class _WithoutCreated(Collector):

@@ -7,15 +7,13 @@ its figures are extrapolations by definition and stay what it calls them: `effec
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from headgate.core import errors
 from headgate.core import status as campaign_status
-from headgate.telemetry.fields import safe_text
+from headgate.telemetry.fields import json_safe
 
 StatusFilter = Literal["active", "paused"]
 _SATURATED: Final = 0.9
@@ -266,20 +264,3 @@ def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     for pair, shown in zip(status.pairs, document["pairs"], strict=True):
         shown["mean_score"] = json_safe(pair.mean_score)
     return document
-
-
-def json_safe(value: Any) -> Any:
-    """Return `value` (dataclasses, mappings, sequences, scalars) as JSON values."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return safe_text(value)
-    if dataclasses.is_dataclass(value):
-        return {field.name: json_safe(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {safe_text(str(key)): json_safe(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [json_safe(item) for item in value]
-    return safe_text(str(value))

@@ -47,7 +47,7 @@ class Habits:
     def __init__(self) -> None:
         self._chars_per_token = _CHARS_PER_TOKEN
         self._completion_tokens = _COMPLETION_TOKENS
-        self._sample: tuple[float, float, float] | None = None
+        self._sample: tuple[float, ...] | None = None
         self.reports_usage = True
 
     def tokens_of(self, chars: int) -> int:
@@ -64,8 +64,7 @@ class Habits:
         """What a whole sample probably takes, rounded up; None before the first."""
         if self._sample is None:
             return None
-        tokens, requests, cost = self._sample
-        return Spending(int(tokens + 0.999), int(requests + 0.999), int(cost + 0.999))
+        return Spending(*(int(part + 0.999) for part in self._sample))
 
     def answered(self, chars: int, prompt_tokens: int, completion_tokens: int) -> None:
         """Learn from an answer whose tokens its endpoint counted."""
@@ -75,15 +74,8 @@ class Habits:
 
     def ended(self, spent: Spending) -> None:
         """Learn from a whole sample."""
-        if self._sample is None:
-            self._sample = (float(spent.tokens), float(spent.requests), float(spent.cost_micro))
-        else:
-            old = self._sample
-            self._sample = (
-                old[0] + _WEIGHT * (spent.tokens - old[0]),
-                old[1] + _WEIGHT * (spent.requests - old[1]),
-                old[2] + _WEIGHT * (spent.cost_micro - old[2]),
-            )
+        mean = self._sample or spent
+        self._sample = tuple(old + _WEIGHT * (new - old) for old, new in zip(mean, spent, strict=True))
 
 
 _Number = TypeVar("_Number", int, float)
@@ -197,6 +189,4 @@ class SampleBudget:
 
 
 def _smaller(one: _Number | None, other: _Number | None) -> _Number | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+    return min((limit for limit in (one, other) if limit is not None), default=None)

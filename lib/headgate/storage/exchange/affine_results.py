@@ -69,9 +69,6 @@ def samples_of_shard(data: bytes, *, shard: str, campaign: str) -> Iterator[Samp
 
     A result of another program has no task of ours. It gets one from the campaign, the shard's name and its place in
     the shard, which only ever grows at its end: importing a shard again, grown or not, gives the same ids.
-
-    Raises:
-        errors.InvalidInputError: if the shard is no JSON array, or one of its entries no result.
     """
     try:
         results = json_value(data, most_values=2**23)  # 100,000 results with conversations

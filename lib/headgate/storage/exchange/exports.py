@@ -45,7 +45,9 @@ def affine_summary(summary: Summary, *, miners: Mapping[str, Miner] | None = Non
     for pair in scored:
         by_model[pair.model][pair.environment] = pair
     known = miners_of(list(by_model), miners)
-    winners = {name: _winner(name, by_model) for name in environments}
+    winners: dict[str, str] = {}
+    for pair in sorted(scored, key=lambda pair: (-(pair.mean_score or 0.0), pair.model)):
+        winners.setdefault(pair.environment, pair.model)
     entries = {
         known[model].hotkey: _entry(model, known[model], pairs, environments, winners)
         for model, pairs in sorted(by_model.items())
@@ -65,15 +67,10 @@ def affine_summary(summary: Summary, *, miners: Mapping[str, Miner] | None = Non
                 "queryable_count": len(entries),
                 "total_miners": len(entries),
             },
-            "env_winners": {name: known[model].hotkey for name, model in winners.items()},
+            "env_winners": {name: known[model].hotkey for name, model in sorted(winners.items())},
             "environments": environments,
         },
     }
-
-
-def _winner(environment: str, by_model: Mapping[str, Mapping[str, PairSummary]]) -> str:
-    there = sorted(model for model, pairs in by_model.items() if environment in pairs)
-    return max(there, key=lambda model: by_model[model][environment].mean_score or 0.0)
 
 
 def _entry(
@@ -267,9 +264,6 @@ def appearing_file(output: Path) -> Iterator[BinaryIO]:
     """Give a file to write that takes the name `output` when all went well, and else leaves nothing.
 
     A device or a pipe is written as it is, and stays; so does a link.
-
-    Raises:
-        errors.InvalidInputError: if it cannot be written.
     """
     if not output.exists() or output.is_file() or output.is_dir():
         with workshop(output, makes_folder=False) as room, (room / "made").open("wb") as file:
@@ -287,9 +281,6 @@ def workshop(output: Path, *, makes_folder: bool) -> Iterator[Path]:
     """Give an empty folder beside `output`; what is left in it as `made` takes the name `output` at the end.
 
     A file that has the name is replaced. A folder is not, unless it is empty: it may hold what is not ours.
-
-    Raises:
-        errors.InvalidInputError: if the name is taken, or cannot be written.
     """
     place = output.resolve()
     room = place.with_name(f".{place.name}.partial")

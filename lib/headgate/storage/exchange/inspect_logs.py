@@ -262,9 +262,6 @@ def samples_of_log(file: Path, *, campaign: str, problems: list[Problem]) -> Ite
 
     A sample of an export of ours comes back as it was. Any other gets a task from the log's id, its own id and its
     epoch, so that importing the log again gives the same tasks.
-
-    Raises:
-        errors.InvalidInputError: if it is no log, or is cut off.
     """
     try:
         log, found = _opened(file)

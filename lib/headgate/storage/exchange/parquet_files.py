@@ -52,11 +52,6 @@ class HubFolder:
     """A card and Parquet files by environment, which `datasets.load_dataset(folder)` opens."""
 
     def __init__(self, room: Path, plan: Plan) -> None:
-        """Begin an export.
-
-        Raises:
-            errors.InvalidInputError: if nothing is chosen.
-        """
         plan.require_rows("a data set without files cannot be loaded")
         self._made = room / "made"
         self._plan = plan
@@ -121,11 +116,7 @@ Models:
 
 
 def samples_of_parquet(file: Path) -> Iterator[Sample]:
-    """Yield the samples of a file that an export wrote.
-
-    Raises:
-        errors.InvalidInputError: if it is no Parquet, or has not the columns of a sample.
-    """
+    """Yield the samples of a file that an export wrote."""
     try:
         schema = pl.read_parquet_schema(file)
         if missing := [name for name in COLUMNS if name not in schema]:

@@ -66,12 +66,7 @@ class Plan:
 
 
 async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROWS_AT_ONCE) -> Plan:
-    """Return the windows in which the chosen samples are read; reads their times and scores, not their conversations.
-
-    Raises:
-        errors.InvalidInputError: if a model or environment is named of which the store has nothing.
-        errors.CorruptDataError: if a part cannot be read.
-    """
+    """Return the windows in which the chosen samples are read; reads times and scores, but no conversations."""
     visible = await store.visible()
     chosen.require_known(visible)
     windows: list[Window] = []
@@ -94,11 +89,7 @@ async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROW
 
 
 async def read(store: SampleStore, plan: Plan) -> AsyncIterator[tuple[Window, pl.DataFrame]]:
-    """Yield each window with its rows, in which no key is readable; a task that is there twice comes once.
-
-    Raises:
-        errors.CorruptDataError: if a part cannot be read.
-    """
+    """Yield each window with its rows, in which no key is readable; a task that is there twice comes once."""
     environment, seen = "", set[str]()
     for window in plan.windows:
         if window.environment != environment:

@@ -84,11 +84,7 @@ def _appearing(output: Path) -> Iterator[Path]:
 
 
 def event_files(source: Path) -> list[Path]:
-    """Return a file of events and those that it followed by rotation, the oldest first.
-
-    Raises:
-        InvalidInputError: if there is none.
-    """
+    """Return a file of events and those that it followed by rotation, the oldest first."""
     if not source.is_file():
         raise errors.InvalidInputError(
             f"there is no file of events {source}",
