@@ -120,4 +120,4 @@ class Buffering(RuleBasedStateMachine):
 
 
 TestBuffering = Buffering.TestCase
-TestBuffering.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestBuffering.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -158,7 +158,7 @@ class Pausing(RuleBasedStateMachine):
 
 
 TestPausing = Pausing.TestCase
-TestPausing.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestPausing.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(st.sampled_from(["answered", "neutral"]), max_size=50))

@@ -101,7 +101,7 @@ class Processes(RuleBasedStateMachine):
 
 
 TestProcesses = Processes.TestCase
-TestProcesses.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestProcesses.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture

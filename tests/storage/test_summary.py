@@ -215,7 +215,7 @@ SMALL = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.lists(SMALL, max_size=8), max_size=6))
 def test_however_rows_are_folded_each_task_counts_once(batches: list[list[Sample]]) -> None:
     tally = Tally.empty()

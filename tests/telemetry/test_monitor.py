@@ -9,14 +9,22 @@ import httpx
 import pytest
 
 from headgate.core import Secret, errors
-from headgate.telemetry import METRICS, new_registry, serve_monitor, status_document
+from headgate.telemetry import METRICS, monitor_app, new_registry, serve_monitor, status_document
 from tests.telemetry.factories import START, model, request_status, status
 
 TOKEN = Secret("a-token-of-this-test")
 
 
+def asking(source, **options):
+    """Return a client of the application itself: no server is started."""
+    app = monitor_app(source, new_registry(source), **options)
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://127.0.0.1"
+    )
+
+
 @contextlib.asynccontextmanager
-async def asking(source, **options):
+async def served(source, **options):
     async with (
         serve_monitor(source, new_registry(source), port=0, **options) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client,
@@ -241,7 +249,7 @@ async def test_a_status_that_fails_is_a_500_without_its_message_and_the_server_g
     def failing():
         raise RuntimeError("secret detail")
 
-    async with asking(failing) as client:
+    async with served(failing) as client:
         response = await client.get("/status")
         assert response.status_code == 500
         assert "secret detail" not in response.text
@@ -305,7 +313,7 @@ async def test_other_machines_are_kept_out_without_a_token(host, token):
 
 
 async def test_with_a_token_it_may_listen_everywhere():
-    async with asking(status, host="0.0.0.0", token=TOKEN) as client:
+    async with served(status, host="0.0.0.0", token=TOKEN) as client:
         assert (await client.get("/health")).status_code == 200
 
 

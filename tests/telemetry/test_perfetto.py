@@ -342,7 +342,7 @@ def test_an_event_of_a_later_version_is_a_mark(told: Told, tmp_path: Path) -> No
     assert [e["ph"] for e in read_trace(tmp_path / "trace.json") if e["name"] == "moon_rose"] == ["i"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.floats(0, 10), st.one_of(*map(instances, event_classes()))), max_size=30))
 def test_any_events_in_any_order_make_a_valid_trace(tmp_path_factory, told_at) -> None:
     told = Told(tmp_path_factory.mktemp("trace") / "events.jsonl")

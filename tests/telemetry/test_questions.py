@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from headgate.core import CapacityPlan, CapacitySource, CapacityValue, errors, events
-from headgate.telemetry import Questions, new_registry, serve_monitor
+from headgate.telemetry import Questions, monitor_app, new_registry, serve_monitor
 from tests.telemetry.factories import status
 
 
@@ -44,10 +44,8 @@ def capacity() -> CapacityPlan:
 @pytest.fixture
 async def client():
     questions = Questions(explain, tasks, capacity, health)
-    async with (
-        serve_monitor(status, new_registry(), port=0, questions=questions) as server,
-        httpx.AsyncClient(base_url=server.address) as client,
-    ):
+    app = monitor_app(status, new_registry(), questions=questions)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         yield client
 
 

@@ -79,7 +79,7 @@ class Episodes(RuleBasedStateMachine):
 
 
 TestEpisodes = Episodes.TestCase
-TestEpisodes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestEpisodes.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def test_a_refusal_says_which_limit_how_much_is_used_and_when_there_is_room() -> None:
