@@ -13,10 +13,9 @@ from headgate.reports.tables import (
     error_table,
     leaderboard_table,
     missing_table,
-    plain_rows,
     summary_table,
 )
-from tests.reports.factories import START, campaign, frame, lost, row
+from tests.reports.factories import START, frame, lost, row
 
 
 def table(make, *rows):
@@ -147,10 +146,3 @@ def test_categorical_names_are_accepted():
 def test_missing_columns_are_named():
     with pytest.raises(errors.InvalidInputError, match="the samples lack the columns score, latency_s"):
         checked_samples(frame(row(1)).drop("score", "latency_s"))
-
-
-def test_rows_of_an_artifact_are_json_values_rounded():
-    rows = plain_rows(summary_table(checked_samples(campaign())), 4)
-    assert len(rows) == 4
-    assert all(isinstance(value, str | int | float | None) for row in rows for value in row.values())
-    assert rows[0]["mean"] == round(rows[0]["mean"], 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -168,7 +168,10 @@ class Compared:
 
     def markdown(self) -> str:
         """Return Markdown of at most 100 kB: with fewer rows per table where it would be longer."""
-        return fitting(self._markdown)
+        limit = _MOST_ROWS
+        while len((text := self._markdown(limit)).encode()) > MAX_BYTES and limit:
+            limit //= 2
+        return text
 
     def _markdown(self, limit: int) -> str:
         body = [
@@ -190,10 +193,11 @@ class Compared:
 def named_table(rows: Rows, limit: int, *, names: frozenset[str]) -> str:
     """Return a Markdown table of at least one row and at most `limit`, with a line about those that are left out."""
     cells = [[code(cell) if column in names else cell for column, cell in row.items()] for row in rows[:limit]]
-    more = len(rows) - limit
     header = [code(column) if "@" in column else column for column in rows[0]]
+    rule = ["---" if column in names else "--:" for column in header]
+    more = len(rows) - limit
     left_out = f"\n\n{more:,} more rows stand in the page." if more > 0 else ""
-    return table(header, cells, names=names) + left_out
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *cells)) + left_out
 
 
 def code(text: str, *, limit_chars: int = 300) -> str:
@@ -209,23 +213,6 @@ def plain(text: str, *, limit_chars: int = 300) -> str:
     return "".join(f"\\{character}" if character in "\\`*_{}[]()#+-.!|~:" else character for character in entities)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, names: Collection[str]) -> str:
-    """Return a table whose columns but `names` are right-aligned; the cells must be escaped already."""
-    rule = ["---" if column in names else "--:" for column in header]
-    lines = [header, rule, *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def bulleted(sentences: Iterable[str]) -> str:
     """Return sentences as a list, nothing in them markup."""
     return "\n".join(f"- {plain(sentence, limit_chars=1_000)}" for sentence in sentences)
-
-
-def fitting(made: Callable[[int], str]) -> str:
-    """Return what `made` gives for as many rows per table, 200 at most, as fit into `MAX_BYTES` of UTF-8."""
-    rows = _MOST_ROWS
-    while True:
-        text = made(rows)
-        if len(text.encode()) <= MAX_BYTES or rows == 0:
-            return text
-        rows //= 2

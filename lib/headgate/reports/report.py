@@ -20,7 +20,6 @@ from headgate.reports.tables import (
     in_order,
     leaderboard_table,
     missing_table,
-    plain_rows,
     summary_table,
 )
 from headgate.telemetry import safe_text
@@ -118,8 +117,9 @@ class Report:
     figures_png: Mapping[str, bytes] = field(default_factory=dict)
 
     def score_rows(self) -> list[dict[str, Any]]:
-        """Return the summary as at most `MAX_SCORE_ROWS` rows of JSON values, for a table artifact."""
-        return plain_rows(self.tables["summary"], MAX_SCORE_ROWS)
+        """Return the summary as at most `MAX_SCORE_ROWS` rows, fractions with 4 digits, for a table artifact."""
+        rows = self.tables["summary"].head(MAX_SCORE_ROWS)
+        return rows.with_columns(pl.selectors.float().round(4)).to_dicts()
 
 
 def build_report(

@@ -176,14 +176,6 @@ def in_order(table: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
     return table if table.is_empty() else table.sort(rank, maintain_order=True)
 
 
-def plain_rows(table: pl.DataFrame, limit: int) -> list[dict[str, Any]]:
-    """Return at most `limit` rows as JSON values, fractions rounded to 4 digits."""
-    return [
-        {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-        for row in table.head(limit).iter_rows(named=True)
-    ]
-
-
 def _where() -> pl.Expr:
     number = pl.col("environment").n_unique()
     return pl.when(number == 1).then(pl.col("environment").first()).otherwise(pl.format("{} environments", number))

@@ -20,7 +20,7 @@ _SHOWN_PROBLEMS: Final = 50
 
 
 class RosterEntry(BaseModel):
-    """One model as a roster writes it.
+    """One model as a roster writes it. Its budgets and prices are those of `headgate.core.ModelBudget`.
 
     Attributes:
         name: what people call it.
@@ -32,14 +32,6 @@ class RosterEntry(BaseModel):
         weight: share of the workers under contention.
         max_parallel: requests in flight at most.
         options: further fields of the chat request.
-        sample_tokens: prompt and completion tokens of one sample at most.
-        sample_completion_tokens: completion tokens of one sample at most.
-        sample_time_s: seconds that the answered requests of one sample take at most.
-        daily_tokens: tokens of any 24 h at most.
-        daily_requests: requests of any 24 h at most.
-        daily_cost: cost of any 24 h at most, by the prices.
-        price_in: per million prompt tokens.
-        price_out: per million completion tokens.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

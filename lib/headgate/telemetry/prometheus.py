@@ -63,6 +63,9 @@ def _budget_values(models: Sequence[ModelStatus], label_cap: int) -> dict[str, S
     return found
 
 
+LABEL_CAP: Final = 100
+"""Models, and endpoints, that get labels of their own."""
+
 OTHER_MODELS: Final = "(other)"
 """Label of the models above the cap; no name of a model can have parentheses."""
 
@@ -125,7 +128,7 @@ class PrometheusSink:
     `model_label_cap`, the others together as `(other)`. A model that leaves the roster gives its place back.
     """
 
-    def __init__(self, registry: CollectorRegistry, *, model_label_cap: int = 100) -> None:
+    def __init__(self, registry: CollectorRegistry, *, model_label_cap: int = LABEL_CAP) -> None:
         if model_label_cap < 0:
             raise ValueError(f"model_label_cap must be >= 0 (got {model_label_cap})")
         self._model_label_cap = model_label_cap
@@ -267,8 +270,8 @@ class StatusCollector(_Gauges):
         self,
         status: Callable[[], campaign_status.CampaignStatus],
         *,
-        endpoint_label_cap: int = 100,
-        model_label_cap: int = 100,
+        endpoint_label_cap: int = LABEL_CAP,
+        model_label_cap: int = LABEL_CAP,
     ) -> None:
         super().__init__(STATUS_NAMES, lambda: _status_values(status(), endpoint_label_cap, model_label_cap))
 
@@ -276,8 +279,8 @@ class StatusCollector(_Gauges):
 class RequestCollector(_Gauges):
     """The gauges of a run's requests, for runs that have no `CampaignStatus`."""
 
-    def __init__(self, requests: Callable[[], Sequence[RequestStatus]], *, endpoint_label_cap: int = 100) -> None:
-        super().__init__(tuple(_VALUES), lambda: _request_values(requests(), endpoint_label_cap))
+    def __init__(self, requests: Callable[[], Sequence[RequestStatus]]) -> None:
+        super().__init__(tuple(_VALUES), lambda: _request_values(requests(), LABEL_CAP))
 
 
 def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
