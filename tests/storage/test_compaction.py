@@ -271,9 +271,9 @@ async def test_orphans_of_a_dead_writer_are_swept_after_the_grace_period(
     store: SampleStore, objects: ObjectStore
 ) -> None:
     await _fill(store)
-    orphan = next(encoded_parts(frame_of(many(3)), "dead"))
-    objects.put_many([(orphan.part.path, orphan.data)])
-    written = next(f.modified_at for f in objects.listing("samples/") if f.key == orphan.part.path)
+    orphan, data = next(encoded_parts(frame_of(many(3)), "dead"))
+    objects.put_many([(orphan.path, data)])
+    written = next(f.modified_at for f in objects.listing("samples/") if f.key == orphan.path)
     assert (await store.sweep(written + 0.5 * DAY_S)).parts == 0
     assert (await store.sweep(written + 1.5 * DAY_S)).parts == 1
     assert await _sequences(store) == list(range(24))

@@ -138,7 +138,7 @@ def test_a_value_that_fits_no_column_is_a_misfit_and_no_end_of_the_batch(changes
         frame_of([bad])
     frame, misfits = framed([sample(0), bad, sample(2)])
     assert frame["sequence"].to_list() == [0, 2]
-    assert [misfit.sample for misfit in misfits] == [bad]
+    assert [misfit for misfit, _ in misfits] == [bad]
 
 
 @given(st.text(alphabet="aZ0._:@/+- \n\té\"'", max_size=12))

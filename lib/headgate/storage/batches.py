@@ -26,16 +26,8 @@ _ZSTD_LEVEL: Final = 1
 _KEYS: Final = ["environment", "__day"]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPart:
-    """A part and its bytes, before it is stored."""
-
-    part: Part
-    data: bytes
-
-
-def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[EncodedPart]:
-    """Return the parts of a batch one by one, in the order of environment and day; equal frames give equal bytes."""
+def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[tuple[Part, bytes]]:
+    """Yield the parts of a batch with their bytes, by environment and day; equal frames give equal bytes."""
     marked = frame.with_columns(__day=DAY_OF)
     facts = marked.group_by(_KEYS).agg(
         pl.col("finished_at").min().alias("first"),
@@ -54,7 +46,7 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[EncodedPart]:
         path = part_key(environment, day, batch_id, number, sha256)
         spoken = bool((rows["conversation"] != "").any())
         part = Part(path, environment, day, rows.height, len(data), sha256, first, last, tuple(models), spoken)
-        yield EncodedPart(part, data)
+        yield part, data
 
 
 def decoded(part: Part, data: bytes | errors.StoreError, columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -104,7 +96,7 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     """
     frame, misfits = framed(samples)
     sifted = validated(frame)
-    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(one.sample), one.reason) for one in misfits]
+    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(sample), reason) for sample, reason in misfits]
     for row in sifted.bad.iter_rows(named=True):
         reason = row.pop("reason")
         refused.append((row, reason))
@@ -115,8 +107,8 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     parts: list[Part] = []
     encoded = encoded_parts(sifted.good, batch_id)
     while some := list(islice(encoded, _PARTS_AT_ONCE)):
-        objects.put_many([(one.part.path, one.data) for one in some])
-        parts += [one.part for one in some]
+        objects.put_many([(part.path, data) for part, data in some])
+        parts += [part for part, _ in some]
     manifest = Manifest(batch_id, tuple(parts), len(refused), path, refused[0][1] if refused else None)
     key = manifest_key(batch_id)
     if not objects.create(key, manifest_bytes(manifest)):

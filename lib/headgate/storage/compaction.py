@@ -125,9 +125,9 @@ def compact(objects: ObjectStore, visible: Visible, policy: CompactionPolicy, no
         rows = pl.concat(rows for _, rows in read).sort("finished_at", "task_id", maintain_order=True)
         distinct = rows.unique("task_id", keep="first", maintain_order=True).select(COLUMNS)
         del read, rows
-        for new in encoded_parts(distinct, f"{batch_id}-{number}"):
-            objects.put_many([(new.part.path, new.data)])
-            made.append(new.part)
+        for part, data in encoded_parts(distinct, f"{batch_id}-{number}"):
+            objects.put_many([(part.path, data)])
+            made.append(part)
     if not made:
         return Compacted(problems=tuple(problems))
     manifest = merged_manifest(batch_id, visible, merged, made, now)

@@ -113,9 +113,9 @@ def forget(
         if not dry_run:
             silent = pl.when(marks).then(pl.lit("")).otherwise("conversation").alias("conversation")
             left = rows.with_columns(silent) if what.conversations_only else rows.filter(~marks)
-            for new in encoded_parts(left, f"{batch_id}-{number}"):
-                objects.put_many([(new.part.path, new.data)])
-                made.append(new.part)
+            for new, data in encoded_parts(left, f"{batch_id}-{number}"):
+                objects.put_many([(new.path, data)])
+                made.append(new)
     if old and not dry_run:
         manifest = merged_manifest(batch_id, visible, old, made, now)
         if not objects.create(manifest_key(batch_id), manifest_bytes(manifest)):

@@ -221,18 +221,10 @@ def _difference(schema: pl.Schema) -> str:
     return "; ".join(found) or "their order differs"
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """A sample that no column can hold (a text where a number belongs), with the reason."""
-
-    sample: Sample
-    reason: str
-
-
-def framed(samples: Sequence[Sample]) -> tuple[pl.DataFrame, tuple[Misfit, ...]]:
-    """Return the samples as one frame, and apart those whose values fit no column; never raises for a value."""
+def framed(samples: Sequence[Sample]) -> tuple[pl.DataFrame, list[tuple[Sample, str]]]:
+    """Return the samples as one frame, and apart those with a value that fits no column, with the reason."""
     try:
-        return frame_of(samples), ()
+        return frame_of(samples), []
     except errors.InvalidInputError:
         pass  # at least one misfit: found by taking the samples one by one
     fitting, misfits = [], []
@@ -240,7 +232,7 @@ def framed(samples: Sequence[Sample]) -> tuple[pl.DataFrame, tuple[Misfit, ...]]
         try:
             frame_of([sample])
         except errors.InvalidInputError as error:
-            misfits.append(Misfit(sample, error.message))
+            misfits.append((sample, error.message))
         else:
             fitting.append(sample)
-    return frame_of(fitting), tuple(misfits)
+    return frame_of(fitting), misfits

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
@@ -123,10 +124,10 @@ class SpendingBook:
             self._db.execute(self._sql["forget_spent"], {"minute": oldest})
         for model, minute, *amounts in self._db.execute(self._sql["spent_since"], (self._seen,)):
             total = Spending(*amounts)
-            news = total.less(self._known.get((model, minute), NO_SPENDING))
+            fresh = total.less(self._known.get((model, minute), NO_SPENDING))
             exchange.known[model, minute] = total
-            if news != NO_SPENDING and minute > exchange.minute - _KEPT_MINUTES:
-                exchange.news.setdefault(model, []).append((minute * _MINUTE_S, news))
+            if fresh != NO_SPENDING and minute > exchange.minute - _KEPT_MINUTES:
+                exchange.news.setdefault(model, []).append((minute * _MINUTE_S, fresh))
         others = self._others()
         for model, report in reports.items():
             self._count(model, report.spent, exchange)
@@ -136,7 +137,8 @@ class SpendingBook:
                     self._db.execute(self._sql["drop_grant"], (model, self._me))
                 continue
             rest = exchange.others[model] = others.get(model, NO_OTHERS)
-            granted = _grant(report.need, rest.granted.plus(_sum(exchange.news.get(model, ()))), rest)
+            news = [spent for _, spent in exchange.news.get(model, ())]
+            granted = _grant(report.need, reduce(Spending.plus, news, rest.granted), rest)
             exchange.granted[model] = granted
             if self._grants.get(model) != granted:
                 self._db.execute(self._sql["set_grant"], (model, self._me, *granted))
@@ -171,14 +173,15 @@ class SpendingBook:
         return 0 if found is None else int(found[0])
 
     def _save_version(self, exchange: Exchange) -> None:
-        if exchange.version != exchange.began_at:
+        if exchange.is_counted:
             self._db.execute(self._sql["set_meta"], {"key": _VERSION, "value": str(exchange.version)})
 
     def _count(self, model: str, spent: Spending, exchange: Exchange) -> None:
         if spent == NO_SPENDING:
             return
         key = (model, exchange.minute)
-        if exchange.version == exchange.began_at:
+        if not exchange.is_counted:
+            exchange.is_counted = True
             exchange.version += 1
         before = exchange.known.get(key, self._known.get(key, NO_SPENDING))
         exchange.known[key] = before.plus(spent)
@@ -200,26 +203,25 @@ class SpendingBook:
         return found
 
 
+@dataclass(slots=True)
 class Exchange:
-    """One exchange under way. Owned by the `SpendingBook` that began it.
+    """One exchange under way. Owned by the `SpendingBook` that began it. By model, but for `known`.
 
     Attributes:
         minute: in which what is reported is counted.
-        began_at: version of the newest row before it.
-        version: of the newest row after it.
+        version: of the newest row: a number higher than before it once something `is_counted`.
         known: totals of minutes that are known after it.
+        dropped: models of which the process has no grant.
     """
 
-    __slots__ = ("began_at", "dropped", "granted", "known", "minute", "news", "others", "version")
-
-    def __init__(self, minute: int, version: int) -> None:
-        self.minute = minute
-        self.began_at = self.version = version
-        self.known: dict[tuple[str, int], Spending] = {}
-        self.news: dict[str, list[tuple[float, Spending]]] = {}
-        self.others: dict[str, Others] = {}
-        self.granted: dict[str, Spending] = {}
-        self.dropped: list[str] = []
+    minute: int
+    version: int
+    is_counted: bool = False
+    known: dict[tuple[str, int], Spending] = field(default_factory=dict)
+    news: dict[str, list[tuple[float, Spending]]] = field(default_factory=dict)
+    others: dict[str, Others] = field(default_factory=dict)
+    granted: dict[str, Spending] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
 
 
 def _grant(need: SpendingNeed, taken: Spending, others: Others) -> Spending:
@@ -236,10 +238,3 @@ def _grant(need: SpendingNeed, taken: Spending, others: Others) -> Spending:
 
 def _smaller(one: Spending, other: Spending) -> Spending:
     return Spending(*map(min, one, other))
-
-
-def _sum(spent: tuple[tuple[float, Spending], ...] | list[tuple[float, Spending]]) -> Spending:
-    total = NO_SPENDING
-    for _, amount in spent:
-        total = total.plus(amount)
-    return total
