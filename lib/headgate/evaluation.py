@@ -142,12 +142,7 @@ async def keep_sampling(
 ) -> Evaluation:
     """Sample models at their daily rates until Ctrl-C or for `duration_s`, and return the scores of what was sampled.
 
-    Args:
-        models: see `Models`.
-        environments: see `Environments`.
-        duration_s: when to stop by itself.
-        progress: show how many samples there are.
-        settings: as for `evaluate`; `rates="*=2000"`, say.
+    Models, environments and settings are as for `evaluate`; `rates="*=2000"`, say.
 
     Raises:
         InvalidInputError: if a model, environment or setting cannot be used.

@@ -6,7 +6,7 @@ Each function returns a matplotlib `Figure` that no global state knows of, or No
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -180,15 +180,10 @@ def _quantile_bars(axes: Axes, named: Sequence[tuple[str, tuple[float, ...]]], r
 def _seconds_axis(axes: Axes, scored: pl.DataFrame) -> None:
     low, high = _quantiles(scored.with_columns(all=pl.lit("all")), "all")["all"][::4]
     axes.set_xscale("log")
-    ticks = [tick for tick in _log_ticks() if low / 3 <= tick <= high * 3]
+    steps = (digit * 10.0**exponent for exponent in range(-4, 5) for digit in (1, 2, 5))
+    ticks = [tick for tick in steps if low / 3 <= tick <= high * 3]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
-
-
-def _log_ticks() -> Iterator[float]:
-    for exponent in range(-4, 5):
-        for digit in (1, 2, 5):
-            yield digit * 10.0**exponent
 
 
 def _kinds(by_kind: Mapping[tuple[str, str], Any]) -> list[str]:

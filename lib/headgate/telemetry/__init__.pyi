@@ -1,4 +1,4 @@
-from .otel import BackgroundSink as BackgroundSink
+from .backlog import BackgroundSink as BackgroundSink
 from .views import status_document as status_document
 from .fields import (
     duration as duration,

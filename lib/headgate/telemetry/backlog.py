@@ -6,7 +6,12 @@ import contextlib
 import logging
 import queue
 import threading
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from headgate.core import events
+from headgate.telemetry.stream import Handler, Recorded, Sink
 
 Item = TypeVar("Item")
 _log = logging.getLogger("headgate.telemetry")
@@ -76,3 +81,57 @@ class Backlog(Generic[Item]):
 
     def _work(self) -> None:
         raise NotImplementedError
+
+
+_Call = tuple[Handler, Recorded[Any]]
+
+
+class BackgroundSink(Backlog[_Call]):
+    """Hands events to `sink` on a thread, in order, over a queue of at most `queue_events`.
+
+    A sink that blocks costs events and nothing else: what finds no room is dropped, counted in `dropped`, and warned of
+    once per outage. A sink that raises is reported with its traceback once per kind of exception, counted in
+    `failures`, and called again with the next event. With `closes` false the sink inside is left open for its owner.
+
+    Owned by the event stream; lives until `close`.
+    """
+
+    def __init__(
+        self, sink: Sink, *, queue_events: int = 10_000, close_within_s: float = 5.0, closes: bool = True
+    ) -> None:
+        super().__init__(type(sink).__name__, queue_events, close_within_s=close_within_s)
+        self._sink = sink
+        self._closes = closes
+        self.failures: dict[str, int] = {}
+        self._thread.start()
+
+    @property
+    def handlers(self) -> Mapping[type[events.Event], Handler]:
+        """The types that the sink inside wants."""
+        return {kind: partial(self._take, handler) for kind, handler in self._sink.handlers.items()}
+
+    def _take(self, handler: Handler, recorded: Recorded[Any]) -> None:
+        self._put((handler, recorded))
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            calls, is_last = self._next(1)
+            for handler, recorded in calls:
+                self._guarded(partial(handler, recorded))
+        if self._closes:
+            self._guarded(self._sink.close)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the boundary around a sink: reported below, work goes on
+            kind = type(error).__name__
+            self.failures[kind] = self.failures.get(kind, 0) + 1
+            if self.failures[kind] == 1:
+                _log.warning(
+                    "telemetry sink %s failed (%s); further failures of this kind are counted",
+                    self.name,
+                    kind,
+                    exc_info=error,
+                )
