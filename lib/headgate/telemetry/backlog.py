@@ -6,6 +6,7 @@ import contextlib
 import logging
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -17,7 +18,7 @@ Item = TypeVar("Item")
 _log = logging.getLogger("headgate.telemetry")
 
 
-class Backlog(Generic[Item]):
+class Backlog(ABC, Generic[Item]):
     """Has at most `most` items wait for a thread that runs `_work`, in order.
 
     What finds no room, or comes after `close`, is dropped, counted in `dropped`, and warned of once per outage.
@@ -79,8 +80,9 @@ class Backlog(Generic[Item]):
                 return batch, False
         return batch, True
 
+    @abstractmethod
     def _work(self) -> None:
-        raise NotImplementedError
+        """Take what waits, and end after the last item; runs on the thread."""
 
 
 _Call = tuple[Handler, Recorded[Any]]
