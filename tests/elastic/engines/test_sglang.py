@@ -9,9 +9,9 @@ import pytest
 
 from headgate.elastic.engines import Engine
 from headgate.elastic.errors import EngineError, NotAnEngineError
-from headgate.simulation.engines import EnginePlan, FakeEngine, FaultScript, serve_engine
+from headgate.simulation.engines import EnginePlan, FakeEngine, serve_engine
 from tests.elastic.engines.conftest import Open
-from tests.elastic.engines.subjects import PATIENT, chat
+from tests.elastic.engines.subjects import CHAT, PATIENT, chat
 
 RELEASE, RESUME = "/release_memory_occupation", "/resume_memory_occupation"
 HASTY = PATIENT.model_copy(update={"start_timeout": 0.5})
@@ -209,12 +209,16 @@ async def test_an_engine_that_died_of_a_change_begins_anew_even_with_the_same_se
 
 
 async def test_a_busy_engine_is_not_even_asked_to_flush(opened: Open) -> None:
-    async with serve_engine(EnginePlan(faults=FaultScript(is_never_idle=True))) as fake:
+    async with serve_engine(EnginePlan()) as fake, asyncio.TaskGroup() as tasks:
         engine = await opened(url=fake.url, kind="sglang")
+        fake.hold()
+        answering = tasks.create_task(one_answer(engine))
+        await fake.until(lambda: len(fake.running) == 1)
         with pytest.raises(EngineError, match="is busy: 1 run and 0 wait"):
             await engine.sleep()
 
-        assert changes(fake) == []
+        assert changes(fake) == [CHAT]
+        answering.cancel()
 
 
 async def test_what_is_not_sglang_is_refused_by_name(opened: Open) -> None:

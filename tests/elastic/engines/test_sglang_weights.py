@@ -25,7 +25,7 @@ async def test_an_engine_answers_after_its_sleep_as_before(opened: Open, has_bac
         before = await answer_of(engine)
         await engine.sleep()
         assert (await engine.load()).is_asleep
-        assert ("weights" in fake.core.memory.released) is has_backup
+        assert ("weights" in fake.core.released) is has_backup
         await engine.wake()
 
         assert await answer_of(engine) == before

@@ -47,7 +47,9 @@ async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def engine_process() -> AsyncIterator[str]:
     """The address of an engine that takes two seconds for an answer."""
     options = ("--token-s", "0.05", "--reply-tokens", str(TOKENS))
-    async with process(sys.executable, "-m", "headgate.simulation.engines", *options) as running:
+    async with process(
+        sys.executable, "-m", "headgate.cli", "elastic", "fake-engine", "--port", "0", *options
+    ) as running:
         assert running.stdout is not None
         yield (await running.stdout.readline()).decode().strip()
 

@@ -201,7 +201,16 @@ async def test_two_pools_do_not_share_an_engine() -> None:
 async def process(*flags: str) -> AsyncIterator[tuple[Process, str]]:
     """Give an engine that is a process of its own, and its address."""
     engine = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.simulation.engines", *flags, stdout=PIPE, stderr=DEVNULL
+        sys.executable,
+        "-m",
+        "headgate.cli",
+        "elastic",
+        "fake-engine",
+        "--port",
+        "0",
+        *flags,
+        stdout=PIPE,
+        stderr=DEVNULL,
     )
     try:
         assert engine.stdout is not None

@@ -23,7 +23,7 @@ def asked(request_id: str, prompt_tokens: int = 1, tokens: int = 1) -> EngineReq
 def core_of(plan: EnginePlan) -> tuple[EngineCore, list[str]]:
     """Return a core and the list that its deaths are written to."""
     deaths: list[str] = []
-    return EngineCore(plan, deaths.append), deaths
+    return EngineCore(plan, lambda: deaths.append("dead")), deaths
 
 
 async def served(core: EngineCore, request: EngineRequest) -> float:
@@ -60,39 +60,6 @@ def test_a_long_request_at_the_head_is_not_overtaken_by_short_ones_that_would_fi
     assert run_virtual(main()) == [7.0, 16.0, 8.0]
 
 
-def test_a_retracted_request_computes_its_prompt_and_its_tokens_again() -> None:
-    core, _ = core_of(EnginePlan(prompt_token_s=1.0, token_s=1.0))
-
-    async def main() -> float:
-        ends = asyncio.create_task(served(core, asked("a", prompt_tokens=2, tokens=4)))
-        await asyncio.sleep(4.5)
-        core.pause()
-        core.retract()
-        await asyncio.sleep(5.5)
-        core.go_on()
-        return await ends
-
-    assert run_virtual(main()) == pytest.approx(10 + 4 + 2)
-
-
-def test_retracted_requests_keep_their_places_in_line() -> None:
-    core, _ = core_of(EnginePlan(slots=2, token_s=1.0))
-
-    async def main() -> list[str]:
-        async with asyncio.TaskGroup() as tasks:
-            for request_id in "abc":
-                tasks.create_task(served(core, asked(request_id, tokens=4)))
-            await asyncio.sleep(1.5)
-            core.pause()
-            core.retract()
-            await asyncio.sleep(1.5)
-            line = [request.request_id for request in core.waiting.values()]
-            core.go_on()
-        return line
-
-    assert run_virtual(main()) == ["a", "b", "c"]
-
-
 def test_nothing_is_scheduled_while_memory_moves() -> None:
     core, deaths = core_of(EnginePlan(resume_s=4.0, token_s=1.0))
 
@@ -127,13 +94,11 @@ visits = st.builds(
     aborted_after_s=st.none() | st.integers(0, 10),
     leaves_after_s=st.none() | st.integers(0, 10),
 )
-pauses = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=3)
+pauses = st.lists(st.integers(0, 30), max_size=3)
 
 
 @given(st.lists(visits, max_size=12), pauses, st.integers(1, 3))
-def test_every_request_ends_once_and_leaves_nothing_behind(
-    load: list[Visit], stops: list[tuple[int, bool, bool]], slots: int
-) -> None:
+def test_every_request_ends_once_and_leaves_nothing_behind(load: list[Visit], stops: list[int], slots: int) -> None:
     core, deaths = core_of(EnginePlan(slots=slots, token_room=20, token_s=0.7, prompt_token_s=0.1))
 
     async def visit(number: int, each: Visit) -> None:
@@ -151,11 +116,9 @@ def test_every_request_ends_once_and_leaves_nothing_behind(
         assert request.generated <= request.limit
         assert request.finish == "abort" or request.generated == request.limit
 
-    async def pause(at: int, *, freezes: bool, retracts: bool) -> None:
+    async def pause(at: int) -> None:
         await asyncio.sleep(at)
-        core.pause(freezes=freezes)
-        if retracts:
-            core.retract()
+        core.pause()
         core.validate()
         await asyncio.sleep(3)
         core.go_on()
@@ -164,8 +127,8 @@ def test_every_request_ends_once_and_leaves_nothing_behind(
         async with asyncio.TaskGroup() as tasks:
             for number, each in enumerate(load):
                 tasks.create_task(visit(number, each))
-            for at, freezes, retracts in stops:
-                tasks.create_task(pause(at, freezes=freezes, retracts=retracts))
+            for at in stops:
+                tasks.create_task(pause(at))
 
     run_virtual(main())
     assert sorted(rid for rid, _ in core.ended) == sorted(f"r{number}" for number in range(len(load)))

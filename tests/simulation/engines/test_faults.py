@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.simulation.engines import Api, EnginePlan, FaultScript, serve_engine
+from headgate.simulation.engines import Api, EnginePlan, serve_engine
 from tests.simulation.engines.calls import Called, called, lost
 
 both = pytest.mark.parametrize("api", get_args(Api))
@@ -132,58 +132,6 @@ async def test_a_call_may_fail_and_take_effect_all_the_same() -> None:
         assert engine.is_asleep
 
 
-@both
-async def test_the_script_kills_it_in_the_midst_of_a_stream(api: Api) -> None:
-    script = FaultScript(die_at_request=2, die_after_tokens=3)
-    async with called(EnginePlan(api=api, faults=script)) as (engine, caller):
-        assert (await caller.chat("a")).status == 200
-        begun = asyncio.Event()
-        await lost(caller.chat("b", begun=begun, stream=True))
-
-        assert begun.is_set()
-        assert "at request 2" in engine.crash_reason
-
-
-async def test_the_script_kills_it_before_a_request_has_begun() -> None:
-    async with called(EnginePlan(faults=FaultScript(die_at_request=1))) as (engine, caller):
-        begun = asyncio.Event()
-        await lost(caller.chat("a", begun=begun, stream=True))
-
-        assert engine.crashed
-        assert not begun.is_set()
-
-
-async def test_health_checks_are_not_counted_among_requests() -> None:
-    async with called(EnginePlan(faults=FaultScript(die_at_request=2))) as (engine, caller):
-        for _ in range(3):
-            assert (await caller.get("/health_generate")).status == 200
-        assert (await caller.chat("a")).status == 200
-        assert engine.answered == ("a",)
-
-
-async def test_the_script_has_it_fail_first_and_hang_at_a_request() -> None:
-    script = FaultScript(fail_first=1, hang_at_request=1)
-    async with called(EnginePlan(faults=script)) as (engine, caller), asyncio.TaskGroup() as tasks:
-        assert [(await caller.get("/ready")).status for _ in range(2)] == [502, 200]
-        hangs = tasks.create_task(caller.chat("a"))
-        await engine.until_called("POST /v1/chat/completions")
-        ready = tasks.create_task(caller.get("/ready"))
-        await engine.until_called("GET /ready", times=3)
-        assert not hangs.done()
-        assert not ready.done()
-
-        engine.let_go()
-
-
-async def test_an_engine_that_is_never_idle_says_so_and_behaves_so() -> None:
-    async with called(EnginePlan(faults=FaultScript(is_never_idle=True))) as (engine, caller):
-        assert (await caller.get("/v1/loads")).json["loads"][0]["num_running_reqs"] == 1
-        assert (await caller.post("/flush_cache")).status == 400
-        await lost(caller.post("/release_memory_occupation", {}))
-
-        assert engine.crashed
-
-
 async def test_draining_answers_what_is_there_and_refuses_what_comes() -> None:
     async with called(EnginePlan()) as (engine, caller), asyncio.TaskGroup() as tasks:
         engine.hold()
@@ -202,7 +150,7 @@ async def test_draining_answers_what_is_there_and_refuses_what_comes() -> None:
 async def test_an_address_that_is_taken_is_told() -> None:
     async with serve_engine() as engine:
         port = int(engine.url.rpartition(":")[2])
-        with pytest.raises(InvalidInputError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(InvalidInputError, match=f"port {port} of 127.0.0.1 is in use"):
             async with serve_engine(port=port):
                 pass
 

@@ -8,13 +8,9 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields
 
 import aiohttp
 import pytest
-
-from headgate.simulation.engines import EnginePlan, FaultScript
-from headgate.simulation.engines.__main__ import main
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +21,7 @@ CHAT = {"messages": [{"role": "user", "content": "a b"}], "max_tokens": 64, "ign
 async def engine(*flags: str) -> AsyncIterator[tuple[Process, aiohttp.ClientSession]]:
     """Give a process, and a client of the address that it has printed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headgate.simulation.engines", *flags, stdout=PIPE, stderr=PIPE
+        sys.executable, "-m", "headgate.cli", "elastic", "fake-engine", "--port", "0", *flags, stdout=PIPE, stderr=PIPE
     )
     try:
         assert process.stdout is not None
@@ -62,22 +58,9 @@ async def test_killed_it_breaks_its_connections_at_once() -> None:
 
 
 async def test_an_assertion_in_the_scheduler_ends_the_process() -> None:
-    async with engine("--is-never-idle") as (process, client):
+    async with engine("--release-s", "0") as (process, client):
+        await client.post("/release_memory_occupation", json={})
         with pytest.raises(aiohttp.ClientError):
             await client.post("/release_memory_occupation", json={})
 
         assert await process.wait() == 128 + signal.SIGQUIT
-
-
-async def test_what_is_wrong_with_a_plan_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--slots", "0"]) == 2
-    assert "slots must be >= 1 (got 0)" in capsys.readouterr().err
-
-
-def test_every_attribute_of_the_plan_has_an_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = capsys.readouterr().out
-    names = {each.name for plan in (EnginePlan, FaultScript) for each in fields(plan)} - {"faults"}
-
-    assert [name for name in sorted(names) if f"{name.replace('_', '-')}" not in shown] == []

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from headgate.simulation.engines import EnginePlan
 from tests.simulation.engines.calls import CHAT, called, lost
 
-SLEEPING = ("/sleep", "/wake_up", "/release_kv_cache_memory")
 PLAN = EnginePlan(api="vllm")
 
 
 async def test_a_sleeping_engine_refuses_requests_until_all_of_it_is_awake() -> None:
     async with called(PLAN) as (engine, caller):
         assert (await caller.post("/sleep?level=1")).status == 200
-        assert engine.free == {"weights", "kv_cache"}
+        assert engine.released == {"weights", "kv_cache"}
         assert (await caller.get("/is_sleeping")).json == {"is_sleeping": True}
         refused = await caller.chat("a")
         assert (refused.status, refused.json["error"]["type"]) == (503, "ServiceUnavailableError")
@@ -67,54 +64,9 @@ async def test_sleep_that_waits_lets_what_runs_come_to_its_end() -> None:
         assert engine.is_asleep
 
 
-async def test_before_0_33_a_request_to_a_sleeping_engine_waits_without_a_word() -> None:
-    async with (
-        called(EnginePlan(api="vllm", queues_while_asleep=True)) as (engine, caller),
-        asyncio.TaskGroup() as tasks,
-    ):
-        await caller.post("/sleep")
-        request = tasks.create_task(caller.chat("a"))
-        await engine.until(lambda: engine.waiting == ("chatcmpl-a",))
-
-        await caller.post("/wake_up")
-        assert (await request).status == 200
-
-
-async def test_weights_that_were_thrown_away_answer_gibberish_until_they_are_loaded() -> None:
-    async with called(PLAN) as (_, caller):
-        await caller.post("/sleep?level=2")
-        await caller.post("/wake_up")
-        assert "�" in (await caller.chat("a")).json["choices"][0]["message"]["content"]
-
-        await caller.post("/collective_rpc", {"method": "reload_weights"})
-        assert (await caller.chat("b")).json["choices"][0]["message"]["content"].startswith("b b")
-
-
-async def test_resuming_a_sleeping_engine_makes_it_compute_without_memory() -> None:
-    async with called(PLAN) as (engine, caller):
-        await caller.post("/sleep")
-        await caller.post("/resume")
-        await lost(caller.chat("a"))
-
-        assert engine.crashed
-
-
-async def test_a_pause_refuses_and_a_pause_that_keeps_queues() -> None:
-    async with called(PLAN) as (engine, caller), asyncio.TaskGroup() as tasks:
-        assert (await caller.post("/pause")).json == {"status": "paused"}
-        assert (await caller.chat("a")).status == 503
-        assert (await caller.get("/is_paused")).json == {"is_paused": True}
-
-        assert (await caller.post("/pause?mode=keep")).status == 200
-        kept = tasks.create_task(caller.chat("b"))
-        await engine.until(lambda: engine.waiting == ("chatcmpl-b",))
-        await caller.post("/resume")
-        assert (await kept).status == 200
-
-
 async def test_the_routes_that_change_it_exist_in_dev_mode_only() -> None:
     async with called(EnginePlan(api="vllm", has_dev_mode=False)) as (_, caller):
-        for path in (*SLEEPING, "/pause", "/resume", "/reset_prefix_cache", "/abort_requests"):
+        for path in ("/sleep", "/wake_up", "/reset_prefix_cache", "/abort_requests"):
             assert (await caller.post(path)).status == 404
         assert (await caller.get("/is_sleeping")).status == 404
         assert (await caller.get("/health")).status == 200
@@ -128,7 +80,6 @@ async def test_without_sleep_mode_sleeping_frees_nothing() -> None:
 
         assert (await caller.post("/sleep")).status == 200
         assert engine.is_asleep
-        assert not engine.free
 
 
 async def test_an_empty_list_aborts_everything() -> None:
@@ -168,7 +119,7 @@ async def test_the_prefix_cache_is_not_reset_while_blocks_are_held() -> None:
         assert (await caller.post("/reset_prefix_cache")).json == {"success": True}
 
 
-async def test_metrics_tell_what_runs_waits_and_whether_it_sleeps() -> None:
+async def test_metrics_tell_what_runs_and_waits() -> None:
     async with called(EnginePlan(api="vllm", slots=1)) as (engine, caller), asyncio.TaskGroup() as tasks:
         engine.hold()
         for request_id in "ab":
@@ -177,21 +128,7 @@ async def test_metrics_tell_what_runs_waits_and_whether_it_sleeps() -> None:
         text = (await caller.get("/metrics")).body.decode()
         assert 'vllm:num_requests_running{engine="0",model_name="fake-model"} 1.0' in text
         assert 'vllm:num_requests_waiting{engine="0",model_name="fake-model"} 1.0' in text
-        assert 'sleep_state="awake"} 1.0' in text
         assert 'vllm:cache_config_info{block_size="1",engine="0",num_gpu_blocks="100000"} 1.0' in text
-
-        await caller.post("/sleep")
-        assert 'sleep_state="weights_offloaded"} 1.0' in (await caller.get("/metrics")).body.decode()
-
-
-@pytest.mark.parametrize(("tracks", "told"), [(False, 0), (True, 1)])
-async def test_load_counts_only_where_it_was_asked_to(*, tracks: bool, told: int) -> None:
-    async with called(EnginePlan(api="vllm", tracks_load=tracks)) as (engine, caller), asyncio.TaskGroup() as tasks:
-        engine.hold()
-        tasks.create_task(caller.chat("a"))
-        await engine.until(lambda: engine.running == ("chatcmpl-a",))
-
-        assert (await caller.get("/load")).json == {"server_load": told}
         engine.finish()
 
 

@@ -1,9 +1,9 @@
-"""What a fake engine is: its API, its size, its speed, the flags that it was started with, and what goes wrong."""
+"""What a fake engine is: its API, its size, its speed, and the flags that it was started with."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Final, Literal, get_args
 
 from headgate.core import errors
@@ -12,28 +12,6 @@ Api = Literal["sglang", "vllm"]
 
 WEIGHTS: Final = "weights"
 KV_CACHE: Final = "kv_cache"
-CUDA_GRAPH: Final = "cuda_graph"
-
-
-@dataclass(frozen=True, slots=True)
-class FaultScript:
-    """What goes wrong by itself. Requests are counted from 1, in the order in which they arrive.
-
-    Attributes:
-        die_at_request: the engine dies when this request arrives, or once it has `die_after_tokens`.
-        die_after_tokens: tokens of that request that are still sent.
-        hang_at_request: when this request arrives the whole process stands still, until `let_go`.
-        fail_first: so many calls of the control routes are answered `fail_status`, as by a proxy before a busy engine.
-        fail_status: HTTP status of these.
-        is_never_idle: it reports a running request for ever, and behaves as if it had one.
-    """
-
-    die_at_request: int | None = None
-    die_after_tokens: int = 0
-    hang_at_request: int | None = None
-    fail_first: int = 0
-    fail_status: int = 502
-    is_never_idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +29,13 @@ class EnginePlan:
         prompt_token_s: seconds for each token of a prompt.
         token_s: seconds for each generated token.
         release_s: seconds that a call which releases memory takes.
-        release_lag_s: memory is really free only so long after that call was answered (slime 579, miles 86).
         resume_s: seconds that taking the memory of the weights again takes; other memory takes none.
-        health_s: seconds that SGLang's `/health` and `/health_generate` take; the real ones take at least 1.
         has_memory_saver: SGLang's `--enable-memory-saver`; without it a release frees nothing, and nobody is told.
         has_weights_backup: SGLang's `--enable-weights-cpu-backup`; without it weights are lost when they are released.
         has_sleep_mode: vLLM's `--enable-sleep-mode`; without it sleeping frees nothing, either.
         has_dev_mode: vLLM's `VLLM_SERVER_DEV_MODE=1`, which adds the routes that change an engine.
-        queues_while_asleep: vLLM as before 0.33: a request to a sleeping engine waits until it wakes, without a word.
-        tracks_load: vLLM's `--enable-server-load-tracking`; without it `/load` is always 0.
-        has_metrics: SGLang's `--enable-metrics`.
         api_key: asked for, where given.
         admin_key: SGLang's `--admin-api-key`.
-        faults: what goes wrong.
     """
 
     api: Api = "sglang"
@@ -74,19 +46,13 @@ class EnginePlan:
     prompt_token_s: float = 0.0
     token_s: float = 0.0
     release_s: float = 0.0
-    release_lag_s: float = 0.0
     resume_s: float = 0.0
-    health_s: float = 0.0
     has_memory_saver: bool = True
     has_weights_backup: bool = True
     has_sleep_mode: bool = True
     has_dev_mode: bool = True
-    queues_while_asleep: bool = False
-    tracks_load: bool = False
-    has_metrics: bool = True
     api_key: str | None = None
     admin_key: str | None = None
-    faults: FaultScript = field(default_factory=FaultScript)
 
     def __post_init__(self) -> None:
         if self.api not in get_args(Api):

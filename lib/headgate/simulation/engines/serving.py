@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
 
-from headgate.core import errors
+from headgate.net.listener import bound, url_of
 from headgate.simulation.engines.core import EngineCore
 from headgate.simulation.engines.face import Failure, Trouble
 from headgate.simulation.engines.plan import EnginePlan
@@ -17,7 +19,8 @@ from headgate.simulation.engines.sglang import SGLangFace
 from headgate.simulation.engines.vllm import VLLMFace
 
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-_BACKLOG: Final = 4096
+_DIED: Final = 128 + signal.SIGQUIT
+"""Exit status of a real engine whose scheduler raised."""
 
 
 class FakeEngine:
@@ -25,6 +28,11 @@ class FakeEngine:
 
     Request ids are those by which the engine knows its requests: SGLang's `rid`; for vLLM `chatcmpl-` and the
     X-Request-Id for a chat, `cmpl-`, that id and `-0` for a completion.
+
+    Attributes:
+        plan: what it is.
+        url: its address.
+        core: its scheduler.
     """
 
     def __init__(self, plan: EnginePlan) -> None:
@@ -44,42 +52,32 @@ class FakeEngine:
     @property
     def running(self) -> tuple[str, ...]:
         """Ids of what has a slot, in the order in which it got one."""
-        return tuple(request.request_id for request in self.core.running.values())
+        return tuple(request.request_id for request in self.core.running)
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Ids of what is in line, its head first."""
-        return tuple(request.request_id for request in self.core.waiting.values())
+        return tuple(request.request_id for request in self.core.waiting)
 
     @property
     def answered(self) -> tuple[str, ...]:
-        """Ids of what was generated to its end, in the order in which it ended; without SGLang's health checks."""
-        return self._ended(is_aborted=False)
+        """Ids of what was generated to its end, in the order in which it ended."""
+        return tuple(request_id for request_id, finish in self.core.ended if finish != "abort")
 
     @property
     def aborted(self) -> tuple[str, ...]:
         """Ids of what was aborted, by a call or by a client that went away, in order."""
-        return self._ended(is_aborted=True)
+        return tuple(request_id for request_id, finish in self.core.ended if finish == "abort")
 
     @property
     def released(self) -> frozenset[str]:
         """Tags of memory that the engine has released, by its own record."""
-        return frozenset(self.core.memory.released)
-
-    @property
-    def free(self) -> frozenset[str]:
-        """Tags of memory that another process could really take by now."""
-        return frozenset(self.core.memory.free)
+        return frozenset(self.core.released)
 
     @property
     def is_asleep(self) -> bool:
         """Whether memory is released."""
-        return bool(self.core.memory.released)
-
-    @property
-    def flushes(self) -> int:
-        """How often the cache was flushed."""
-        return self.core.counts["flushes"]
+        return bool(self.core.released)
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -148,25 +146,19 @@ class FakeEngine:
     async def drain(self) -> None:
         """Take no new requests, and return once the ones it has are answered: what SIGTERM does."""
         self._face.is_leaving = True
-        await self.core.bell.until(lambda: self.crashed or not (self.core.running or self.core.waiting))
+        await self.core.bell.until(lambda: self.crashed or self.core.is_idle)
 
     async def listen(self, host: str, port: int) -> None:
         """Begin to listen, on any free port for 0.
 
         Raises:
-            InvalidInputError: the address cannot be listened on.
+            InvalidSettingError: the address cannot be listened on.
         """
+        listener = bound(host, port)
         await self._runner.setup()
-        handler = self._runner.server
-        assert handler is not None, "a runner that is set up has a server"
-        try:
-            self._server = await asyncio.get_running_loop().create_server(handler, host, port, backlog=_BACKLOG)
-        except OSError as error:
-            raise errors.InvalidInputError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}", next_step="Choose another port or host."
-            ) from None
-        bound = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+        assert self._runner.server is not None, "a runner that is set up has a server"
+        self._server = await asyncio.get_running_loop().create_server(self._runner.server, sock=listener)
+        self.url = url_of(listener, host=host)
 
     async def close(self) -> None:
         """Stop listening and let go of everything; legal twice, and after a crash."""
@@ -174,17 +166,13 @@ class FakeEngine:
             self._server.close()
         self._trouble.close()
         await self._runner.cleanup()
-        self.core.memory.close()
 
-    def _break_connections(self, _: str) -> None:
+    def _break_connections(self) -> None:
         if self._server is not None:
             self._server.close()
         for connection in self._runner.server.connections if self._runner.server else ():
             if connection.transport is not None:
                 connection.transport.abort()
-
-    def _ended(self, *, is_aborted: bool) -> tuple[str, ...]:
-        return tuple(request_id for request_id, finish in self.core.ended if (finish == "abort") is is_aborted)
 
 
 @asynccontextmanager
@@ -194,7 +182,7 @@ async def serve_engine(
     """Give a running fake engine; it stops when the context ends.
 
     Raises:
-        InvalidInputError: the address cannot be listened on.
+        InvalidSettingError: the address cannot be listened on.
     """
     engine = FakeEngine(plan or EnginePlan())
     try:
@@ -202,3 +190,24 @@ async def serve_engine(
         yield engine
     finally:
         await engine.close()
+
+
+async def run_engine(plan: EnginePlan, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    """Serve a fake engine until SIGTERM or SIGINT, and return when its requests are answered.
+
+    Its address is printed once it listens. Where it dies, the process ends with it.
+
+    Raises:
+        InvalidSettingError: the address cannot be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    async with serve_engine(plan, host=host, port=port) as engine:
+        leaving = loop.create_task(engine.until(lambda: engine.crashed))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, leaving.cancel)
+        print(engine.url, flush=True)  # the address is what the command is asked for
+        await asyncio.wait([leaving])
+        await engine.drain()
+        if engine.crashed:
+            # A process that is killed runs no clean-up, either.
+            os._exit(_DIED)

@@ -162,7 +162,7 @@ class OpenAIAnswer:
         }
 
     def _usage(self) -> dict[str, int]:
-        prompt, generated = self.request.prompt_tokens, self.request.generated
+        prompt, generated = len(self.request.prompt), self.request.generated
         return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
