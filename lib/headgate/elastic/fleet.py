@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.core import events
 from headgate.elastic.demand import Meter
 from headgate.elastic.errors import UnknownWorkerError
 from headgate.elastic.outbox import LetGo, Outbox, Read, Sleep, Wake
@@ -69,6 +70,7 @@ class Fleet:
         active: those that take requests, in that order.
         open: those of them that have room; kept, so that a full pool of hundreds costs a request no look at each.
         agenda: when each is to be looked at.
+        slots: requests that a worker takes at once, on average.
     """
 
     def __init__(self, config: ElasticConfig, meter: Meter, outbox: Outbox, *, has_others: bool) -> None:
@@ -80,7 +82,7 @@ class Fleet:
         self._meter = meter
         self._outbox = outbox
         self._has_others = has_others
-        self._slots = 1.0
+        self.slots = 1.0
         self._entered = 0
 
     def enter(self, worker: Worker, *, is_awake: bool) -> None:
@@ -114,10 +116,6 @@ class Fleet:
         """Yield the workers in one of these states."""
         return (worker for worker in self.workers.values() if worker.state in states)
 
-    def slots(self) -> float:
-        """Return how many requests a worker takes at once, on average."""
-        return self._slots
-
     def note_room(self, worker: Worker) -> None:
         """Take note of whether a worker has room; called after whatever could change that."""
         if worker.has_room:
@@ -127,7 +125,7 @@ class Fleet:
 
     def _note_slots(self) -> None:
         slots = [worker.slots for worker in self.workers.values()]
-        self._slots = sum(slots) / len(slots) if slots else 1.0
+        self.slots = sum(slots) / len(slots) if slots else 1.0
 
     # Changes of state
 
@@ -148,7 +146,6 @@ class Fleet:
         """Have a worker take no further request and come to its end."""
         self._move(worker, WorkerState.DRAINING, reason, now)
         worker.stage = DrainStage.EMPTYING
-        worker.drained_since = now
         worker.drain_by = now + self._config.drain_timeout
         self.look_at(worker, min(worker.drain_by, now + self._config.monitoring_interval))
 
@@ -203,7 +200,7 @@ class Fleet:
         retry_s = self._config.failed_retry * min(2.0**worker.failures, _LONGEST_RETRIES)
         worker.failures += 1
         worker.retry_at = now + retry_s
-        self._outbox.failed(worker, retry_s)
+        self._outbox.tell(events.WorkerFailed(self._outbox.pool, worker.worker_id, worker.last_error, retry_s))
         self.look_at(worker, worker.retry_at)
 
     def _move(self, worker: Worker, after: WorkerState, reason: str, now: float) -> None:
@@ -216,7 +213,11 @@ class Fleet:
         worker.foreign = worker.surplus = 0
         if before is WorkerState.ACTIVE:
             self.active.pop(worker.worker_id, None)
-        self._outbox.changed(worker, str(before), reason, now - worker.since)
+        self._outbox.tell(
+            events.WorkerChanged(
+                self._outbox.pool, worker.worker_id, str(before), str(after), reason, now - worker.since
+            )
+        )
         worker.since = now
         self.note_room(worker)
         self._meter.share(worker, now)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.core import events
 from headgate.core.events import Event
-from headgate.elastic.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,35 +93,9 @@ class Outbox:
         """Have something done."""
         self._commands.append(command)
 
-    def changed(self, worker: Worker, before: str, reason: str, took_s: float) -> None:
-        """Tell that a worker is in another state."""
-        self._events.append(
-            events.WorkerChanged(self.pool, worker.worker_id, before, str(worker.state), reason, took_s)
-        )
-
-    def failed(self, worker: Worker, retry_s: float) -> None:
-        """Tell that a worker does not work."""
-        self._events.append(events.WorkerFailed(self.pool, worker.worker_id, worker.last_error, retry_s))
-
-    def handed_over(self, request_id: str, worker_id: str, reason: str) -> None:
-        """Tell that a request is to go to another worker."""
-        self._events.append(events.RequestHandedOver(self.pool, request_id, worker_id, reason))
-
-    def lost(self, request_id: str, code: str, reason: str) -> None:
-        """Tell that a request cannot be answered."""
-        self._events.append(events.RequestLost(self.pool, request_id, code, reason))
-
-    def counts_differ(self, worker: Worker, counted: int) -> None:
-        """Tell that an engine works for others, too."""
-        self._events.append(events.CountsDiffer(self.pool, worker.worker_id, len(worker.requests), counted))
-
-    def decided(self, workers: int, before: int, because: str) -> None:
-        """Tell that another number of workers is wanted."""
-        self._events.append(events.ScaleDecided(self.pool, workers, before, because))
-
-    def steered(self, what: str) -> None:
-        """Tell what an operator did."""
-        self._events.append(events.PoolSteered(self.pool, what))
+    def tell(self, event: Event) -> None:
+        """Tell what happened."""
+        self._events.append(event)
 
     def take_commands(self) -> list[Command]:
         """Return what is to be done, once."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from headgate.core import ReleaseOutcome
+from headgate.core import ReleaseOutcome, events
 from headgate.core.events import Event
 from headgate.elastic.demand import Demand, Desired, Meter, Policy
 from headgate.elastic.errors import InvalidElasticError
@@ -117,7 +117,7 @@ class ElasticPool:
             active=len(self._fleet.active),
             starting=len(starting),
             draining=len(draining),
-            slots=self._fleet.slots(),
+            slots=self._fleet.slots,
             start_s=max([self._meter.start_s, *(now - worker.since for worker in starting if worker.is_leased)]),
             service_s=self._meter.service_s,
             lowest=self._scaling.lowest,
@@ -226,7 +226,7 @@ class ElasticPool:
             UnknownWorkerError: there is none of that name.
         """
         self._fleet.worker(worker_id).pin = pin
-        self._outbox.steered(f"{worker_id} is kept {pin}" if pin else f"{worker_id} follows the load")
+        self._steered(f"{worker_id} is kept {pin}" if pin else f"{worker_id} follows the load")
         self._follow_operator(now)
         self._decided_at = -math.inf
 
@@ -243,20 +243,20 @@ class ElasticPool:
             )
         self._scaled_to = workers
         self._kept = self._kept if workers is None else workers
-        self._outbox.steered("the number follows the load" if workers is None else f"the number is {workers}")
+        self._steered("the number follows the load" if workers is None else f"the number is {workers}")
         self._decide_scale(now)
 
     def wake_all(self, now: float, *, for_s: float) -> None:
         """Have all workers awake for a time, as before a validation pass; it ends by itself, or by `resume`."""
         self._all_awake_until = now + for_s
-        self._outbox.steered(f"all workers are awake for {for_s:g} s")
+        self._steered(f"all workers are awake for {for_s:g} s")
         self._decide_scale(now)
 
     def resume(self, now: float) -> None:
         """Follow the load again: ends `wake_all` and `scale`; pins stay."""
         self._all_awake_until = -math.inf
         self._scaled_to = None
-        self._outbox.steered("the number follows the load")
+        self._steered("the number follows the load")
         self._decide_scale(now)
 
     def close(self, now: float) -> None:
@@ -297,6 +297,9 @@ class ElasticPool:
         self._fleet.read(worker)
         self._fleet.look_at(worker, now + self.config.monitoring_interval)
 
+    def _steered(self, what: str) -> None:
+        self._outbox.tell(events.PoolSteered(self._outbox.pool, what))
+
     def _follow_operator(self, now: float) -> None:
         """Carry out what an operator decided; a pool that is not elastic keeps as many workers as that leaves."""
         awake = self._awake()
@@ -326,7 +329,9 @@ class ElasticPool:
         wanted = self._wanted(demand, now)
         bounded = _bounded(wanted, demand)
         if bounded.workers != self._desired.workers:
-            self._outbox.decided(bounded.workers, self._desired.workers, bounded.because)
+            self._outbox.tell(
+                events.ScaleDecided(self._outbox.pool, bounded.workers, self._desired.workers, bounded.because)
+            )
         self._desired = bounded
         self._scaling.reach(bounded.workers, bounded.because, now)
         self._decided_at = now

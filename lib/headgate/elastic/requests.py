@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from headgate.core import ReleaseOutcome
+from headgate.core import ReleaseOutcome, events
 from headgate.elastic.demand import Meter
 from headgate.elastic.errors import PoolFullError, RequestLostError
 from headgate.elastic.fleet import Fleet
@@ -74,7 +74,7 @@ class Requests:
         self._outbox = outbox
         self._order = 0
         self.joined = 0
-        self._slots = fleet.slots()
+        self._slots = fleet.slots
         self.closed_because = ""
 
     @property
@@ -108,7 +108,7 @@ class Requests:
                 break
             self.queue.take()
             self._give(handling, worker, now)
-        self._slots = self._fleet.slots()
+        self._slots = self._fleet.slots
         self._meter.wait(len(self.queue), self._slots, now)
 
     def begun(self, request_id: str, epoch: int) -> ReleaseOutcome:
@@ -245,13 +245,13 @@ class Requests:
             self._lose(handling, RequestLostError.code, f"{handling.losses} workers failed with it, the last: {why}")
         else:
             handling.hand_overs += 1
-            self._outbox.handed_over(request_id, handling.worker_id, why)
+            self._outbox.tell(events.RequestHandedOver(self._outbox.pool, request_id, handling.worker_id, why))
             self._join(handling, now)
 
     def _lose(self, handling: OpenRequest, code: str, why: str) -> None:
         request_id = handling.request.request_id
         del self._all[request_id]
-        self._outbox.lost(request_id, code, why)
+        self._outbox.tell(events.RequestLost(self._outbox.pool, request_id, code, why))
         self._outbox.want(Fail(request_id, code, why))
 
     def _retry_after_s(self) -> float:

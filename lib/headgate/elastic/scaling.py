@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from headgate.core import events
 from headgate.elastic.demand import Meter
 from headgate.elastic.fleet import Fleet
 from headgate.elastic.outbox import Outbox
@@ -60,7 +61,8 @@ class Drain:
             return
         if not worker.load.is_idle:
             worker.idle_readings = 0
-            self._outbox.counts_differ(worker, worker.load.running + worker.load.waiting)
+            counted = worker.load.running + worker.load.waiting
+            self._outbox.tell(events.CountsDiffer(self._outbox.pool, worker.worker_id, len(worker.requests), counted))
         elif worker.load.is_asleep:
             self._fleet.asleep(worker, "it sleeps already", now)
             return

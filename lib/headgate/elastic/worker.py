@@ -102,7 +102,6 @@ class Worker:
         is_suspect: a request broke here; it gets no further one before a reading of it.
         breaks: requests in a row that broke here.
         drain_by: when the time of a drain, or of a part of it, is up.
-        drained_since: when the drain began.
         last_error: the last sentence that went with a failure.
     """
 
@@ -129,7 +128,6 @@ class Worker:
     is_lease_lost: bool = False
     is_suspect: bool = False
     breaks: int = 0
-    drained_since: float = 0.0
     drain_by: float = 0.0
     last_error: str = ""
     number: int = 0

@@ -184,7 +184,7 @@ class InFlight:
         """Fail whatever has not been answered: the service ends."""
         for pending in self._pending.values():
             if not pending.is_over:
-                self._counts.lost()
+                self._counts.counts.lost += 1
                 pending.fail(PoolClosedError(why))
 
     # The client's side
@@ -206,9 +206,9 @@ class InFlight:
         if isinstance(submitted, Refused):
             del self._pending[request_id]
             pending.leave()
-            self._counts.refused += 1
+            self._counts.counts.refused += 1
             raise _refusal(submitted)
-        self._counts.arrived += 1
+        self._counts.counts.arrived += 1
         return pending
 
     def _arrive(self, pending: PendingAnswer) -> None:
@@ -216,7 +216,7 @@ class InFlight:
         del self._pending[request_id]
         pending.leave()
         if not pending.is_over and self._steps.is_open:
-            self._counts.withdrawn += self._steps.do(lambda pool, now: pool.withdraw(request_id, now))
+            self._counts.counts.withdrawn += self._steps.do(lambda pool, now: pool.withdraw(request_id, now))
 
     # The engines' side
 
@@ -278,8 +278,8 @@ class InFlight:
             if pool.begun(command.request_id, command.epoch) is not ReleaseOutcome.RELEASED:
                 return False
             handling = pool.requests[command.request_id]
-            self._counts.wait.add(handling.given_at - handling.arrived_at)
-            self._counts.first_byte.add(now - handling.arrived_at)
+            self._counts.times.wait.add(handling.given_at - handling.arrived_at)
+            self._counts.times.first_byte.add(now - handling.arrived_at)
             return not is_whole or self._ended(pool, command, now)
 
         return self._steps.do(act)
@@ -288,8 +288,8 @@ class InFlight:
         handling = pool.requests.get(command.request_id)
         if pool.ended(command.request_id, command.epoch, now) is not ReleaseOutcome.RELEASED or handling is None:
             return False
-        self._counts.served += 1
-        self._counts.answer.add(now - handling.arrived_at)
+        self._counts.counts.served += 1
+        self._counts.times.answer.add(now - handling.arrived_at)
         return True
 
     async def _abort(self, command: Abort, attempt: asyncio.Task[None] | None) -> None:

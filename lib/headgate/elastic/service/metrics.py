@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -13,83 +14,75 @@ from headgate.core import Metric
 from headgate.elastic.service.status import BOUNDS_S, PoolStatus, Spread
 from headgate.elastic.worker import WorkerState
 
-Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
-Value = tuple[str, tuple[str, ...], float]
-
+Values = GaugeMetricFamily | CounterMetricFamily
+Family = Values | HistogramMetricFamily
 
 _POOL: Final = ("pool",)
 _WORKER: Final = ("pool", "worker")
 
-_GAUGES: Final = (
-    Metric("headgate_elastic_workers", "gauge", "Workers by state.", ("pool", "state")),
-    Metric("headgate_elastic_desired_workers", "gauge", "Number of workers wanted, as last decided.", _POOL),
-    Metric(
-        "headgate_elastic_demand_workers",
-        "gauge",
-        "Work that runs and waits, in workers: 1.5 fills one and a half.",
-        _POOL,
-    ),
-    Metric("headgate_elastic_running", "gauge", "Requests that are with workers.", _POOL),
-    Metric("headgate_elastic_waiting", "gauge", "Requests that wait in front of the workers.", _POOL),
-    Metric("headgate_elastic_oldest_wait_seconds", "gauge", "How long the first of them has been waiting.", _POOL),
-    Metric("headgate_elastic_start_estimate_seconds", "gauge", "How long a worker takes to start, as learnt.", _POOL),
-    Metric("headgate_elastic_service_estimate_seconds", "gauge", "How long a request takes, as learnt.", _POOL),
-    Metric("headgate_elastic_worker_requests", "gauge", "Requests that the pool has given a worker.", _WORKER),
-    Metric(
-        "headgate_elastic_worker_engine_requests",
-        "gauge",
-        "Requests that a worker's engine counts, running and waiting; more than the pool's are others'.",
-        _WORKER,
-    ),
-    Metric("headgate_elastic_worker_slots", "gauge", "Requests that a worker is given at once.", _WORKER),
-    Metric("headgate_elastic_worker_share", "gauge", "How much of a worker is in use; 1 is full.", _WORKER),
+
+def _gauge(name: str, text: str, labels: tuple[str, ...] = _POOL) -> Metric:
+    return Metric(f"headgate_elastic_{name}", "gauge", text, labels)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...] = _POOL) -> Metric:
+    return Metric(f"headgate_elastic_{name}_total", "counter", text, labels)
+
+
+def _histogram(name: str, text: str) -> Metric:
+    return Metric(f"headgate_elastic_{name}_seconds", "histogram", text, _POOL)
+
+
+_WORKERS: Final = _gauge("workers", "Workers by state.", ("pool", "state"))
+_REQUESTS: Final = _counter(
+    "requests",
+    "Requests that ended; outcome is served, lost, withdrawn (by the client) or refused (never accepted).",
+    ("pool", "outcome"),
 )
-_COUNTERS: Final = (
-    Metric("headgate_elastic_arrivals_total", "counter", "Requests that were accepted.", _POOL),
-    Metric(
-        "headgate_elastic_requests_total",
-        "counter",
-        "Requests that ended; outcome is served, lost, withdrawn (by the client) or refused (never accepted).",
-        ("pool", "outcome"),
-    ),
-    Metric(
-        "headgate_elastic_hand_overs_total",
-        "counter",
-        "Times that a request was taken from one worker for another, unseen by its client.",
-        _POOL,
-    ),
-    Metric("headgate_elastic_worker_failures_total", "counter", "Times that a worker failed.", _WORKER),
-    Metric(
-        "headgate_elastic_scale_decisions_total",
-        "counter",
-        "Decisions for another number of workers; direction is up or down.",
-        ("pool", "direction"),
-    ),
-    Metric(
-        "headgate_elastic_awake_seconds_total",
-        "counter",
-        "Worker-seconds awake, starting and draining included: what the pool has cost.",
-        _POOL,
-    ),
+_DECISIONS: Final = _counter(
+    "scale_decisions", "Decisions for another number of workers; direction is up or down.", ("pool", "direction")
 )
-_HISTOGRAMS: Final = (
-    Metric(
-        "headgate_elastic_wait_seconds",
-        "histogram",
-        "Time of a request until it was given to the worker that answered it.",
-        _POOL,
-    ),
-    Metric(
-        "headgate_elastic_first_byte_seconds",
-        "histogram",
+_FAILURES: Final = _counter("worker_failures", "Times that a worker failed.", _WORKER)
+_ENGINE_REQUESTS: Final = _gauge(
+    "worker_engine_requests",
+    "Requests that a worker's engine counts, running and waiting; more than the pool's are others'.",
+    _WORKER,
+)
+_OF_POOL: Final = {
+    _gauge("desired_workers", "Number of workers wanted, as last decided."): "desired.workers",
+    _gauge("demand_workers", "Work that runs and waits, in workers: 1.5 fills one and a half."): "demand.worth",
+    _gauge("running", "Requests that are with workers."): "demand.running",
+    _gauge("waiting", "Requests that wait in front of the workers."): "demand.waiting",
+    _gauge("oldest_wait_seconds", "How long the first of them has been waiting."): "demand.oldest_wait_s",
+    _gauge("start_estimate_seconds", "How long a worker takes to start, as learnt."): "demand.start_s",
+    _gauge("service_estimate_seconds", "How long a request takes, as learnt."): "demand.service_s",
+    _counter("arrivals", "Requests that were accepted."): "counts.arrived",
+    _counter(
+        "hand_overs", "Times that a request was taken from one worker for another, unseen by its client."
+    ): "counts.handed_over",
+    _counter(
+        "awake_seconds", "Worker-seconds awake, starting and draining included: what the pool has cost."
+    ): "counts.awake_s",
+}
+"""Metric -> the value of a status that it is."""
+
+_OF_WORKER: Final = {
+    _gauge("worker_requests", "Requests that the pool has given a worker.", _WORKER): "requests",
+    _gauge("worker_slots", "Requests that a worker is given at once.", _WORKER): "slots",
+    _gauge("worker_share", "How much of a worker is in use; 1 is full.", _WORKER): "share",
+}
+_TIMES: Final = {
+    _histogram("wait", "Time of a request until it was given to the worker that answered it."): "wait",
+    _histogram(
+        "first_byte",
         "Time of a request until its answer could begin to be sent; without streaming, until it was complete.",
-        _POOL,
-    ),
-    Metric("headgate_elastic_answer_seconds", "histogram", "Time of a request until its answer was whole.", _POOL),
-    Metric("headgate_elastic_start_seconds", "histogram", "Time of a worker to start, its lease in hand.", _POOL),
-    Metric("headgate_elastic_drain_seconds", "histogram", "Time of a worker from the drain until it slept.", _POOL),
-)
-ELASTIC_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*_GAUGES, *_COUNTERS, *_HISTOGRAMS)}
+    ): "first_byte",
+    _histogram("answer", "Time of a request until its answer was whole."): "answer",
+    _histogram("start", "Time of a worker to start, its lease in hand."): "start",
+    _histogram("drain", "Time of a worker from the drain until it slept."): "drain",
+}
+_VALUES: Final = (_WORKERS, *_OF_POOL, *_OF_WORKER, _ENGINE_REQUESTS, _REQUESTS, _FAILURES, _DECISIONS)
+ELASTIC_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*_VALUES, *_TIMES)}
 """Name -> what is known of it."""
 
 
@@ -104,72 +97,46 @@ class ElasticCollector(Collector):
 
     def describe(self) -> Iterable[Family]:
         """Yield the families without their values, so that registering does not ask for a status."""
-        yield from (_family(name) for name in ELASTIC_METRICS)
+        yield from map(_values, _VALUES)
+        yield from map(_spreads, _TIMES)
 
     def collect(self) -> Iterable[Family]:
         """Yield the families with the values of this moment."""
-        families = {name: _family(name) for name in ELASTIC_METRICS}
+        values = {metric: _values(metric) for metric in _VALUES}
+        spreads = {metric: _spreads(metric) for metric in _TIMES}
         for status in self._statuses():
-            for name, labels, value in _values(status):
-                family = families[name]
-                assert not isinstance(family, HistogramMetricFamily)
-                family.add_metric(labels, value)
-            for name, spread in _spreads(status):
-                family = families[name]
-                assert isinstance(family, HistogramMetricFamily)
-                family.add_metric((status.name,), _cumulated(spread), spread.total_s)
-        yield from families.values()
+            for metric, labels, value in _told(status):
+                values[metric].add_metric((status.name, *labels), value)
+            for metric, name in _TIMES.items():
+                spread: Spread = getattr(status.times, name)
+                cumulated = zip((*map(str, BOUNDS_S), "+Inf"), accumulate(spread.counts), strict=True)
+                spreads[metric].add_metric((status.name,), list(cumulated), spread.total_s)
+        yield from values.values()
+        yield from spreads.values()
 
 
-def _family(name: str) -> Family:
-    metric = ELASTIC_METRICS[name]
-    kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-    family: Family = kinds[metric.kind](name, metric.help, labels=metric.labels)
-    return family
+def _values(metric: Metric) -> Values:
+    kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+    return kind(metric.name, metric.help, labels=metric.labels)
 
 
-def _values(status: PoolStatus) -> Iterator[Value]:
-    yield from _pool_values(status)
-    for worker in status.workers:
-        labels = (status.name, worker.worker_id)
-        yield "headgate_elastic_worker_requests", labels, worker.requests
-        yield "headgate_elastic_worker_slots", labels, worker.slots
-        yield "headgate_elastic_worker_share", labels, worker.share
-        yield "headgate_elastic_worker_failures_total", labels, status.counts.failures.get(worker.worker_id, 0)
-        if worker.load is not None:
-            counted = worker.load.running + worker.load.waiting
-            yield "headgate_elastic_worker_engine_requests", labels, counted
+def _spreads(metric: Metric) -> HistogramMetricFamily:
+    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
-def _pool_values(status: PoolStatus) -> Iterator[Value]:
-    pool, demand, counts = (status.name,), status.demand, status.counts
+def _told(status: PoolStatus) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+    """Yield a status as metrics: each value with its labels besides the pool's name."""
+    for metric, path in _OF_POOL.items():
+        yield metric, (), attrgetter(path)(status)
     for state in WorkerState:
-        yield "headgate_elastic_workers", (*pool, state), status.count(state)
-    yield "headgate_elastic_desired_workers", pool, status.desired.workers
-    yield "headgate_elastic_demand_workers", pool, demand.worth
-    yield "headgate_elastic_running", pool, demand.running
-    yield "headgate_elastic_waiting", pool, demand.waiting
-    yield "headgate_elastic_oldest_wait_seconds", pool, demand.oldest_wait_s
-    yield "headgate_elastic_start_estimate_seconds", pool, demand.start_s
-    yield "headgate_elastic_service_estimate_seconds", pool, demand.service_s
-    yield "headgate_elastic_arrivals_total", pool, counts.arrived
+        yield _WORKERS, (state,), status.count(state)
     for outcome in ("served", "lost", "withdrawn", "refused"):
-        yield "headgate_elastic_requests_total", (*pool, outcome), getattr(counts, outcome)
-    yield "headgate_elastic_hand_overs_total", pool, counts.handed_over
-    yield "headgate_elastic_scale_decisions_total", (*pool, "up"), counts.scaled_up
-    yield "headgate_elastic_scale_decisions_total", (*pool, "down"), counts.scaled_down
-    yield "headgate_elastic_awake_seconds_total", pool, counts.awake_s
-
-
-def _spreads(status: PoolStatus) -> Iterator[tuple[str, Spread]]:
-    times = status.times
-    yield "headgate_elastic_wait_seconds", times.wait
-    yield "headgate_elastic_first_byte_seconds", times.first_byte
-    yield "headgate_elastic_answer_seconds", times.answer
-    yield "headgate_elastic_start_seconds", times.start
-    yield "headgate_elastic_drain_seconds", times.drain
-
-
-def _cumulated(spread: Spread) -> list[tuple[str, float]]:
-    bounds = (*(str(bound) for bound in BOUNDS_S), "+Inf")
-    return list(zip(bounds, accumulate(spread.counts), strict=True))
+        yield _REQUESTS, (outcome,), getattr(status.counts, outcome)
+    for direction in ("up", "down"):
+        yield _DECISIONS, (direction,), getattr(status.counts, f"scaled_{direction}")
+    for worker in status.workers:
+        for metric, name in _OF_WORKER.items():
+            yield metric, (worker.worker_id,), getattr(worker, name)
+        yield _FAILURES, (worker.worker_id,), status.counts.failures.get(worker.worker_id, 0)
+        if worker.load is not None:
+            yield _ENGINE_REQUESTS, (worker.worker_id,), worker.load.running + worker.load.waiting

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.core import events
@@ -18,7 +19,7 @@ BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 """Upper bounds of the buckets; from an answer out of the cache to the longest `request_timeout` by default."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spread:
     """How many durations lie under which bound.
 
@@ -27,7 +28,7 @@ class Spread:
         total_s: sum of all durations.
     """
 
-    counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     total_s: float = 0.0
 
     @property
@@ -35,22 +36,10 @@ class Spread:
         """How many durations there were."""
         return sum(self.counts)
 
-
-class SpreadCount:
-    """A spread that is being counted. Owned by one counts."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_S) + 1)
-        self._total_s = 0.0
-
     def add(self, seconds: float) -> None:
         """Count one duration."""
-        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
-        self._total_s += seconds
-
-    def spread(self) -> Spread:
-        """Return what was counted up to now."""
-        return Spread(tuple(self._counts), self._total_s)
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.total_s += seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +81,7 @@ class WorkerView:
     last_error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counts:
     """What has happened since the service began.
 
@@ -115,13 +104,13 @@ class Counts:
     refused: int = 0
     withdrawn: int = 0
     handed_over: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=Counter)
     scaled_up: int = 0
     scaled_down: int = 0
     awake_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Times:
     """How long things took since the service began, in seconds.
 
@@ -133,11 +122,11 @@ class Times:
         drain: of a worker, from the decision to drain it until it slept.
     """
 
-    wait: Spread
-    first_byte: Spread
-    answer: Spread
-    start: Spread
-    drain: Spread
+    wait: Spread = field(default_factory=Spread)
+    first_byte: Spread = field(default_factory=Spread)
+    answer: Spread = field(default_factory=Spread)
+    start: Spread = field(default_factory=Spread)
+    drain: Spread = field(default_factory=Spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,74 +181,33 @@ AWAKE: Final = frozenset({WorkerState.STARTING, WorkerState.ACTIVE, WorkerState.
 
 
 class ServiceCounts:
-    """Counts requests, hand-overs, failures and scale decisions. Owned by one service."""
+    """Counts requests, hand-overs, failures and scale decisions, and how long things take. Owned by one service."""
 
     def __init__(self) -> None:
-        self.arrived = 0
-        self.served = 0
-        self.refused = 0
-        self.withdrawn = 0
-        self.wait = SpreadCount()
-        self.first_byte = SpreadCount()
-        self.answer = SpreadCount()
-        self._lost = 0
-        self._handed_over = 0
-        self._scaled_up = 0
-        self._scaled_down = 0
-        self._failures: Counter[str] = Counter()
-        self._awake_s = 0.0
-        self._start = SpreadCount()
-        self._drain = SpreadCount()
+        self.counts = Counts()
+        self.times = Times()
 
     def take(self, event: Event) -> None:
         """Count an event of the pool."""
+        counts, times = self.counts, self.times
         if isinstance(event, events.WorkerChanged) and event.before in AWAKE:
-            self._awake_s += event.took_s
+            counts.awake_s += event.took_s
         match event:
             case events.RequestLost():
-                self._lost += 1
+                counts.lost += 1
             case events.RequestHandedOver():
-                self._handed_over += 1
+                counts.handed_over += 1
             case events.ScaleDecided():
-                self._scaled_up += event.workers > event.before
-                self._scaled_down += event.workers < event.before
+                counts.scaled_up += event.workers > event.before
+                counts.scaled_down += event.workers < event.before
             case events.WorkerChanged(after=WorkerState.FAILED):
-                self._failures[event.worker] += 1
+                counts.failures[event.worker] += 1
             case events.WorkerChanged(before=WorkerState.STARTING, after=WorkerState.ACTIVE):
-                self._start.add(event.took_s)
+                times.start.add(event.took_s)
             case events.WorkerChanged(before=WorkerState.DRAINING, after=WorkerState.INACTIVE):
-                self._drain.add(event.took_s)
+                times.drain.add(event.took_s)
             case _:
                 pass
-
-    def lost(self) -> None:
-        """Count a request that the pool was not asked about any more: the service ended before it was answered."""
-        self._lost += 1
-
-    def counts(self, awake_s: float) -> Counts:
-        """Return the counts up to now; `awake_s` is how long workers have been in the states they are in now."""
-        return Counts(
-            arrived=self.arrived,
-            served=self.served,
-            lost=self._lost,
-            refused=self.refused,
-            withdrawn=self.withdrawn,
-            handed_over=self._handed_over,
-            failures=dict(self._failures),
-            scaled_up=self._scaled_up,
-            scaled_down=self._scaled_down,
-            awake_s=self._awake_s + awake_s,
-        )
-
-    def times(self) -> Times:
-        """Return how long things took up to now."""
-        return Times(
-            wait=self.wait.spread(),
-            first_byte=self.first_byte.spread(),
-            answer=self.answer.spread(),
-            start=self._start.spread(),
-            drain=self._drain.spread(),
-        )
 
 
 def view_of(worker: Worker, kind: str, now: float) -> WorkerView:
@@ -295,6 +243,7 @@ def status_of(
     kinds: Mapping[str, str],
 ) -> PoolStatus:
     """Return where a pool stands; `kinds` has the kind of each worker's engine."""
+    awake_s = sum(now - worker.since for worker in pool.workers.values() if worker.state in AWAKE)
     return PoolStatus(
         name=name,
         policy=policy,
@@ -304,6 +253,6 @@ def status_of(
         workers=tuple(view_of(worker, kinds[worker.worker_id], now) for worker in pool.workers.values()),
         demand=pool.demand(now),
         desired=pool.desired,
-        counts=counts.counts(sum(now - worker.since for worker in pool.workers.values() if worker.state in AWAKE)),
-        times=counts.times(),
+        counts=replace(counts.counts, failures=dict(counts.counts.failures), awake_s=counts.counts.awake_s + awake_s),
+        times=deepcopy(counts.times),
     )

@@ -231,7 +231,7 @@ class ElasticScheduler:
         if self._steps is None:
             return None
         pool, now = self._steps.pool, self._clock.monotonic()
-        self._counts.arrived, self._counts.served = pool.demand(now).arrived, pool.served
+        self._counts.counts.arrived, self._counts.counts.served = pool.demand(now).arrived, pool.served
         return status_of(
             pool,
             self._counts,
