@@ -93,11 +93,6 @@ def whole(workers: float) -> int:
     return math.ceil(workers - _ROUNDING)
 
 
-def in_use(demand: Demand) -> int:
-    """Return the workers that what runs and waits now would fill: with fewer, requests would lose their place."""
-    return whole(demand.worth)
-
-
 _FIRST_GUESS_S: Final = 1.0
 _START_WEIGHT: Final = 0.3
 _RECENT: Final = 128

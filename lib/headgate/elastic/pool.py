@@ -81,7 +81,7 @@ class ElasticPool:
     @property
     def requests(self) -> Mapping[str, OpenRequest]:
         """Request id -> request that has not ended."""
-        return self._requests.all
+        return MappingProxyType(self._requests.all)
 
     @property
     def waiting(self) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.core import ReleaseOutcome, events
@@ -20,14 +19,14 @@ from headgate.elastic.worker import Worker
 _SOONEST_RETRY_S: Final = 1.0
 
 
-REMEMBERED: Final = 10_000
+_REMEMBERED: Final = 10_000
+"""Prefixes of which is kept who computed them."""
 
 
 class Affinity:
     """Prefix -> worker, of the prefixes used last. Owned by one pool."""
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
+    def __init__(self) -> None:
         self._workers: OrderedDict[int, str] = OrderedDict()
 
     def worker_of(self, prefixes: Sequence[int]) -> str | None:
@@ -42,7 +41,7 @@ class Affinity:
         for prefix in prefixes:
             self._workers[prefix] = worker_id
             self._workers.move_to_end(prefix)
-        while len(self._workers) > self._remembered:
+        while len(self._workers) > _REMEMBERED:
             self._workers.popitem(last=False)
 
     def forget(self, worker_id: str) -> None:
@@ -58,16 +57,17 @@ class Requests:
     what a former worker reports changes nothing.
 
     Attributes:
-        line: those that wait.
+        queue: those that wait.
         affinity: where beginnings of requests were computed last.
         joined: times that a request joined the line, those that were handed over included.
+        all: request id -> request that has not ended.
         closed_because: why none is taken any more; empty while they are.
     """
 
     def __init__(self, config: ElasticConfig, fleet: Fleet, meter: Meter, outbox: Outbox) -> None:
         self.queue = RequestQueue()
         self.affinity = Affinity()
-        self._all: dict[str, OpenRequest] = {}
+        self.all: dict[str, OpenRequest] = {}
         self._config = config
         self._fleet = fleet
         self._meter = meter
@@ -77,14 +77,9 @@ class Requests:
         self._slots = fleet.slots
         self.closed_because = ""
 
-    @property
-    def all(self) -> Mapping[str, OpenRequest]:
-        """Request id -> request that has not ended."""
-        return MappingProxyType(self._all)
-
     def submit(self, request: ElasticRequest, now: float) -> Accepted | Refused:
         """Have a request wait in line."""
-        if request.request_id in self._all:
+        if request.request_id in self.all:
             return Accepted(request.request_id, again=True)
         if self.closed_because:
             return Refused("closed", self.closed_because)
@@ -95,7 +90,7 @@ class Requests:
             return Refused("full", says, self._retry_after_s())
         handling = OpenRequest(request, self._order, now, now)
         self._order += 1
-        self._all[request.request_id] = handling
+        self.all[request.request_id] = handling
         self._meter.arrived += 1
         self._join(handling, now)
         return Accepted(request.request_id)
@@ -129,7 +124,7 @@ class Requests:
         self._meter.took(now - handling.given_at, now)
         worker = self._leave(handling, now)
         worker.breaks = worker.failures = worker.unanswered = 0
-        del self._all[request_id]
+        del self.all[request_id]
         return ReleaseOutcome.RELEASED
 
     def broke(self, request_id: str, epoch: int, why: str, now: float, *, was_aborted: bool) -> ReleaseOutcome:
@@ -145,7 +140,7 @@ class Requests:
 
     def withdraw(self, request_id: str, now: float) -> bool:
         """Give a request up: its client is gone. Return whether it was there."""
-        handling = self._all.pop(request_id, None)
+        handling = self.all.pop(request_id, None)
         if handling is None:
             return False
         if handling.state is RequestState.WAITING:
@@ -163,7 +158,7 @@ class Requests:
     def take_from(self, worker: Worker, why: str, now: float) -> None:
         """Take everything from a worker that does not work; nothing it still says is heard."""
         for request_id in list(worker.requests):
-            handling = self._all[request_id]
+            handling = self.all[request_id]
             self._outbox.want(Cut(request_id, worker.worker_id, handling.epoch))
             if handling.state is not RequestState.ABORTING:
                 handling.losses += 1
@@ -172,13 +167,7 @@ class Requests:
 
     def on(self, worker: Worker) -> list[OpenRequest]:
         """Return what a worker has."""
-        return [self._all[request_id] for request_id in worker.requests]
-
-    def fail(self, handling: OpenRequest, code: str, why: str, now: float) -> None:
-        """End a request that waits, or that no worker has any more, without an answer."""
-        if handling.state is RequestState.WAITING:
-            self._quit_line(handling, now)
-        self._lose(handling, code, why)
+        return [self.all[request_id] for request_id in worker.requests]
 
     def expire(self, now: float) -> None:
         """End requests that have waited too long."""
@@ -187,7 +176,8 @@ class Requests:
             if oldest.waits_since + limit_s > now:
                 return
             why = f"queue_timeout allows {limit_s:g} s of waiting, and no worker had room"
-            self.fail(oldest, PoolFullError.code, why, now)
+            self._quit_line(oldest, now)
+            self._lose(oldest, PoolFullError.code, why)
 
     def expires_at(self) -> float:
         """Return when the next request will have waited too long."""
@@ -196,7 +186,7 @@ class Requests:
         return oldest.waits_since + self._config.queue_timeout
 
     def _current(self, request_id: str, epoch: int) -> OpenRequest | ReleaseOutcome:
-        handling = self._all.get(request_id)
+        handling = self.all.get(request_id)
         if handling is None:
             return ReleaseOutcome.UNKNOWN
         if handling.epoch != epoch or handling.state is RequestState.WAITING:
@@ -250,7 +240,7 @@ class Requests:
 
     def _lose(self, handling: OpenRequest, code: str, why: str) -> None:
         request_id = handling.request.request_id
-        del self._all[request_id]
+        del self.all[request_id]
         self._outbox.tell(events.RequestLost(self._outbox.pool, request_id, code, why))
         self._outbox.want(Fail(request_id, code, why))
 

@@ -14,5 +14,5 @@ from .spec import (
 from .process import EngineProcess as EngineProcess, Launch as Launch, Program as Program
 from .ray_actor import EngineActor as EngineActor, RayActorEngine as RayActorEngine
 from .sglang import SGLangEngine as SGLangEngine
-from .smg import RoutedEngine as RoutedEngine, SmgEngine as SmgEngine
+from .smg import SmgEngine as SmgEngine
 from .vllm import VLLMEngine as VLLMEngine

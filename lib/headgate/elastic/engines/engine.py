@@ -61,23 +61,12 @@ class EngineAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Engine(Protocol):
-    """One inference engine. Calls may be made again after a failure: each is idempotent on our side.
-
-    Every call ends or raises: `check`, `load` and `abort` within `engine_timeout` an attempt; `sleep` and `wake` within
-    `start_timeout`, because weights can take longer to move; `answer` lasts until its reader has enough. All raise
-    `EngineError` where the engine refuses, fails or does not answer; its `is_final` tells that trying again cannot
-    help.
-    """
+class Controlled(Protocol):
+    """The part of an `Engine` that a pool puts to sleep and wakes: all of it where others send the requests."""
 
     @property
     def name(self) -> str:
         """The worker's name; where it has an address, the address."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """`sglang`, `vllm`, `ray` or `smg`."""
         ...
 
     async def check(self) -> EngineFacts:
@@ -102,6 +91,21 @@ class Engine(Protocol):
 
     async def wake(self) -> None:
         """Take the memory and return once it can answer; nothing where it is awake already."""
+        ...
+
+
+class Engine(Controlled, Protocol):
+    """One inference engine. Calls may be made again after a failure: each is idempotent on our side.
+
+    Every call ends or raises: `check`, `load` and `abort` within `engine_timeout` an attempt; `sleep` and `wake` within
+    `start_timeout`, because weights can take longer to move; `answer` lasts until its reader has enough. All raise
+    `EngineError` where the engine refuses, fails or does not answer; its `is_final` tells that trying again cannot
+    help.
+    """
+
+    @property
+    def kind(self) -> str:
+        """`sglang`, `vllm`, `ray` or `smg`."""
         ...
 
     async def abort(self, request_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from headgate.core import Secret
 from headgate.elastic.engines.calls import EngineBusyError, KeyRefusedError, document
@@ -24,19 +24,6 @@ _IDLE_READINGS: Final = 2
 
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
-
-
-@runtime_checkable
-class RoutedEngine(Protocol):
-    """An engine that gets requests from a router of others, too. Both calls are idempotent."""
-
-    async def route(self) -> None:
-        """Have the router send requests here; returns once it may."""
-        ...
-
-    async def unroute(self) -> None:
-        """Have the router send no further request here; those it has sent go on."""
-        ...
 
 
 class SmgRouter:
@@ -122,7 +109,7 @@ class SmgRouter:
 
 
 class SmgEngine:
-    """An engine that is a gateway's worker while it is awake. Implements `Engine` and `RoutedEngine`.
+    """An engine that is a gateway's worker while it is awake. Implements `Engine`.
 
     The users of the gateway send it requests beside the pool's, so what it has is known from the engine alone.
     """
@@ -153,11 +140,11 @@ class SmgEngine:
         return await self._engine.load()
 
     async def route(self) -> None:
-        """Have the gateway send requests here."""
+        """Have the gateway send requests here; returns once it may. Idempotent."""
         await self._router.add(self.name, self._api_key)
 
     async def unroute(self) -> None:
-        """Have the gateway send no further request here."""
+        """Have the gateway send no further request here; those it has sent go on. Idempotent."""
         await self._router.remove(self.name)
 
     async def sleep(self) -> None:

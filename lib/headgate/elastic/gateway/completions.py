@@ -19,7 +19,7 @@ from headgate.elastic.errors import BodyTooLargeError, EngineError, PoolClosedEr
 from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.admission import FAILED, WITHDRAWN, PoolAdmission
 from headgate.elastic.gateway.model_request import CHAT, COMPLETIONS, ModelRequest, read_request
-from headgate.elastic.gateway.wire import error_event, json_answer, model_document, refusal
+from headgate.elastic.gateway.wire import error_event, json_answer
 from headgate.elastic.service import ElasticService
 from headgate.models import TASK_HEADER
 from headgate.net.aiohttp_server import read_body
@@ -84,30 +84,22 @@ class Completions:
         await self._is_empty.wait()
 
     async def _list(self, http: web.Request) -> web.Response:
-        try:
-            await self._callers.caller(http.headers)
-        except HeadgateError as error:
-            return refusal(error)
+        await self._callers.caller(http.headers)
         return json_answer(orjson.dumps({"object": "list", "data": [self._told(model) for model in self._models]}))
 
     async def _show(self, http: web.Request) -> web.Response:
-        try:
-            await self._callers.caller(http.headers)
-            model = self._known(http.match_info["model"])
-        except HeadgateError as error:
-            return refusal(error)
-        return json_answer(orjson.dumps(self._told(model)))
+        await self._callers.caller(http.headers)
+        return json_answer(orjson.dumps(self._told(self._known(http.match_info["model"]))))
 
     def _told(self, model: str) -> dict[str, Any]:
-        return model_document(model, self._service.name, self._started_at)
+        owner = f"headgate-elastic {self._service.name}"
+        return {"id": model, "object": "model", "created": int(self._started_at), "owned_by": owner}
 
     async def _complete(self, http: web.Request) -> web.StreamResponse:
         self._in_flight += 1
         self._is_empty.clear()
         try:
             return await self._answered(http)
-        except HeadgateError as error:
-            return refusal(error)
         except ConnectionResetError:
             return web.Response(status=_CLIENT_GONE)  # nobody will see it
         finally:

@@ -14,11 +14,11 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.core import ANYBODY, Clock, record_change
-from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.errors import InvalidInputError
 from headgate.elastic.errors import UnknownWorkerError
 from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.status import GatewayStatus
-from headgate.elastic.gateway.wire import json_answer, problem
+from headgate.elastic.gateway.wire import FlawedError, json_answer
 from headgate.elastic.service import ElasticService
 from headgate.net.aiohttp_server import read_body
 from headgate.net.tokens import Scope
@@ -75,7 +75,7 @@ class Control:
     def add_to(self, app: web.Application) -> None:
         """Add the routes to an application."""
         route = app.router
-        route.add_get("/elastic/v1/status", _told(self._status))
+        route.add_get("/elastic/v1/status", self._status)
         route.add_post("/elastic/v1/scale", self._steering("scale", ScaleIn, self._scale))
         route.add_post("/elastic/v1/wake-all", self._steering("wake all", WakeAllIn, self._wake_all))
         route.add_post("/elastic/v1/resume", self._steering("resume", NothingIn, lambda _, __: self._service.resume()))
@@ -176,7 +176,7 @@ class Control:
             await asyncio.to_thread(record_change, f"elastic {what}", thing, before=before, after=after, who=who)
             return self._shown(self._status_now())
 
-        return _told(handle)
+        return handle
 
     def _shown(self, status: GatewayStatus) -> web.Response:
         answer = json_answer(status.as_json())
@@ -193,31 +193,6 @@ def mark_of(status: GatewayStatus) -> str:
     return f'"{zlib.crc32(repr(shown).encode("utf-8", "replace")):08x}"'
 
 
-def _told(handle: Handler) -> Handler:
-    """Answer errors with problem documents."""
-
-    async def handler(http: web.Request) -> web.StreamResponse:
-        try:
-            return await handle(http)
-        except _FlawedError as error:
-            return problem(error, error.flaws)
-        except HeadgateError as error:
-            return problem(error)
-
-    return handler
-
-
-class _FlawedError(InvalidInputError):
-    def __init__(self, flaws: list[dict[str, str]]) -> None:
-        first = flaws[0]
-        more = f"; and {len(flaws) - 1} more" if len(flaws) > 1 else ""
-        super().__init__(
-            f"{first['field']}: {first['rule']} (got {first['value']}){more}",
-            next_step="Correct the values in `errors` and send the request again; nothing was changed.",
-        )
-        self.flaws = flaws
-
-
 async def _json(http: web.Request) -> Any:
     """Return the body; none at all is an empty object."""
     body = await read_body(http.clone(client_max_size=64 * 1024))
@@ -231,7 +206,7 @@ def _checked(model: type[B], written: Any, place: str) -> B:
     try:
         return model.model_validate(written)
     except ValidationError as error:
-        raise _FlawedError(
+        raise FlawedError(
             [
                 {
                     "field": ".".join((place, *map(str, flaw["loc"]))),

@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
-from headgate.core.events import Emit, Event
+from headgate.core.events import Emit
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.admission import PoolAdmission
@@ -28,8 +28,8 @@ from headgate.elastic.gateway.completions import Completions
 from headgate.elastic.gateway.control import Control
 from headgate.elastic.gateway.settings import GatewaySettings
 from headgate.elastic.gateway.status import GatewayStatus
-from headgate.elastic.gateway.wire import failure, json_answer, plain_problem, problem, refusal
-from headgate.elastic.service import ElasticCollector, ElasticService
+from headgate.elastic.gateway.wire import HttpFailure, json_answer, problem, refusal
+from headgate.elastic.service import ElasticCollector, ElasticService, ignored
 from headgate.elastic.settings import ElasticConfig
 from headgate.net.aiohttp_server import serving
 from headgate.net.hosts import check_site
@@ -69,7 +69,7 @@ class Gateway:
         self._settings = settings
         self._callers = callers
         chosen = clock or SystemClock()
-        self._admission = PoolAdmission(service, config, settings.weights, chosen, emit or _ignored)
+        self._admission = PoolAdmission(service, config, settings.weights, chosen, emit or ignored)
         self._completions = Completions(
             service,
             self._admission,
@@ -190,30 +190,22 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer what no route answers itself, in the form of the API that was called."""
+    """Answer errors in the form of the API that was called."""
     try:
         check_site(request.headers.get, request.method)
         return await handler(request)
     except HeadgateError as error:
-        return refusal(error) if request.path.startswith("/v1/") else problem(error)
+        refused: HeadgateError | HttpFailure = error
     except web.HTTPException as error:
         if error.status < HTTPStatus.BAD_REQUEST:
             raise
         is_unknown = error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
-        return _failed(
-            request, error.status, f"{request.method} {request.path} is not served here" if is_unknown else error.reason
-        )
+        said = f"{request.method} {request.path} is not served here" if is_unknown else error.reason
+        refused = HttpFailure(error.status, said)
     except Exception:  # noqa: BLE001 - the boundary of a request: reported, and the client is told
         _log.exception("The gateway failed to answer %s %s", request.method, request.path)
-        return _failed(request, HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway failed to answer; its log says why")
-
-
-def _failed(request: web.Request, status: int, said: str) -> web.Response:
-    return failure(status, said) if request.path.startswith("/v1/") else plain_problem(status, said)
-
-
-def _ignored(_: Event) -> None:
-    """Take what nobody listens to."""
+        refused = HttpFailure(HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway failed to answer; its log says why")
+    return refusal(refused) if request.path.startswith("/v1/") else problem(refused)
 
 
 def page_html(status: GatewayStatus) -> bytes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import orjson
 from aiohttp import web
 
 from headgate.core import redacted
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.elastic.errors import PoolFullError
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 
@@ -31,31 +31,35 @@ _TYPES: Final = {
 }
 
 
+class HttpFailure(NamedTuple):
+    """What a server of HTTP refuses by itself: a path that there is not, a body that does not arrive."""
+
+    http_status: int
+    message: str
+    next_step: str = ""
+
+    @property
+    def code(self) -> str:
+        """Return the name of its status, such as `not_found`."""
+        return HTTPStatus(self.http_status).phrase.lower().replace(" ", "_")
+
+
 def json_answer(body: bytes, status: int = 200, content_type: str = "application/json") -> web.Response:
     """Return an answer with a JSON body."""
     return web.Response(body=body, status=status, content_type=content_type)
 
 
-def openai_body(error: HeadgateError) -> bytes:
+def openai_body(error: HeadgateError | HttpFailure) -> bytes:
     """Return an error as OpenAI shapes it, with Headgate's code and the next step in its sentence."""
-    return _openai_body(error.http_status, error.code, redacted(str(error)))
-
-
-def _openai_body(status: int, code: str, message: str) -> bytes:
+    status = error.http_status
     kind = _TYPES.get(status, "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
-    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    message = redacted(error.message if isinstance(error, HttpFailure) else str(error))
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": error.code}})
 
 
-def refusal(error: HeadgateError) -> web.Response:
+def refusal(error: HeadgateError | HttpFailure) -> web.Response:
     """Return the answer of the OpenAI API that an error is."""
-    answer = json_answer(openai_body(error), error.http_status)
-    _add_headers(answer, error)
-    return answer
-
-
-def failure(status: int, message: str) -> web.Response:
-    """Return the answer of the OpenAI API for what is no error of Headgate's own."""
-    return json_answer(_openai_body(status, HTTPStatus(status).phrase.lower().replace(" ", "_"), message), status)
+    return _with_headers(json_answer(openai_body(error), error.http_status), error)
 
 
 def error_event(error: HeadgateError) -> bytes:
@@ -63,29 +67,33 @@ def error_event(error: HeadgateError) -> bytes:
     return b"data: " + openai_body(error) + b"\n\n"
 
 
-def model_document(model: str, pool: str, started_at: float) -> dict[str, Any]:
-    """Return what the OpenAI API tells of a model."""
-    return {"id": model, "object": "model", "created": int(started_at), "owned_by": f"headgate-elastic {pool}"}
-
-
-def problem(error: HeadgateError, flaws: list[dict[str, str]] | None = None) -> web.Response:
+def problem(error: HeadgateError | HttpFailure) -> web.Response:
     """Return an error as a problem document (RFC 9457)."""
-    answer = _problem(error.http_status, error.code, error.message, error.next_step, flaws)
-    _add_headers(answer, error)
-    return answer
+    flaws = error.flaws if isinstance(error, FlawedError) else ()
+    document = problem_document(
+        error.http_status, error.message, code=error.code, next_step=error.next_step, errors=flaws
+    )
+    return _with_headers(json_answer(orjson.dumps(document), error.http_status, PROBLEM_TYPE), error)
 
 
-def plain_problem(status: int, detail: str) -> web.Response:
-    """Return a problem document for what is no error of Headgate's own."""
-    return _problem(status, HTTPStatus(status).phrase.lower().replace(" ", "_"), detail, "", None)
+class FlawedError(InvalidInputError):
+    """Values of a call break rules.
+
+    Attributes:
+        flaws: `field`, `rule` and `value` of each.
+    """
+
+    def __init__(self, flaws: list[dict[str, str]]) -> None:
+        first = flaws[0]
+        more = f"; and {len(flaws) - 1} more" if len(flaws) > 1 else ""
+        super().__init__(
+            f"{first['field']}: {first['rule']} (got {first['value']}){more}",
+            next_step="Correct the values in `errors` and send the request again; nothing was changed.",
+        )
+        self.flaws = flaws
 
 
-def _problem(status: int, code: str, detail: str, next_step: str, flaws: list[dict[str, str]] | None) -> web.Response:
-    document = problem_document(status, detail, code=code, next_step=next_step, errors=flaws or ())
-    return json_answer(orjson.dumps(document), status, PROBLEM_TYPE)
-
-
-def _add_headers(answer: web.Response, error: HeadgateError) -> None:
+def _with_headers(answer: web.Response, error: HeadgateError | HttpFailure) -> web.Response:
     """Say when to come again, where that helps, and what an answer without a token has to say."""
     if error.http_status == HTTPStatus.UNAUTHORIZED:
         for challenge in challenges("headgate elastic pool"):
@@ -94,9 +102,10 @@ def _add_headers(answer: web.Response, error: HeadgateError) -> None:
         # The header's own form is whole seconds; a fraction goes into the form that OpenAI's clients read first.
         answer.headers["Retry-After"] = str(max(1, math.ceil(seconds)))
         answer.headers["retry-after-ms"] = str(round(seconds * 1000))
+    return answer
 
 
-def _retry_after_s(error: HeadgateError) -> float | None:
+def _retry_after_s(error: HeadgateError | HttpFailure) -> float | None:
     if isinstance(error, PoolFullError):
         return error.retry_after_s if error.retry_after_s is not None else FULL_S
     return AGAIN_S if error.http_status == HTTPStatus.SERVICE_UNAVAILABLE else None

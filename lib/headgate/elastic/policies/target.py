@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.elastic.demand import Demand, Desired, in_use, whole
+from headgate.elastic.demand import Demand, Desired, whole
 from headgate.elastic.policies.history import Highest, Total
 from headgate.elastic.settings import ElasticConfig
 
@@ -31,7 +31,7 @@ class Target:
         if self._most.is_empty:  # what came before is not known, so that those that are there stay for a window
             self._most.note(demand.awake, now)
         most = int(self._most.note(wanted, now))
-        kept = min(demand.awake, max(most, in_use(demand)))
+        kept = min(demand.awake, max(most, whole(demand.worth)))  # what runs would lose its place with fewer
         needed = f"{wanted or 'no'} worker{'s' * (wanted != 1)} needed"
         return Desired(max(wanted, kept), f"load {load:.2f}; {needed} at the {self._target_load:.0%} target")
 

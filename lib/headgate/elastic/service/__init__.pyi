@@ -5,7 +5,7 @@ from .supervisor import (
     WorkerLeases as WorkerLeases,
 )
 from .metrics import ELASTIC_METRICS as ELASTIC_METRICS, ElasticCollector as ElasticCollector
-from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService
+from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService, ignored as ignored
 from .status import (
     BOUNDS_S as BOUNDS_S,
     Counts as Counts,

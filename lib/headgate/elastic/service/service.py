@@ -85,7 +85,7 @@ class ElasticService:
         self._policy = policy or policy_of(config)
         self._policy_name = config.policy if policy is None else type(policy).__name__
         self._clock = clock or SystemClock()
-        self._emit = emit or _ignored
+        self._emit = emit or ignored
         self._counts = ServiceCounts()
         self._opened: _Opened | None = None
         self._is_stopping = False
@@ -297,5 +297,5 @@ class ElasticService:
             _log.warning("%s was left awake: %s", supervisor.worker_id, sentence(error))
 
 
-def _ignored(_: Event) -> None:
+def ignored(_: Event) -> None:
     """Take what nobody listens to."""

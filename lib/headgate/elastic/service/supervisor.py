@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from headgate.elastic.engines.engine import EngineFacts
-from headgate.elastic.engines.smg import RoutedEngine
+from headgate.elastic.engines.engine import Controlled
+from headgate.elastic.engines.smg import SmgEngine
 from headgate.elastic.errors import FAULTS, EngineError, sentence
 from headgate.elastic.outbox import LetGo, Read, Sleep, Wake
 from headgate.elastic.service.steps import Steps
@@ -65,31 +65,6 @@ class FreeLeases:
 _log = logging.getLogger("headgate.elastic")
 
 
-class Controlled(Protocol):
-    """The part of an `Engine` that puts it to sleep and wakes it."""
-
-    @property
-    def name(self) -> str:
-        """The worker's name."""
-        ...
-
-    async def check(self) -> EngineFacts:
-        """Make sure that it can be put to sleep."""
-        ...
-
-    async def load(self) -> EngineLoad:
-        """Return a reading."""
-        ...
-
-    async def sleep(self) -> None:
-        """Release its memory."""
-        ...
-
-    async def wake(self) -> None:
-        """Take its memory, and return once it can answer."""
-        ...
-
-
 class WorkerSupervisor:
     """Carries out what the pool wants of one worker. Owned by the service.
 
@@ -137,7 +112,7 @@ class WorkerSupervisor:
 
     def now(self, state: WorkerState) -> None:
         """See that the worker's lease and its router fit its new state, where no command of the pool does."""
-        if isinstance(self.engine, RoutedEngine):
+        if isinstance(self.engine, SmgEngine):
             if state is WorkerState.ACTIVE:
                 self._go(partial(self._tell_router, self.engine.route), "route")
             elif state is WorkerState.DRAINING:
