@@ -43,7 +43,7 @@ def test_actors_of_a_file_are_looked_at_without_being_started(cluster: None, hea
     ("engine", "says"),
     [
         ({"class": "nowhere:Rollout"}, "nowhere:Rollout"),
-        ({"clas": 1}, "has no setting 'clas'"),
+        ({"clas": 1}, "there is no setting clas"),
         ({"resources": {"cpu": 64}}, "a worker takes"),
     ],
     ids=["class", "misspelt", "too large"],

@@ -96,7 +96,7 @@ def test_a_page_figures_and_json_are_written(headgate: Command, tmp_path: Path) 
         (("--scale", "inf"), "scale must be above 0 and at most 168 (got inf)"),
         (("--settings", "nowhere.yaml"), "nowhere.yaml cannot be read: No such file or directory"),
         (("--settings", "list.yaml"), "holds no settings of an elastic pool (got list)"),
-        (("--settings", "wrong.yaml"), "there is no elastic setting 'headrom'; did you mean 'headroom'?"),
+        (("--settings", "wrong.yaml"), "there is no setting headrom; did you mean 'headroom'?"),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, tuple) else "",
 )

@@ -41,7 +41,7 @@ def test_a_section_of_a_training_configuration_is_read() -> None:
         ({"min_workers": -1}, r"min_workers must be greater than or equal to 0 \(got -1\)"),
         ({"monitoring_interval": 0}, r"monitoring_interval must be greater than 0 \(got 0\)"),
         ({"drain_timeout": float("inf")}, "drain_timeout must be a finite number"),
-        ({"scale_up_treshold": 0.7}, "no elastic setting 'scale_up_treshold'; did you mean 'scale_up_threshold'"),
+        ({"scale_up_treshold": 0.7}, "no setting scale_up_treshold; did you mean 'scale_up_threshold'"),
         ({"policy": "magic"}, "policy must be 'threshold', 'target' or 'predictive'"),
         ({"panic_window": 90}, r"panic_window must be <= stable_window \(got 90\.0 > 20\.0\)"),
         ({"target_load": 1.2}, r"target_load must be <= 1 \(got 1\.2\)"),

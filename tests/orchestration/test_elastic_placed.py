@@ -258,13 +258,13 @@ async def test_the_example_plays_as_it_says(gpus: None) -> None:
     [
         ({"class": f"{WORKERS}:Deaf"}, {}, "has no method load, wake, abort"),
         ({"class": "nowhere:Rollout"}, {}, "'nowhere:Rollout' of an engine cannot be imported: No module named"),
-        ({"class": "Rollout"}, {}, "class of an engine of kind ray must be module:Class"),
-        ({"klass": "a:B", "class": "a:B"}, {}, "has no setting 'klass'; did you mean 'class'"),
-        ({"class": f"{WORKERS}:Plain", "count": 0}, {}, "count of an engine of kind ray must be greater than"),
+        ({"class": "Rollout"}, {}, "an engine of kind ray: class must be module:Class"),
+        ({"klass": "a:B", "class": "a:B"}, {}, "there is no setting klass; did you mean 'class'"),
+        ({"class": f"{WORKERS}:Plain", "count": 0}, {}, "an engine of kind ray: count must be greater than"),
         ({"class": f"{WORKERS}:Plain", "options": {"num_gpus": 1}}, {}, "must leave num_gpus to its place"),
         ({"class": f"{WORKERS}:Plain", "resources": {"gpus": 1}}, {}, "did you mean 'gpu'"),
-        ({"class": f"{WORKERS}:Plain"}, {"priority": "high"}, "priority of placement must be a valid number"),
-        ({"class": f"{WORKERS}:Plain"}, {"pol": "x"}, "placement has no setting 'pol'; did you mean 'pool'"),
+        ({"class": f"{WORKERS}:Plain"}, {"priority": "high"}, "placement: priority must be a valid number"),
+        ({"class": f"{WORKERS}:Plain"}, {"pol": "x"}, "placement: there is no setting pol; did you mean 'pool'"),
     ],
 )
 async def test_what_cannot_be_used_is_refused_before_anything_is_connected(

@@ -172,6 +172,5 @@ class RequestQueue:
 
 
 def _waits(entry: tuple[float, int, int, OpenRequest]) -> bool:
-    """Return whether a request still waits since then."""
     _, _, epoch, handling = entry
     return handling.state is RequestState.WAITING and handling.epoch == epoch

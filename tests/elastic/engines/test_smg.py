@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.elastic.engines import RoutedEngine
+from headgate.elastic.engines import SmgEngine
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.simulation.engines import EnginePlan, serve_engine
 from tests.elastic.engines.conftest import Open
@@ -108,7 +108,7 @@ async def test_check_puts_the_gateway_s_list_right(opened: Open) -> None:
 async def test_it_is_taken_out_and_put_back_while_it_drains(opened: Open) -> None:
     async with serve_engine() as fake, serve_router() as router:
         engine = await opened(url=fake.url, router=router.url)
-        assert isinstance(engine, RoutedEngine)
+        assert isinstance(engine, SmgEngine)
         await engine.route()
         await engine.route()
         assert router.urls == [fake.url]

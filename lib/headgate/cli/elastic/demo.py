@@ -93,7 +93,6 @@ async def _demo(seconds: float, *, as_json: bool) -> None:
 
 
 def _written(engines: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return the file of the pool."""
     named = [{"url": url, "kind": api} for url, api in engines]
     pool = {"name": "demo", "model": _MODEL, "engines": named}
     return {"pool": pool, "elastic_config": dict(_SETTINGS), "gateway": {"port": 0}}
@@ -108,7 +107,6 @@ async def _put_to_sleep(url: str) -> None:
 
 
 async def _send(base_url: str, seconds: float, answers: _Answers) -> None:
-    """Send chats for so long, with more and fewer clients at once."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=60.0, limits=limits) as http:
         for share, clients in _COURSE:

@@ -35,8 +35,10 @@ def status(
     with asked(url) as client:
         if watch:
             watch_pool(client)
+        elif as_json:
+            print_json(status_document(client.status()))
         else:
-            _show(client.status(), as_json=as_json)
+            console().print(status_view(client.status()))
     return 0
 
 
@@ -55,14 +57,12 @@ def scale(
         if number is not None:
             _check_there_are(number, client.status())
         now = client.scale(number)
-    if as_json:
-        print_json(status_document(now))
-    elif number is None:
-        say(f"The policy {now.pool.policy} decides how many workers {now.pool.name} has. {_FOLLOW}")
+    if number is None:
+        told = f"The policy {now.pool.policy} decides how many workers {now.pool.name} has. {_FOLLOW}"
     else:
         has = f"{now.pool.name} is to have {_of(number)} awake whatever the load"
-        say(f"{has}; `headgate elastic scale auto` ends it. {_FOLLOW}")
-    return 0
+        told = f"{has}; `headgate elastic scale auto` ends it. {_FOLLOW}"
+    return _told(now, told, as_json=as_json)
 
 
 def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJson = False) -> int:
@@ -74,7 +74,7 @@ def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJso
         now = client.drain(worker)
         if wait:
             now = _awaited(client, worker, WorkerState.INACTIVE)
-    return _told(now, worker, "goes to sleep, and sleeps", "sleeps", as_json=as_json)
+    return _told(now, _kept(now, worker, "goes to sleep, and sleeps", "sleeps"), as_json=as_json)
 
 
 def wake(
@@ -107,32 +107,24 @@ def wake(
         now = client.wake(worker)
         if wait:
             now = _awaited(client, worker, WorkerState.ACTIVE)
-    return _told(now, worker, "wakes, and stays awake", "is awake, and stays so", as_json=as_json)
+    return _told(now, _kept(now, worker, "wakes, and stays awake", "is awake, and stays so"), as_json=as_json)
 
 
 def release(worker: Worker, *, url: Url = None, as_json: AsJson = False) -> int:
     """Let a worker that was drained or woken by hand follow the load again."""
     with asked(url) as client:
         now = client.unpin(worker)
-    if as_json:
-        print_json(status_document(now))
-    else:
-        found = _one(now, worker)
-        say(f"{found.worker_id} follows the load again; it is {found.state} now.")
-    return 0
+    found = _one(now, worker)
+    return _told(now, f"{found.worker_id} follows the load again; it is {found.state} now.", as_json=as_json)
 
 
 def resume(*, url: Url = None, as_json: AsJson = False) -> int:
     """Follow the load again: end `wake --all` and `scale`. Single workers kept asleep or awake stay so."""
     with asked(url) as client:
         now = client.resume()
-    if as_json:
-        print_json(status_document(now))
-    else:
-        kept = sum(worker.pin is not None for worker in now.pool.workers)
-        still = f" {_of(kept)} kept by hand stay so until `headgate elastic release`." if kept else ""
-        say(f"{now.pool.name} follows its load again.{still} {_FOLLOW}")
-    return 0
+    kept = sum(worker.pin is not None for worker in now.pool.workers)
+    still = f" {_of(kept)} kept by hand stay so until `headgate elastic release`." if kept else ""
+    return _told(now, f"{now.pool.name} follows its load again.{still} {_FOLLOW}", as_json=as_json)
 
 
 def _number(written: str) -> int | None:
@@ -162,17 +154,14 @@ def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool)
     now = client.wake_all(for_s)
     if wait:
         now = _until(client, lambda status: not any(_may_still_wake(worker) for worker in status.pool.workers))
-    if as_json:
-        print_json(status_document(now))
-        return 0
     awake = now.pool.count(WorkerState.ACTIVE)
     asleep = sum(worker.pin is Pin.ASLEEP for worker in now.pool.workers)
     but = f", but for {_of(asleep)} kept asleep by hand" if asleep else ""
-    say(
+    told = (
         f"All workers of {now.pool.name} are woken{but}, and none is put to sleep for {for_s:g} s; {awake} of "
         f"{len(now.pool.workers)} take requests now. `headgate elastic resume` ends it before."
     )
-    return 0
+    return _told(now, told, as_json=as_json)
 
 
 def _may_still_wake(worker: WorkerView) -> bool:
@@ -202,22 +191,20 @@ def _one(status: GatewayStatus, named: str) -> WorkerView:
     return exact or next(worker for worker in status.pool.workers if named in worker.worker_id)
 
 
-def _told(status: GatewayStatus, worker: str, on_its_way: str, done: str, *, as_json: bool) -> int:
-    if as_json:
-        print_json(status_document(status))
-        return 0
+def _kept(status: GatewayStatus, worker: str, on_its_way: str, done: str) -> str:
     found = _one(status, worker)
     is_there = found.state is (WorkerState.INACTIVE if found.pin is Pin.ASLEEP else WorkerState.ACTIVE)
     says = done if is_there else on_its_way
-    say(f"{found.worker_id} {says} until `headgate elastic release {worker}`. {_FOLLOW}")
-    return 0
+    return f"{found.worker_id} {says} until `headgate elastic release {worker}`. {_FOLLOW}"
 
 
-def _show(now: GatewayStatus, *, as_json: bool) -> None:
+def _told(status: GatewayStatus, sentence: str, *, as_json: bool) -> int:
+    """Print what was done, or the status as JSON; return the exit status."""
     if as_json:
-        print_json(status_document(now))
+        print_json(status_document(status))
     else:
-        console().print(status_view(now))
+        say(sentence)
+    return 0
 
 
 def _of(count: int) -> str:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -84,10 +85,17 @@ def replay(
     """
     wanted = loaded or Loaded()
     config = None if settings is None else settings_of(settings)
-    load = wanted.read(trace, slots_of(wanted.slots, config))
+    slots, workers = wanted.slots, max_workers
+    if slots is None:
+        slots = (config and config.requests_per_worker_capacity) or _SLOTS
+    if workers is None:
+        workers = config.max_workers if config else WORKERS
+    load = wanted.read(trace, slots)
     first = 1 if trace == RAMP_NAME and awake is None else awake
-    sites = sites_for(load, start, workers=workers_of(max_workers, config), awake=first)
-    config = fitting(config, load, sites[0])
+    sites = sites_for(load, start, workers=workers, awake=first)
+    if config is not None:  # flags go before what a file says
+        sizes = {"max_workers": workers, "requests_per_worker_capacity": slots}
+        config = ElasticConfig(**config.model_dump() | sizes)
     made = _compared(load, sites, config, policy or (*USUAL, "clairvoyant"), frontier)
     files = [] if output is None else _written(made, output)
     if as_json:
@@ -108,32 +116,17 @@ def _compared(
 ) -> list[Comparison]:
     sweeps = sum(len(contender(name).sweep(terms_of(load, sites[0], config))) for name in frontiers)
     with _shown(load.name, len(sites) * (len(policies) + sweeps)) as tell:
-        return [_of_site(load, site, config, policies, frontiers, tell) for site in sites]
-
-
-def _of_site(
-    load: Load,
-    site: Site,
-    config: ElasticConfig | None,
-    policies: Sequence[str],
-    frontiers: Sequence[str],
-    tell: Callable[[str], None],
-) -> Comparison:
-    return compared(
-        load,
-        site,
-        config=config,
-        policies=policies,
-        frontiers=frontiers,
-        tell=lambda what: tell(f"{site.start_s:g} s to start: {what}"),
-    )
+        return [
+            compared(load, site, config=config, policies=policies, frontiers=frontiers, tell=partial(tell, site))
+            for site in sites
+        ]
 
 
 @contextmanager
-def _shown(name: str, total: int) -> Iterator[Callable[[str], None]]:
+def _shown(name: str, total: int) -> Iterator[Callable[[Site, str], None]]:
     """Give what is told before each replay, and show it while the context lasts where stderr is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _what: None
+        yield lambda _site, _what: None
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -144,11 +137,10 @@ def _shown(name: str, total: int) -> Iterator[Callable[[str], None]]:
     )
     with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=4) as progress:
         task = progress.add_task(name, total=total, what="", completed=-1)  # what is told has not been done
-        yield lambda what: progress.update(task, advance=1, what=what)
+        yield lambda site, what: progress.update(task, advance=1, what=f"{site.start_s:g} s to start: {what}")
 
 
 def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:
-    """Write a page, its figures, and all figures as JSON; return the files."""
     texts = {"elastic-replay.html": replay_page(made)}
     for each in made:
         figures = replay_figures(each, f"elastic-{each.site.start_s:g}s")
@@ -230,25 +222,3 @@ def settings_of(path: Path) -> ElasticConfig:
     if "pool" in written:
         return elastic_config({"elastic_config": written.get("elastic_config", {})})
     return elastic_config(written)
-
-
-def slots_of(asked: int | None, config: ElasticConfig | None) -> int:
-    """Return the slots of a worker: what was asked for, else what the settings say."""
-    told = None if config is None else config.requests_per_worker_capacity
-    slots = _SLOTS if told is None else told
-    return slots if asked is None else asked
-
-
-def workers_of(asked: int | None, config: ElasticConfig | None) -> int:
-    """Return how many workers there are: what was asked for, else what the settings say."""
-    if asked is None:
-        return WORKERS if config is None else config.max_workers
-    return asked
-
-
-def fitting(config: ElasticConfig | None, load: Load, site: Site) -> ElasticConfig | None:
-    """Return the settings for a site and a load that flags may have changed."""
-    if config is None:
-        return None
-    sizes = {"max_workers": site.workers, "requests_per_worker_capacity": load.slots}
-    return ElasticConfig(**config.model_dump() | sizes)

@@ -119,7 +119,6 @@ def _serving(each: Checked, model: str | None) -> Checked:
 
 
 def _listening(pool_file: PoolFile, host: str | None, port: int | None) -> PoolFile:
-    """Return a pool's file with an address in place of its own."""
     if port is not None and not 0 <= port <= _LAST_PORT:
         raise InvalidInputError(f"--port must be between 0 and {_LAST_PORT} (got {port})")
     changed = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}

@@ -133,7 +133,6 @@ def _short(worker: WorkerView) -> str:
 
 
 def _trouble(worker: WorkerView) -> str:
-    """Return what is wrong with a worker; nothing where nothing is."""
     lost = "it has to leave its place" if worker.is_lease_lost else ""
     again = f"tried again in {span(worker.retry_s)}" if worker.retry_s is not None else ""
     over = "it has recovered" if worker.last_error and not worker.failures else ""

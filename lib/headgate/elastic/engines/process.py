@@ -192,7 +192,6 @@ class EngineProcess:
         return self._child is not None and not self._child.has_ended
 
     async def _answering(self, child: ChildProcess, session: aiohttp.ClientSession) -> None:
-        """Return once the engine answers."""
         launch = self._launch
         try:
             async with asyncio.timeout(launch.start_s):

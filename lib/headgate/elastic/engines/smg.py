@@ -184,7 +184,6 @@ class SmgEngine:
         await self._engine.close()
 
     async def _gets_idle(self) -> bool:
-        """Return whether it has nothing left before the time is up."""
         idle = 0
         try:
             async with asyncio.timeout(self._config.drain_timeout):

@@ -173,7 +173,6 @@ class VLLMEngine:
         self._slots = at_most(self._slots, slots if isinstance(slots, int) else None)
 
     async def _settings(self) -> Mapping[str, Any]:
-        """Return its settings; empty where it does not tell."""
         reply = await self._http.get("/server_info?config_format=json")
         settings = document(reply).get("vllm_config") if reply.is_ok else None
         return settings if isinstance(settings, Mapping) else {}

@@ -54,13 +54,6 @@ class PoolAdmission:
 
     Failures do not lower the limit, and open no breaker: the pool judges its workers one by one, and a client whose
     requests kill workers must not stop the others.
-
-    Args:
-        service: the pool.
-        config: of the pool.
-        weights: group -> its share; 1 for all others.
-        clock: gives the time.
-        emit: gets the events of admission.
     """
 
     def __init__(

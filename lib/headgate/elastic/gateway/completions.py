@@ -39,16 +39,7 @@ library's, or could change what the engine does."""
 
 
 class Completions:
-    """The routes under `/v1`. Owned by one gateway, which sets `is_draining` when nothing new is to be taken.
-
-    Args:
-        service: the pool.
-        admission: in front of it.
-        callers: who may ask.
-        model: the only one that is served; None for whatever the engines serve.
-        max_body_bytes: the largest request that is read.
-        clock: stamps the listing of models.
-    """
+    """The routes under `/v1`. Owned by one gateway, which sets `is_draining` when nothing new is to be taken."""
 
     def __init__(
         self,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate.core import did_you_mean
 from headgate.elastic.engines import EngineKind, EngineSpec
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of
-from headgate.elastic.settings import ElasticConfig, elastic_config
+from headgate.elastic.settings import ElasticConfig, elastic_config, flaws_in_words
 
 MAX_FILE_BYTES: Final = 1_000_000
 
@@ -146,9 +144,7 @@ def read_pool_document(written: object) -> PoolFile:
     try:
         pool_file = PoolFile.model_validate(sections)
     except ValidationError as error:
-        # What is misspelt first: it may be why something else is missing.
-        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-        raise InvalidElasticError("; ".join(_sentence(problem) for problem in problems)) from None
+        raise InvalidElasticError(flaws_in_words(error, PoolFile)) from None
     for number, entry in enumerate(pool_file.pool.engines):
         try:
             EngineSpec(url=entry.url, kind=entry.kind, router=entry.router)
@@ -186,53 +182,3 @@ def _document(path: Path) -> object:
         raise InvalidElasticError(f"it is not YAML: {line}{error.problem}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise InvalidElasticError(f"it is not YAML: {' '.join(str(error).split())[:300]}") from None
-
-
-def _sentence(problem: Any) -> str:
-    """Return what is wrong with one value: its place, the rule and what was written."""
-    place = _place(problem["loc"])
-    match problem["type"]:
-        case "extra_forbidden":
-            known = _fields_at(problem["loc"][:-1])
-            hint = did_you_mean(str(problem["loc"][-1]), known, otherwise=f"; there are {', '.join(known)}")
-            return f"there is no setting {place}{hint}"
-        case "missing":
-            return f"{place} is missing"
-        case "string_pattern_mismatch" if problem["loc"][-1] == "name":
-            rule = "be 1 to 64 letters, digits, '.', '_' or '-'"
-        case "string_pattern_mismatch":
-            # What was written may be the key itself.
-            return f"{place} must be the name of an environment variable that holds the key (got something else)"
-        case "value_error":
-            rule = str(problem["msg"]).removeprefix("Value error, must ")
-        case "tuple_type":
-            rule = "be a list"
-        case "dict_type" | "model_type":
-            rule = "be a mapping"
-        case _:
-            rule = str(problem["msg"]).removeprefix("Input should ")
-    return f"{place} must {rule} (got {problem['input']!r:.80})"
-
-
-def _place(loc: Sequence[str | int]) -> str:
-    """Return where a value stands, such as `pool.engines[1].url`."""
-    place = ""
-    for part in loc:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return place.removeprefix(".")
-
-
-def _fields_at(loc: Sequence[str | int]) -> list[str]:
-    """Return the settings that there are at a place."""
-    model: Any = PoolFile
-    for part in loc:
-        if isinstance(part, str):
-            model = _model_in(model.model_fields[part].annotation)
-    return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> Any:
-    """Return the model of an annotation such as `tuple[EngineEntry, ...]`."""
-    if get_origin(annotation) in {tuple, Union, UnionType}:
-        return get_args(annotation)[0]
-    return annotation

@@ -238,7 +238,6 @@ class ElasticService:
             raise together(refused)
 
     def _take_up(self, opening: Opening) -> _Opened:
-        """Return what works with the engines as they are; nothing is decided yet."""
         pool = ElasticPool(
             self._config, opening.slots, self._policy, self._clock.monotonic(), awake=opening.awake, name=self.name
         )
@@ -251,7 +250,6 @@ class ElasticService:
         return _Opened(steps, supervisors, in_flight, opening.models)
 
     async def _lease(self, awake: Sequence[str]) -> None:
-        """Take the leases of the workers that are awake already."""
         try:
             async with asyncio.timeout(self._config.start_timeout):
                 taken = await asyncio.gather(

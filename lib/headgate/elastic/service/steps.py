@@ -88,13 +88,6 @@ class Steps:
 
     Invariant: every report is followed by a decision, and every decision is set going before anything is awaited.
 
-    Args:
-        name: of the pool, in messages.
-        pool: what decides.
-        clock: gives the time.
-        hear: gets every event.
-        carry_out: sets a command going, at once and without calling back.
-
     Attributes:
         tasks: what was set going; whoever runs the pool enters them before its first step. They end, all of them, with
             a mistake in a program, wherever it shows.

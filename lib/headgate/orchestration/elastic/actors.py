@@ -6,8 +6,8 @@ import asyncio
 import importlib
 import inspect
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from ray import cloudpickle
@@ -118,10 +118,13 @@ class PlacedActorEngine:
         if (actor := self._living()) is not None:
             await actor.abort(request_id)
 
-    def answer(self, request: Outgoing) -> AbstractAsyncContextManager[EngineAnswer]:
+    @asynccontextmanager
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request; see `RayActorEngine`."""
-        actor = self._living()
-        return _Asleep(self._name) if actor is None else actor.answer(request)
+        if (actor := self._living()) is None:
+            raise EngineError(f"the actor {self._name!r} sleeps")
+        async with actor.answer(request) as answer:
+            yield answer
 
     async def close(self) -> None:
         """End the process: nobody could find it again."""
@@ -203,16 +206,3 @@ def has_async_methods(actor_class: type) -> bool:
         inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
         for method in (inspect.getattr_static(actor_class, name, None) for name in dir(actor_class))
     )
-
-
-class _Asleep(AbstractAsyncContextManager[EngineAnswer]):
-    """The answer of an engine that has no process: there is none."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    async def __aenter__(self) -> EngineAnswer:
-        raise EngineError(f"the actor {self._name!r} sleeps")
-
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing was entered."""

@@ -8,9 +8,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
-from headgate.elastic import InvalidElasticError
+from headgate.elastic import InvalidElasticError, flaws_in_words
 from headgate.elastic.engines import EngineProcess, Launch, Program
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import InvalidPlacementError, checked_request
@@ -93,17 +92,8 @@ class ServedEngines(_Form):
         Raises:
             InvalidInputError: something that its program needs is missing.
         """
-        return Launch(
-            program=self.serve,
-            weights=self.weights,
-            name=self.model,
-            gpus=int(self.resources.get("gpu", 0)),
-            slots=self.slots,
-            options=self.options,
-            command=self.command,
-            environ=self.environ,
-            start_s=self.start_s,
-        )
+        same = self.model_dump(include={"weights", "slots", "options", "command", "environ", "start_s"})
+        return Launch(self.serve, name=self.model, gpus=int(self.resources.get("gpu", 0)), **same)
 
     @property
     def model(self) -> str:
@@ -213,15 +203,4 @@ def _checked(form: type[F], written: Mapping[str, Any], what: str) -> F:
     try:
         return form.model_validate(dict(written))
     except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            known = [field.alias or name for name, field in form.model_fields.items()]
-            hint = did_you_mean(name, known, otherwise=f"; there are {', '.join(known)}")
-            raise InvalidElasticError(f"{what} has no setting {name!r}{hint}") from None
-        if problem["type"] == "missing":
-            raise InvalidElasticError(f"{what} must have {name!r}") from None
-        if problem["type"] == "string_pattern_mismatch":
-            raise InvalidElasticError(f"{name} of {what} must be module:Class (got {problem['input']!r:.80})") from None
-        rule = str(problem["msg"]).removeprefix("Input should ")
-        raise InvalidElasticError(f"{name} of {what} must {rule} (got {problem['input']!r:.80})") from None
+        raise InvalidElasticError(f"{what}: {flaws_in_words(error, form)}") from None

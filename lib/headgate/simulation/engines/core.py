@@ -217,7 +217,6 @@ class EngineCore:
             self.bell.ring()
 
     def _grant(self) -> None:
-        """Give free slots to the heads of the line."""
         while self.waiting and self._may_grant() and len(self.running) < self.plan.slots:
             request = self.waiting[0]
             promised = sum(each.promised_tokens for each in [*self.running, request])
