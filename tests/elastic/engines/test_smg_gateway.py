@@ -1,10 +1,9 @@
-"""The real SGLang gateway (`smg` from PyPI) before two engines, each a process of its own."""
+"""The real SGLang gateway (`smg` from PyPI) before two engines."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ import pytest
 from headgate.elastic import ElasticConfig
 from headgate.elastic.engines import Engine
 from headgate.elastic.service import ElasticService, PoolStatus
+from headgate.simulation.engines import EnginePlan, serve_engine
 from tests.elastic.engines.conftest import Open
 from tests.elastic.engines.subjects import CHAT
 
@@ -30,28 +30,10 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that ends with the test."""
-    running = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield running
-    finally:
-        if running.returncode is None:
-            running.send_signal(signal.SIGKILL)
-        await running.wait()
-
-
-@asynccontextmanager
-async def engine_process() -> AsyncIterator[str]:
+async def engine() -> AsyncIterator[str]:
     """The address of an engine that takes two seconds for an answer."""
-    options = ("--token-s", "0.05", "--reply-tokens", str(TOKENS))
-    async with process(
-        sys.executable, "-m", "headgate.cli", "elastic", "fake-engine", "--port", "0", *options
-    ) as running:
-        assert running.stdout is not None
-        yield (await running.stdout.readline()).decode().strip()
+    async with serve_engine(EnginePlan(token_s=0.05, reply_tokens=TOKENS)) as running:
+        yield running.url
 
 
 @asynccontextmanager
@@ -59,12 +41,17 @@ async def gateway() -> AsyncIterator[str]:
     """The address of a gateway without workers."""
     port, metrics_port = free_ports(2)
     options = ("--policy", "round_robin", "--log-level", "error", "--shutdown-grace-period-secs", "0")
-    async with process(
+    running = await asyncio.create_subprocess_exec(
         str(SMG), "launch", "--host", "127.0.0.1", "--port", str(port), *options,
         "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
-    ):  # fmt: skip
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
         await listening(port)
         yield f"http://127.0.0.1:{port}"
+    finally:
+        running.kill()
+        await running.wait()
 
 
 def free_ports(count: int) -> list[int]:
@@ -101,8 +88,8 @@ async def ask(gateway_url: str) -> int:
 
 
 async def until_running(engine: Engine, count: int) -> None:
-    """Return once an engine has so many requests; in another process, it can only be asked."""
-    while (await engine.load()).running < count:  # noqa: ASYNC110 - see above
+    """Return once an engine has so many requests."""
+    while (await engine.load()).running < count:  # noqa: ASYNC110 - an engine tells nobody of its requests
         await asyncio.sleep(0.02)
 
 
@@ -111,7 +98,7 @@ def states(status: PoolStatus) -> list[str]:
 
 
 async def test_workers_come_and_go_without_a_request_lost(opened: Open) -> None:
-    async with gateway() as router, engine_process() as url_a, engine_process() as url_b:
+    async with gateway() as router, engine() as url_a, engine() as url_b:
         one = await opened(url=url_a, router=router)
         two = await opened(url=url_b, router=router)
         await one.check()
@@ -137,7 +124,7 @@ async def test_workers_come_and_go_without_a_request_lost(opened: Open) -> None:
 
 
 async def test_a_gateway_whose_engines_all_sleep_says_so_and_kills_none(opened: Open) -> None:
-    async with gateway() as router, engine_process() as url_a, engine_process() as url_b:
+    async with gateway() as router, engine() as url_a, engine() as url_b:
         one = await opened(url=url_a, router=router)
         two = await opened(url=url_b, router=router)
         await one.check()
@@ -165,7 +152,7 @@ async def test_a_pool_follows_the_load_of_a_gateway_that_others_use(opened: Open
         min_stable_period=0,
         confirm_interval=0.05,
     )
-    async with gateway() as router, engine_process() as url_a, engine_process() as url_b:
+    async with gateway() as router, engine() as url_a, engine() as url_b:
         engines = [await opened(url=url_a, router=router), await opened(url=url_b, router=router)]
         await engines[1].sleep()
         async with ElasticService("routed", config, engines) as service:

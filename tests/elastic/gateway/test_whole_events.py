@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.elastic.gateway.completions import MOST_HELD_BYTES, WholeEvents
@@ -31,6 +31,7 @@ def test_an_event_without_end_is_passed_on_in_parts() -> None:
     assert events.cut(long) == long
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.binary(max_size=8).filter(lambda b: b"\n" not in b and b"\r" not in b), st.sampled_from(ENDS))

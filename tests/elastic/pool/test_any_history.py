@@ -240,5 +240,5 @@ class Engines(RuleBasedStateMachine):
         self._decide()
 
 
-Engines.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+Engines.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestAnyHistory = Engines.TestCase

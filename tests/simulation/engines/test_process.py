@@ -45,18 +45,6 @@ async def test_it_drains_on_sigterm_and_ends_with_0() -> None:
         assert await process.wait() == 0
 
 
-async def test_killed_it_breaks_its_connections_at_once() -> None:
-    async with engine("--token-s", "60") as (process, client):
-        request = asyncio.create_task(client.post("/v1/chat/completions", json=CHAT))
-        async with client.get("/ready") as ready:
-            assert ready.status == 200
-        process.kill()
-
-        with pytest.raises(aiohttp.ClientError):
-            await request
-        assert await process.wait() == -signal.SIGKILL
-
-
 async def test_an_assertion_in_the_scheduler_ends_the_process() -> None:
     async with engine("--release-s", "0") as (process, client):
         await client.post("/release_memory_occupation", json={})
