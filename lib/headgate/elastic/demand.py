@@ -108,6 +108,7 @@ class Meter:
     Attributes:
         arrived: requests since the beginning.
         served: requests that were answered.
+        waiting: work that waits, in workers.
         area: integral of `worth` over time.
         peak: the largest `worth` since the last decision.
         service_s: how long a request is with its worker.
@@ -127,17 +128,12 @@ class Meter:
         self._at = now
         self._shares: dict[str, float] = {}
         self._busy = 0.0
-        self._waiting = 0.0
+        self.waiting = 0.0
 
     @property
     def worth(self) -> float:
         """Work that runs and waits, in workers."""
-        return self._busy + self._waiting
-
-    @property
-    def waiting(self) -> float:
-        """Work that waits, in workers."""
-        return self._waiting
+        return self._busy + self.waiting
 
     def at(self, now: float) -> None:
         """Bring the integral up to date."""
@@ -159,7 +155,7 @@ class Meter:
     def wait(self, requests: int, slots: float, now: float) -> None:
         """Take over how many requests wait, for workers of so many slots."""
         self.at(now)
-        self._waiting = requests / slots
+        self.waiting = requests / slots
         self._note_peak()
 
     def forget_peak(self) -> None:

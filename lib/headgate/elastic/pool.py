@@ -61,7 +61,10 @@ class ElasticPool:
         self._meter = Meter(now)
         self._fleet = Fleet(config, self._meter, self._outbox, has_others=has_others)
         for worker_id, slots in workers.items():
-            self._enter(worker_id, slots, now, is_awake=worker_id in awake)
+            worker = Worker(worker_id, slots, since=now)
+            self._fleet.enter(worker, is_awake=worker_id in awake)
+            self._fleet.read(worker)
+            self._fleet.look_at(worker, now + config.monitoring_interval)
         self._requests = Requests(config, self._fleet, self._meter, self._outbox)
         self._drain = Drain(config, self._fleet, self._requests, self._outbox)
         self._health = Health(config, self._fleet, self._drain)
@@ -290,12 +293,6 @@ class ElasticPool:
         """Assert the invariants."""
         validate(self._fleet, self._requests, self._meter)
         self._policy.validate()
-
-    def _enter(self, worker_id: str, slots: int, now: float, *, is_awake: bool) -> None:
-        worker = Worker(worker_id, slots, since=now)
-        self._fleet.enter(worker, is_awake=is_awake)
-        self._fleet.read(worker)
-        self._fleet.look_at(worker, now + self.config.monitoring_interval)
 
     def _steered(self, what: str) -> None:
         self._outbox.tell(events.PoolSteered(self._outbox.pool, what))

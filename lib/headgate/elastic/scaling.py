@@ -149,7 +149,10 @@ class Health:
         """Take a reading over."""
         self._fleet.learn(worker, load, now)
         if worker.state is WorkerState.FAILED:
-            self._answers_again(worker, load, now)
+            if load.is_asleep:
+                self._fleet.asleep(worker, "it answers again, asleep", now)
+            else:
+                self._drain.begin(worker, "it answers again", now)
         elif worker.state is WorkerState.INACTIVE:
             if load.is_asleep:
                 self._fleet.rest(worker, now)
@@ -196,12 +199,6 @@ class Health:
             if worker.state is WorkerState.ACTIVE:
                 self._fleet.look_at(worker, now + self._config.monitoring_interval)
 
-    def _answers_again(self, worker: Worker, load: EngineLoad, now: float) -> None:
-        if load.is_asleep:
-            self._fleet.asleep(worker, "it answers again, asleep", now)
-        else:
-            self._drain.begin(worker, "it answers again", now)
-
 
 _AWAKE = (WorkerState.ACTIVE, WorkerState.STARTING)
 
@@ -217,8 +214,9 @@ class Scaling:
     @property
     def highest(self) -> int:
         """The most workers that can be awake."""
-        usable = sum(self._is_usable(worker) for worker in self._fleet.workers.values())
-        return min(self._config.max_workers, usable)
+        workers = self._fleet.workers.values()
+        usable = [each for each in workers if each.state is not WorkerState.FAILED and not each.has_to_go]
+        return min(self._config.max_workers, len(usable))
 
     @property
     def lowest(self) -> int:
@@ -272,10 +270,6 @@ class Scaling:
         )
         for worker in idlest[: max(0, surplus)]:
             self._drain.begin(worker, reason, now)
-
-    @staticmethod
-    def _is_usable(worker: Worker) -> bool:
-        return worker.state is not WorkerState.FAILED and not worker.has_to_go
 
 
 _WITH_REQUESTS = {WorkerState.ACTIVE, WorkerState.DRAINING}

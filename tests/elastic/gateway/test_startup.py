@@ -25,8 +25,9 @@ PLAN = EnginePlan(model="m", reply_tokens=4)
 SERVE = """
 import sys
 from pathlib import Path
-from headgate.elastic.gateway import load_pool_file, serve_pool
-serve_pool(load_pool_file(Path(sys.argv[1])), lambda gateway: print(gateway.url, flush=True))
+from headgate.elastic.gateway import load_pool_file, running_pool, serve_pool
+pool_file = load_pool_file(Path(sys.argv[1]))
+serve_pool(lambda: running_pool(pool_file), lambda gateway: print(gateway.url, flush=True))
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -26,16 +26,7 @@ class Speed:
 
     def plan(self, api: Api, model: str) -> EnginePlan:
         """Return the engine; raises InvalidInputError for a value that breaks a rule."""
-        return EnginePlan(
-            api=api,
-            model=model,
-            slots=self.slots,
-            reply_tokens=self.reply_tokens,
-            token_s=self.token_s,
-            prompt_token_s=self.prompt_token_s,
-            resume_s=self.resume_s,
-            release_s=self.release_s,
-        )
+        return EnginePlan(api=api, model=model, **asdict(self))
 
 
 def fake_engine(

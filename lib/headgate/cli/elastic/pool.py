@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.elastic.gateway_client import Url, Worker, asked, say
-from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
+from headgate.cli.elastic.status_table import counted, status_document, status_view, watch_pool
 from headgate.cli.output import AsJson, console, print_json
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
@@ -60,7 +60,7 @@ def scale(
     if number is None:
         told = f"The policy {now.pool.policy} decides how many workers {now.pool.name} has. {_FOLLOW}"
     else:
-        has = f"{now.pool.name} is to have {_of(number)} awake whatever the load"
+        has = f"{now.pool.name} is to have {counted(number, 'worker')} awake whatever the load"
         told = f"{has}; `headgate elastic scale auto` ends it. {_FOLLOW}"
     return _told(now, told, as_json=as_json)
 
@@ -123,7 +123,7 @@ def resume(*, url: Url = None, as_json: AsJson = False) -> int:
     with asked(url) as client:
         now = client.resume()
     kept = sum(worker.pin is not None for worker in now.pool.workers)
-    still = f" {_of(kept)} kept by hand stay so until `headgate elastic release`." if kept else ""
+    still = f" {counted(kept, 'worker')} kept by hand stay so until `headgate elastic release`." if kept else ""
     return _told(now, f"{now.pool.name} follows its load again.{still} {_FOLLOW}", as_json=as_json)
 
 
@@ -145,7 +145,7 @@ def _number(written: str) -> int | None:
 def _check_there_are(number: int, now: GatewayStatus) -> None:
     if number > (most := len(now.pool.workers)):
         raise InvalidInputError(
-            f"{now.pool.name} has {_of(most)}, and {number} of them cannot be awake",
+            f"{now.pool.name} has {counted(most, 'worker')}, and {number} of them cannot be awake",
             next_step="Name fewer, or add engines to the pool's file and start its gateway anew.",
         )
 
@@ -156,7 +156,7 @@ def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool)
         now = _until(client, lambda status: not any(_may_still_wake(worker) for worker in status.pool.workers))
     awake = now.pool.count(WorkerState.ACTIVE)
     asleep = sum(worker.pin is Pin.ASLEEP for worker in now.pool.workers)
-    but = f", but for {_of(asleep)} kept asleep by hand" if asleep else ""
+    but = f", but for {counted(asleep, 'worker')} kept asleep by hand" if asleep else ""
     told = (
         f"All workers of {now.pool.name} are woken{but}, and none is put to sleep for {for_s:g} s; {awake} of "
         f"{len(now.pool.workers)} take requests now. `headgate elastic resume` ends it before."
@@ -205,7 +205,3 @@ def _told(status: GatewayStatus, sentence: str, *, as_json: bool) -> int:
     else:
         say(sentence)
     return 0
-
-
-def _of(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"

@@ -28,7 +28,7 @@ from headgate.elastic.gateway import (
     check_port,
     load_pool_file,
     running_pool,
-    serve_opened,
+    serve_pool,
 )
 from headgate.elastic.service import WorkerLeases
 
@@ -63,7 +63,7 @@ def serve(
         else:
             announce(f"Pool {name} at {gateway.base_url}  (page: {url}/)")
 
-    serve_opened(lambda: _opened(pool_file, as_json=as_json), listens)
+    serve_pool(lambda: _opened(pool_file, as_json=as_json), listens)
     return 0
 
 

@@ -97,7 +97,7 @@ def _workers(pool: PoolStatus, title: str) -> Table:
         "for": [span(worker.since_s) for worker in pool.workers],
         "requests": [f"{worker.requests} of {worker.slots}" for worker in pool.workers],
         "in use": [f"{worker.share:.0%}" for worker in pool.workers],
-        "it counts": [_counted(worker) for worker in pool.workers],
+        "it counts": [_by_engine(worker) for worker in pool.workers],
         "kept": [worker.pin or "" for worker in pool.workers],
         "failures": [str(worker.failures or "") for worker in pool.workers],
     }
@@ -113,7 +113,7 @@ def _state(worker: WorkerView) -> str:
     return f"{worker.state} ({worker.stage})" if worker.stage is not None else str(worker.state)
 
 
-def _counted(worker: WorkerView) -> str:
+def _by_engine(worker: WorkerView) -> str:
     """Return how many requests the engine itself counts, where it is awake and has been asked.
 
     A count that differs from the pool's may only be older than that, so it is told how old.
@@ -145,15 +145,15 @@ def _facts(status: GatewayStatus) -> Table:
     demand, counts, times = pool.demand, pool.counts, pool.times
     oldest = f", the first for {span(demand.oldest_wait_s)}" if demand.waiting else ""
     facts = {
-        "wanted": f"{_of(pool.desired.workers, 'worker')}: {pool.desired.because}",
+        "wanted": f"{counted(pool.desired.workers, 'worker')}: {pool.desired.because}",
         "load": f"{demand.worth:.2f} workers' worth: {demand.running} run, {demand.waiting} wait{oldest}",
         "gateway": f"{admission.in_flight} of {admission.limit} requests in flight, {admission.waiting} wait outside",
-        "so far": f"{_of(counts.arrived, 'request')}: {counts.served:,} served, {counts.lost:,} lost, "
+        "so far": f"{counted(counts.arrived, 'request')}: {counts.served:,} served, {counts.lost:,} lost, "
         f"{counts.handed_over:,} handed over, {counts.refused:,} refused, {counts.withdrawn:,} withdrawn",
         "on average": f"waiting {_mean(times.wait)}, first byte {_mean(times.first_byte)}, answer "
         f"{_mean(times.answer)}, start of a worker {_mean(times.start)}, drain {_mean(times.drain)}",
-        "cost": f"{counts.awake_s:,.0f} worker-seconds awake; {_of(times.start.count, 'start')}, "
-        f"{_of(times.drain.count, 'drain')}, {_of(sum(counts.failures.values()), 'failure')}",
+        "cost": f"{counts.awake_s:,.0f} worker-seconds awake; {counted(times.start.count, 'start')}, "
+        f"{counted(times.drain.count, 'drain')}, {counted(sum(counts.failures.values()), 'failure')}",
     }
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
@@ -179,5 +179,6 @@ def _mean(spread: Spread) -> str:
     return span(spread.total_s / spread.count) if spread.count else "–"
 
 
-def _of(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """Return how many there are, in words: `1 worker`, `2,000 workers`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -32,12 +32,12 @@ class Attempts:
         self._clock = clock or SystemClock()
         self._rng = random.Random()
 
-    async def run(self, call: Callable[[], Awaitable[T]], *, is_last: Callable[[EngineError], bool]) -> T:
+    async def run(self, call: Callable[[], Awaitable[T]], *, once_after: tuple[type[EngineError], ...] = ()) -> T:
         """Return what the call returns, at the latest when it was made so often.
 
         Args:
             call: makes it once.
-            is_last: whether it is not made again after a failure that is not final by itself.
+            once_after: failures after which it is not made again, as after those that are final by themselves.
 
         Raises:
             EngineError: of the last attempt.
@@ -49,7 +49,7 @@ class Attempts:
                 return await call()
             except EngineError as error:
                 next_step = self._pauses.decide(number, ErrorKind.CONNECTION, None, self._rng)
-                if error.is_final or is_last(error) or isinstance(next_step, GiveUp):
+                if error.is_final or isinstance(error, once_after) or isinstance(next_step, GiveUp):
                     raise
             await self._clock.sleep(next_step.after_s)
 

@@ -21,6 +21,7 @@ _METHODS: Final = ("chat", "load", "sleep", "wake", "abort")
 _NUMBERS: Final = ("running", "waiting", "slots", "tokens", "token_slots")
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
+_END: Final = object()
 
 
 @runtime_checkable
@@ -156,7 +157,7 @@ class RayActorEngine:
         """Return what a method returns; all but `chat` may be called again, since they do nothing twice."""
         return await self._attempts.run(
             lambda: self._call_once(method, arguments, within_s),
-            is_last=lambda error: isinstance(error, UnansweredError),
+            once_after=(UnansweredError,),
         )
 
     async def _call_once(self, method: str, arguments: tuple[object, ...], within_s: float) -> Any:
@@ -198,35 +199,33 @@ class _Parts:
     def __init__(self, name: str, sent: Any) -> None:
         self._name = name
         self._sent = aiter(sent)
-        self._first: list[Any] = []
+        self._first: Any = None
         self.is_whole = False
 
     async def head(self) -> tuple[int, str]:
         """Return status and content type, once the first part is there."""
-        self._first = [part async for part in self._parts(at_most=1)]
-        match self._first:
-            case [{"status": int() as status, "content_type": str() as content_type}]:
-                self._first = []
+        first = await self._next()
+        match first:
+            case {"status": int() as status, "content_type": str() as content_type}:
                 return status, content_type
+        self._first = first
         return 200, _EVENTS
 
     async def read(self) -> AsyncIterator[bytes]:
         """Yield the parts as bytes."""
-        for part in self._first:
+        part = await self._next() if self._first is None else self._first
+        while part is not _END:
             yield _as_bytes(part)
-        async for part in self._parts():
-            yield _as_bytes(part)
+            part = await self._next()
         self.is_whole = True
 
-    async def _parts(self, at_most: int | None = None) -> AsyncIterator[Any]:
+    async def _next(self) -> Any:
         try:
-            while at_most is None or at_most > 0:
-                part = await anext(self._sent)
-                at_most = None if at_most is None else at_most - 1
-                # A generator of Ray yields references, which are awaited; any other one yields the parts themselves.
-                yield await part if inspect.isawaitable(part) else part
+            part = await anext(self._sent)
+            # A generator of Ray yields references, which are awaited; any other one yields the parts themselves.
+            return await part if inspect.isawaitable(part) else part
         except StopAsyncIteration:
-            return
+            return _END
         except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
             raise _failed(self._name, "chat", error) from None
 

@@ -8,6 +8,6 @@ from .pool_file import (
     read_pool_document as read_pool_document,
 )
 from .server import Gateway as Gateway, running_gateway as running_gateway
-from .startup import running_pool as running_pool, serve_opened as serve_opened, serve_pool as serve_pool
+from .startup import running_pool as running_pool, serve_pool as serve_pool
 from .settings import GatewaySettings as GatewaySettings
 from .status import AdmissionView as AdmissionView, GatewayStatus as GatewayStatus

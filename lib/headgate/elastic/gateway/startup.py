@@ -156,38 +156,18 @@ async def _opened(
     return [each for each in found if not isinstance(each, HeadgateError)]
 
 
-def serve_pool(
-    pool_file: PoolFile,
-    announce: Callable[[Gateway], None],
-    *,
-    environ: Mapping[str, str] = os.environ,
-    emit: Emit | None = None,
-) -> None:
-    """Serve a pool until SIGTERM or SIGINT; then requests in flight are answered first. A second signal ends at once.
-
-    Args:
-        pool_file: what `load_pool_file` read.
-        announce: called once the gateway listens.
-        environ: where keys and tokens come from.
-        emit: gets every event.
-
-    Raises:
-        HeadgateError: as `running_pool`.
-    """
-    serve_opened(lambda: running_pool(pool_file, environ=environ, emit=emit), announce)
-
-
 Opened = Callable[[], AbstractAsyncContextManager[Gateway]]
 
 
-def serve_opened(opened: Opened, announce: Callable[[Gateway], None]) -> None:
-    """Serve a gateway as `serve_pool` does, opened in another way.
+def serve_pool(opened: Opened, announce: Callable[[Gateway], None]) -> None:
+    """Serve a pool until SIGTERM or SIGINT; then requests in flight are answered first. A second signal ends at once.
 
     Args:
-        opened: gives the gateway; left once its requests are answered.
+        opened: gives the gateway, as `running_pool` does; left once its requests are answered.
         announce: called once the gateway listens.
 
     Raises:
+        HeadgateError: it could not be opened.
         KeyboardInterrupt: a signal came before it listened.
     """
     allow_many_connections()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from headgate.elastic.demand import Policy
 from headgate.elastic.policies.predictive import Predictive
 from headgate.elastic.policies.target import Target
@@ -11,12 +14,13 @@ from headgate.elastic.settings import ElasticConfig
 __all__ = ["Predictive", "Target", "Threshold", "policy_of"]
 
 
+_KINDS: Final[dict[str, Callable[[ElasticConfig], Policy]]] = {
+    "threshold": Threshold,
+    "target": Target,
+    "predictive": Predictive,
+}
+
+
 def policy_of(config: ElasticConfig) -> Policy:
     """Return a new policy of the kind that the settings name."""
-    match config.policy:
-        case "threshold":
-            return Threshold(config)
-        case "target":
-            return Target(config)
-        case "predictive":
-            return Predictive(config)
+    return _KINDS[config.policy](config)

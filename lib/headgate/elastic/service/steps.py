@@ -138,7 +138,7 @@ class Steps:
 
     def decide(self) -> None:
         """Have the pool decide what only time has brought about."""
-        self.do(_nothing)
+        self.do(lambda _pool, _now: None)
 
     def check_open(self) -> None:
         """Raise PoolClosedError if there will be no further step."""
@@ -195,8 +195,3 @@ class Steps:
 
     async def _tick(self) -> None:
         self.decide()
-
-
-def _nothing(pool: ElasticPool, now: float) -> None:
-    """Report nothing."""
-    del pool, now

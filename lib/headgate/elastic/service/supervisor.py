@@ -96,15 +96,14 @@ class WorkerSupervisor:
 
     def carry_out(self, command: Read | Sleep | Wake | LetGo) -> None:
         """Set a command going."""
+        if self._reading is not None and not isinstance(command, LetGo):
+            self._reading.cancel()
         match command:
             case Read():
-                self._drop_reading()
                 self._reading = self._go(lambda: self._read(command), "read")
             case Sleep():
-                self._drop_reading()
                 self._go(lambda: self._sleep(command), "sleep")
             case Wake():
-                self._drop_reading()
                 self._go(lambda: self._wake(command), "wake")
             case LetGo():
                 self.cancel()
@@ -233,10 +232,6 @@ class WorkerSupervisor:
     def _lost(self, number: int, within_s: float) -> None:
         if number == self._lease_number and self._steps.is_open:
             self._steps.do(lambda pool, now: pool.lease_lost(self.worker_id, now, within_s=within_s))
-
-    def _drop_reading(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
 
     def _go(self, work: Callable[[], Coroutine[Any, Any, None]], what: str) -> asyncio.Task[None]:
         """Start a call that is cancelled when the pool lets go."""

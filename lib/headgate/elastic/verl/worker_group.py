@@ -196,17 +196,11 @@ class GroupEngine:
             return
         if running := (await self.load()).running:
             raise EngineError(f"worker {self._worker_id} is busy with {running} requests")
-        await self._attempts.run(lambda: self._calls.put_to_sleep(self._worker_id), is_last=_none)
+        await self._attempts.run(lambda: self._calls.put_to_sleep(self._worker_id))  # twice does no harm
         self._is_asleep = True
 
     async def wake(self) -> None:
         """Take its memory again."""
         if self._is_asleep:
-            await self._attempts.run(lambda: self._calls.wake(self._worker_id), is_last=_none)
+            await self._attempts.run(lambda: self._calls.wake(self._worker_id))
             self._is_asleep = False
-
-
-def _none(error: EngineError) -> bool:
-    """Any failure may pass: a group's methods may be called twice without harm."""
-    del error
-    return False

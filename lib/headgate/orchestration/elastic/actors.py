@@ -30,7 +30,8 @@ class PlacedActorEngine:
     """An engine that has no process while it sleeps. Implements `Engine`; owned by a pool.
 
     Its class has the methods of `headgate.elastic.engines.EngineActor`, but for `sleep`: the process is ended instead,
-    with all the memory that it holds. `wake` is called once it is made, and returns when it can answer.
+    with all the memory that it holds. `wake` is called once it is made, and returns when it can answer. What
+    models it serves, and how many requests it takes, is given: a sleeping engine cannot be asked.
     """
 
     kind = "ray"
@@ -46,17 +47,6 @@ class PlacedActorEngine:
         slots: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take what the engine is made of; nothing is started.
-
-        Args:
-            name: the worker's.
-            order: what is started in its place.
-            leases: those of the pool, which hold the place.
-            config: deadlines.
-            models: that it serves; a sleeping engine cannot be asked.
-            slots: requests that it runs at most at once, where a user said so.
-            clock: measures how long starts take.
-        """
         self._name = name
         self._order = order
         self._leases = leases

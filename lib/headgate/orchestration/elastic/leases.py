@@ -41,6 +41,12 @@ class PlacedLeases:
     which whatever still runs there is killed. A stop costs it a new start and nothing else: its requests go to others.
 
     An engine that has an address runs outside of Ray: a process that does nothing keeps its place until it sleeps.
+
+    Args:
+        placement: the connection; stays its owner's.
+        pool: whose quota the workers count against.
+        demand: of a worker that is no actor.
+        actors: worker -> demand, of those that run as actors in their places.
     """
 
     def __init__(
@@ -51,14 +57,6 @@ class PlacedLeases:
         *,
         actors: Mapping[str, Demand] | None = None,
     ) -> None:
-        """Take what leases are made of; nothing is asked of the ledger yet.
-
-        Args:
-            placement: the connection; stays its owner's.
-            pool: whose quota the workers count against.
-            demand: of a worker that is no actor.
-            actors: worker -> demand, of those that run as actors in their places.
-        """
         self._placement = placement
         self._pool = pool
         self._demand = demand

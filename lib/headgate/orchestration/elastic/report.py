@@ -55,22 +55,7 @@ _PAGE: Final = "report.html"
 class ElasticReportOrder:
     """What a flow run is asked to replay.
 
-    Attributes:
-        trace: `ramp`, or a file on the worker: Azure's CSV, or JSON lines as Mooncake's.
-        service_times: table of how long tokens take; a trace needs one.
-        model: of that table.
-        hardware: of that table.
-        gpus: of a worker, in that table.
-        policies: names of contenders; the usual ones when empty.
-        frontiers: names of contenders that are replayed over all settings of their knob, too.
-        starts_s: seconds that a worker takes to start; each is a replay of its own.
-        slots: requests that a worker runs at once.
-        max_workers: workers that there are.
-        awake: workers awake at the beginning; None for 1, for a trace as many as its first minute needs.
-        copies: of a trace: so many times as many users.
-        scale: of the ramp: all lengths of time by this.
-        seed: of the ramp, and of copies.
-        reports: name of a ReportStore block.
+    Its fields are the parameters of the flow `elastic-report`.
     """
 
     trace: str = RAMP_NAME
@@ -206,7 +191,7 @@ def _data(load: Load, made: Sequence[Comparison], published: PublishedReport | N
 async def publish_comparisons(made: Sequence[Comparison], published: PublishedReport) -> None:
     """Publish the table, the report, the figures of each start time, and where the page is."""
     sentence = replay_sentence(made)
-    await publish_table("elastic-policies", policy_rows(made), sentence)
+    await publish_table("elastic-policies", [row for each in made for row in _rows(each)], sentence)
     link = published.links.get(_PAGE)
     where = f"[All figures on one page]({link})" if link else how_to_open(published.places[_PAGE])
     await publish_markdown("elastic-report", replay_markdown(made, where), sentence)
@@ -229,11 +214,6 @@ def _figures(comparison: Comparison) -> dict[str, dict[str, str]]:
         name.removesuffix(".svg"): {f"{caption} ({start})": _FINER.sub(r"\1", svg)}
         for name, (caption, svg) in drawn.items()
     }
-
-
-def policy_rows(made: Sequence[Comparison]) -> list[dict[str, str]]:
-    """Return the table: a row for each policy and start time."""
-    return [row for each in made for row in _rows(each)]
 
 
 def replay_sentence(made: Sequence[Comparison]) -> str:

@@ -129,17 +129,6 @@ class Server(Protocol):
         ...
 
 
-class _Times:
-    """Service times of a script."""
-
-    def __init__(self, script: ProviderScript, rng: random.Random) -> None:
-        self._mu, self._sigma = script.log_moments
-        self._rng = rng
-
-    def draw(self) -> float:
-        return self._rng.lognormvariate(self._mu, self._sigma)
-
-
 class RefusingServer:
     """Serves every attempt on its own, and refuses those beyond a cap on concurrency or on the rate."""
 
@@ -147,7 +136,7 @@ class RefusingServer:
         self._script = script
         self._agenda = agenda
         self._rng = rng
-        self._times = _Times(script, rng)
+        self._log_moments = script.log_moments
         self._active = 0
         self._tokens = script.bucket
         self._filled_at = 0.0
@@ -159,7 +148,7 @@ class RefusingServer:
             self._agenda.at(now + script.refusal_s, partial(answer, OutcomeKind.RATE_LIMITED))
             return
         self._active += 1
-        service_s = self._times.draw()
+        service_s = self._rng.lognormvariate(*self._log_moments)
         if script.failing_share and self._rng.random() < script.failing_share:
             self._agenda.at(now + service_s / 2, partial(self._end, answer, OutcomeKind.PROVIDER_FAILURE))
         else:
@@ -193,7 +182,8 @@ class SharingServer:
     def __init__(self, script: ProviderScript, agenda: Agenda, rng: random.Random) -> None:
         self._script = script
         self._agenda = agenda
-        self._times = _Times(script, rng)
+        self._log_moments = script.log_moments
+        self._rng = rng
         self._served = 0.0
         self._told_at = 0.0
         self._ends: list[tuple[float, int, Answer]] = []
@@ -204,7 +194,7 @@ class SharingServer:
         """Take an attempt."""
         self._advance()
         self._number += 1
-        heapq.heappush(self._ends, (self._served + self._times.draw(), self._number, answer))
+        heapq.heappush(self._ends, (self._served + self._rng.lognormvariate(*self._log_moments), self._number, answer))
         self._schedule()
 
     def _pace(self) -> float:
