@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from deployments.examples import elastic_pool
+from headgate.cli import main
 from headgate.elastic.engines import EngineSpec, Outgoing, open_engine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway import load_pool_file
@@ -24,6 +25,7 @@ from headgate.elastic.worker import WorkerState
 from headgate.orchestration.elastic.workers import placed_engines
 from headgate.placement import PlacedWork, Placement, PreemptionRules, amounts, connect
 from headgate.simulation.engines import serve_engine
+from tests.cli.conftest import Said
 from tests.own_ray import own_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first test of a file starts Ray
@@ -321,3 +323,55 @@ async def test_an_engine_that_does_not_start_is_told_in_its_own_words(gpus: None
         service.wake("broken-1")
         status = await _until(service, lambda status: bool(status.workers[0].last_error))
         assert "command has ended; its last lines: CUDA out of memory" in (status.workers[0].last_error or "")
+
+
+def _file(folder: Path, **engine: object) -> str:
+    path = folder / "pool.yaml"
+    engines = [{"kind": "ray", "class": f"{WORKERS}:Rollout", "count": 2, "slots": 4, **engine}]
+    path.write_text(json.dumps({"pool": {"engines": engines}, "placement": {"pool": "gpus"}}))
+    return str(path)
+
+
+def _said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Said:
+    capsys.readouterr()
+    status = main(arguments)
+    said = capsys.readouterr()
+    return Said(status, said.out, said.err)
+
+
+def test_actors_of_a_file_are_looked_at_without_being_started(
+    gpus: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    document = _said(capsys, "elastic", "serve", _file(tmp_path), "--check", "--json").document
+    assert [each["engine"] for each in document["engines"]] == ["Rollout-1", "Rollout-2"]
+    assert all(each["kind"] == "ray" and each["facts"]["is_asleep"] for each in document["engines"])
+
+
+def test_a_file_whose_workers_could_never_have_a_place_is_refused(
+    gpus: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = _said(capsys, "elastic", "serve", _file(tmp_path, resources={"cpu": 64}), "--check")
+    assert said.status == 2
+    assert "a worker takes" in " ".join(said.err.split())
+
+
+def test_actors_that_run_are_found_by_their_names(gpus: None, capsys: pytest.CaptureFixture[str]) -> None:
+    import ray
+
+    from tests.orchestration.elastic_rollout import Rollout
+
+    actors = [
+        ray.remote(Rollout).options(name="engine", namespace=namespace, num_cpus=0).remote()
+        for namespace in ("one", "two")
+    ]
+    try:
+        ray.get([actor.load.remote() for actor in actors])
+        said = _said(capsys, "elastic", "check", "ray://one/engine", "ray://engine", "ray://nobody")
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+    assert said.status == 4
+    text = " ".join(said.out.split())
+    assert "1 of 3 engines can be workers" in text
+    assert "(got one/engine; two/engine)" in text
+    assert "(got no actor of that name)" in text

@@ -101,15 +101,6 @@ def test_a_database_that_is_gone_by_then_is_not_given_again(server: PrivatePostg
         assert other != one
 
 
-def test_a_database_may_start_as_a_copy_of_another_one_and_is_dropped(server: PrivatePostgres) -> None:
-    with server.fresh_database() as original:
-        _run(original, "CREATE TABLE copied AS SELECT 7 AS n")
-        with server.fresh_database(template=original.rsplit("/", 1)[1]) as copy:
-            assert _one(copy, "SELECT n FROM copied") == 7
-    with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        psycopg.connect(copy)
-
-
 @pytest.mark.parametrize("immediately", [False, True])
 def test_what_was_committed_is_there_after_a_stop_of_any_kind(server: PrivatePostgres, immediately: bool) -> None:
     with server.fresh_database() as url:

@@ -97,19 +97,16 @@ class PrivatePostgres:
         return f"postgresql:///{quote(database)}?user={_USER}&password={self._password}&{place}"
 
     @contextmanager
-    def fresh_database(self, template: str | None = None) -> Iterator[str]:
+    def fresh_database(self) -> Iterator[str]:
         """Give the address of a database with nothing in it; afterwards nobody is connected to it any more.
 
         It is emptied and given again, because making and dropping one writes to the disk much longer than that.
-
-        Args:
-            template: give a copy of this database in place of an empty one; nobody may be connected to it.
         """
-        name = self._empty.pop() if self._empty and template is None else self._made_database(template or "template1")
+        name = self._empty.pop() if self._empty else self._made_database()
         try:
             yield self.url(name)
         finally:
-            if template is None and self._is_emptied(name):
+            if self._is_emptied(name):
                 self._empty.append(name)
             else:
                 self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -245,10 +242,10 @@ class PrivatePostgres:
         text = (self.folder / "server.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-count:])
 
-    def _made_database(self, template: str) -> str:
+    def _made_database(self) -> str:
         self._made += 1
         name = f"fresh_{self._made}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self._execute(f"CREATE DATABASE {name}")
         return name
 
     def _is_emptied(self, name: str) -> bool:

@@ -1,15 +1,7 @@
-"""A pool served from its file, as a process of its own: it announces itself, drains when told, and ends."""
+"""A pool opened from its file: what is wrong with the file, its engines or its port is told before it serves."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,13 +14,6 @@ from headgate.simulation.engines import EnginePlan, FakeEngine, serve_engine
 from tests.elastic.gateway.door import CHAT, chat
 
 PLAN = EnginePlan(model="m", reply_tokens=4)
-SERVE = """
-import sys
-from pathlib import Path
-from headgate.elastic.gateway import load_pool_file, running_pool, serve_pool
-pool_file = load_pool_file(Path(sys.argv[1]))
-serve_pool(lambda: running_pool(pool_file), lambda gateway: print(gateway.url, flush=True))
-"""
 
 
 def written(*engines: FakeEngine, pool: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
@@ -41,68 +26,6 @@ def written(*engines: FakeEngine, pool: dict[str, Any] | None = None, **sections
 
 def file_of(*engines: FakeEngine, **more: Any) -> PoolFile:
     return read_pool_document(written(*engines, **more))
-
-
-@asynccontextmanager
-async def served(path: Path) -> AsyncIterator[tuple[Process, aiohttp.ClientSession]]:
-    """Give a process that serves a file, and a client of the address that it announced."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVE, str(path), stdout=PIPE)
-    try:
-        assert process.stdout is not None
-        url = (await process.stdout.readline()).decode().strip()
-        async with aiohttp.ClientSession(url) as client:
-            yield process, client
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def stopping(client: aiohttp.ClientSession) -> None:
-    """Return when the gateway has seen the signal."""
-    mark = ""
-    async with asyncio.timeout(60):
-        while True:
-            async with client.get("/elastic/v1/status?wait=60", headers={"If-None-Match": mark}) as answer:
-                mark = answer.headers["ETag"]
-                if (await answer.json())["is_draining"]:
-                    return
-
-
-@pytest.mark.slow
-async def test_told_to_stop_it_answers_what_it_has_refuses_what_comes_and_ends_with_0(tmp_path: Path) -> None:
-    path = tmp_path / "pool.yaml"
-    async with serve_engine(PLAN) as engine:
-        path.write_text(json.dumps(written(engine)))
-        engine.hold(after_tokens=1)
-        async with served(path) as (process, client), client.post(CHAT, json=chat(stream=True)) as answer:
-            await answer.content.readuntil(b"one")
-            process.send_signal(signal.SIGTERM)
-            await stopping(client)
-            assert (await client.get("/health")).status == 503
-            async with client.post(CHAT, json=chat()) as refused:
-                assert (refused.status, "Retry-After" in refused.headers) == (503, True)
-            engine.finish()
-
-            assert (await answer.read()).endswith(b"data: [DONE]\n\n")
-            assert await process.wait() == 0
-
-
-@pytest.mark.slow
-async def test_told_twice_it_ends_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "pool.yaml"
-    async with serve_engine(PLAN) as engine:
-        path.write_text(json.dumps(written(engine)))
-        engine.hold()
-        async with served(path) as (process, client):
-            asking = asyncio.create_task(client.post(CHAT, json=chat()))
-            await engine.until(lambda: len(engine.running) == 1)
-            process.send_signal(signal.SIGINT)
-            await stopping(client)
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 0
-            with pytest.raises(aiohttp.ClientError):
-                (await asking).raise_for_status()
 
 
 async def test_a_model_that_the_engines_do_not_serve_is_refused_at_the_start() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -108,8 +108,11 @@ class Control:
         """Return when there is something new, or after a while: with `seen` what differs from it, else any change."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s) as deadline:
-                with self._watched(deadline):
+                self._deadlines.add(deadline)
+                try:
                     await self._changed(seen)
+                finally:
+                    self._deadlines.discard(deadline)
 
     async def _changed(self, seen: str | None) -> None:
         while self._service.status().is_open:
@@ -119,14 +122,6 @@ class Control:
             await self._clock.sleep(_SETTLE_S)
             if seen is None:
                 return
-
-    @contextmanager
-    def _watched(self, deadline: asyncio.Timeout) -> Iterator[None]:
-        self._deadlines.add(deadline)
-        try:
-            yield
-        finally:
-            self._deadlines.discard(deadline)
 
     def _scale(self, wanted: ScaleIn, _: web.Request) -> None:
         self._service.scale(wanted.workers)
