@@ -27,8 +27,10 @@ from headgate.simulation.postgres_binaries import (
 )
 
 _HOLDER = """
+import signal
 import time
 from headgate.simulation.postgres import PrivatePostgres
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs the tests in the background
 with PrivatePostgres() as server:
     print(server.folder, flush=True)
     while True:
