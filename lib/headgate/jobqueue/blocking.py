@@ -91,7 +91,7 @@ async def _settle(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
     except asyncio.CancelledError:
         outcome.cancel()
         raise
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
         with suppress(InvalidStateError):  # cancelled just now: nobody waits for it
             outcome.set_exception(error)
     else:
