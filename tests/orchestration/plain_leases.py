@@ -56,10 +56,10 @@ class PlainLease:
 
 
 class PlainLeases:
-    """`held` has the leases by task run; `taken` and `returned` count groups; `is_full` keeps everybody waiting."""
+    """`held` has the leases; `taken` and `returned` count groups; `is_full` keeps everybody waiting."""
 
     def __init__(self) -> None:
-        self.held: dict[str, PlainLease] = {}
+        self.held: list[PlainLease] = []
         self.taken = self.returned = 0
         self.is_closed = False
         self.is_full = False
@@ -67,14 +67,16 @@ class PlainLeases:
         self.refusal: HeadgateError | None = None
 
     @contextmanager
-    def take(self, demand: Demand, name: str, *, on_lost: Callable[[], None]) -> Iterator[PlainLease]:
+    def take(self, demand: Demand, *, on_lost: Callable[[], None]) -> Iterator[PlainLease]:
         if self.refusal is not None:
             raise self.refusal
-        self.held[name] = PlainLease(self, demand, on_lost)
+        lease = PlainLease(self, demand, on_lost)
+        self.held.append(lease)
         try:
-            yield self.held[name]
+            yield lease
         finally:
-            self.held.pop(name).leave()
+            self.held.remove(lease)
+            lease.leave()
 
     def close(self) -> None:
         self.is_closed = True

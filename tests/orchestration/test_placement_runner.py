@@ -87,7 +87,7 @@ async def test_each_task_runs_in_a_place_of_its_own_and_gives_it_back(prefect: A
     assert first["api"] == second["api"] == prefect.api_url
     assert first["group"] != second["group"]
     assert second["before"] == (first,)
-    assert (leases.taken, leases.returned, leases.held, leases.is_closed) == (5, 5, {}, True)
+    assert (leases.taken, leases.returned, leases.held, leases.is_closed) == (5, 5, [], True)
 
 
 async def test_a_task_whose_place_is_taken_away_runs_again_and_is_not_charged_a_retry(
@@ -99,7 +99,7 @@ async def test_a_task_whose_place_is_taken_away_runs_again_and_is_not_charged_a_
         future = runner.submit(tasks.held_up, {"marks": str(marks), "stays": 2})
         for stays in (1, 2):
             _wait(lambda stays=stays: marks.exists() and len(marks.read_text().split()) == stays)
-            next(iter(leases.held.values())).take_away()
+            leases.held[0].take_away()
         return future.result(), future.task_run_id, list(runner.tenures)
 
     started, run_id, tenures = await _in_flow(leases, body)
@@ -147,7 +147,7 @@ async def test_a_flow_that_fails_stops_what_runs_and_what_waits(leases: PlainLea
     with pytest.raises(KeyError, match="the flow"):
         await _in_flow(leases, body)
     assert all(future.state.is_cancelled() for future in futures)
-    assert (leases.taken, leases.returned, leases.held) == (1, 1, {})
+    assert (leases.taken, leases.returned, leases.held) == (1, 1, [])
     await _until(lambda: not _lives(int(marks.read_text())))
 
 

@@ -51,7 +51,8 @@ from .own_server import (
 from .placement.demand import Demand as Demand, placed as placed
 from .placement.runner import PlacedFuture as PlacedFuture, PlacementTaskRunner as PlacementTaskRunner
 from .placement.tenures import Tenure as Tenure, TenureEnd as TenureEnd
-from .placement.place_roles import PlacingOrder as PlacingOrder, run_placing as run_placing
+from .placement.place_roles import run_placing as run_placing
+from .placement.rounds import PlacingOrder as PlacingOrder
 from .sampling_run import run_evaluation as run_evaluation, run_sampling as run_sampling
 from .sampling_windows import SEED_ENVIRONMENTS as SEED_ENVIRONMENTS, window_deployments as window_deployments
 from .slots.audit import (

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -27,49 +26,33 @@ from ray.exceptions import RayError, RayTaskError
 
 from headgate.core.errors import HeadgateError
 from headgate.orchestration.placement.demand import Demand
-from headgate.orchestration.placement.lease import HeldLease, Leases
+from headgate.orchestration.placement.pool_leases import PoolLeases
 from headgate.orchestration.placement.tenures import Tenure, TenureEnd
+from headgate.placement import PlacementLease
 
 _TELL_S: Final = 5.0
 """How long the states and logs of a task may take to reach the API before its worker goes on to something else."""
 
 
-def run_in_place(environ: Mapping[str, str], payload: bytes, *upstream: Any) -> Any:
-    """Run one task as Prefect's engine does and return its final state.
-
-    Args:
-        environ: variables of Prefect.
-        payload: the engine's arguments, pickled.
-        upstream: results that Ray must have before the task starts.
-    """
-    del upstream
+def run_in_place(environ: Mapping[str, str], payload: bytes) -> Any:
+    """Run one task as Prefect's engine does, under its variables and pickled arguments, and return its final state."""
     os.environ.update(environ)
-    import cloudpickle  # noqa: PLC0415 - after the variables, see above
+    import asyncio  # noqa: PLC0415 - after the variables, see above
+
+    import cloudpickle  # noqa: PLC0415
+    from prefect.events.worker import EventsWorker  # noqa: PLC0415
+    from prefect.logging.handlers import APILogWorker  # noqa: PLC0415
+    from prefect.task_engine import run_task_async, run_task_sync  # noqa: PLC0415
 
     arguments = cloudpickle.loads(payload)
     try:
-        return _engine_run(arguments)
+        if arguments["task"].isasync:
+            return asyncio.run(run_task_async(**arguments, return_type="state"))
+        return run_task_sync(**arguments, return_type="state")
     finally:
-        _tell()
-
-
-def _engine_run(arguments: dict[str, Any]) -> Any:
-    import asyncio  # noqa: PLC0415 - as above
-
-    from prefect.task_engine import run_task_async, run_task_sync  # noqa: PLC0415
-
-    if arguments["task"].isasync:
-        return asyncio.run(run_task_async(**arguments, return_type="state"))
-    return run_task_sync(**arguments, return_type="state")
-
-
-def _tell() -> None:
-    """Wait until Prefect has what happened: the group may be somebody else's in a moment, and this process gone."""
-    from prefect.events.worker import EventsWorker  # noqa: PLC0415
-    from prefect.logging.handlers import APILogWorker  # noqa: PLC0415
-
-    EventsWorker.drain_all(timeout=_TELL_S)
-    APILogWorker.drain_all(timeout=_TELL_S)
+        # The group may be somebody else's in a moment, and this process gone: Prefect must have what happened.
+        EventsWorker.drain_all(timeout=_TELL_S)
+        APILogWorker.drain_all(timeout=_TELL_S)
 
 
 _DEATH_S: Final = 10.0
@@ -114,7 +97,7 @@ class PlacedAttempts:
         self,
         order: TaskOrder,
         states: TaskRunStates,
-        leases: Leases,
+        leases: PoolLeases,
         logger: logging.Logger | logging.LoggerAdapter[Any],
         on_tenure: Callable[[Tenure], None],
     ) -> None:
@@ -124,7 +107,7 @@ class PlacedAttempts:
         self._logger = logger
         self._on_tenure = on_tenure
         self._is_cancelled = False
-        self._lease: HeldLease | None = None
+        self._lease: PlacementLease | None = None
         self._woken = threading.Event()
 
     def cancel(self) -> None:
@@ -138,7 +121,7 @@ class PlacedAttempts:
         """Return the final state of the task run."""
         try:
             payload = self._payload()
-            with self._leases.take(self._order.demand, self._states.name, on_lost=self._woken.set) as lease:
+            with self._leases.take(self._order.demand, on_lost=self._woken.set) as lease:
                 self._lease = lease  # before the first look whether it is cancelled: who cancels later wakes it
                 state: State[Any] | None = None
                 while state is None:
@@ -161,7 +144,7 @@ class PlacedAttempts:
         def pickled() -> bytes:
             arguments = {
                 "task": order.task,
-                "task_run": self._states.for_attempt(),
+                "task_run": self._states.task_run,
                 "parameters": parameters,
                 "wait_for": wait_for,
                 "context": order.context,
@@ -171,7 +154,7 @@ class PlacedAttempts:
 
         return pickled
 
-    def _held(self, lease: HeldLease, payload: Callable[[], bytes], asked_at: float) -> State[Any] | None:
+    def _held(self, lease: PlacementLease, payload: Callable[[], bytes], asked_at: float) -> State[Any] | None:
         """Run in a place; return the final state, None when the place was taken away."""
         started_at = time.time()
         try:
@@ -180,29 +163,29 @@ class PlacedAttempts:
             if lease.is_lost:
                 return None  # it was taken away before anything had begun
             raise
-        reference = self._started(lease, strategy, payload())
+        reference = self._ended(lease, strategy, payload())
         state, end = self._outcome(reference, lease)
-        ended_at = time.time()
-        self._on_tenure(
-            Tenure(
-                task_run=self._states.name,
-                role=self._order.role,
-                priority=self._order.demand.priority,
-                place=lease.place,
-                request_id=lease.request_id,
-                lease_id=lease.lease_id,
-                asked_at=asked_at,
-                started_at=started_at,
-                ended_at=ended_at,
-                end=end,
-                why=lease.why_lost,
-            )
+        tenure = Tenure(
+            task_run=self._states.name,
+            role=self._order.role,
+            priority=self._order.demand.priority,
+            place=lease.place,
+            request_id=lease.request_id,
+            lease_id=lease.lease_id,
+            asked_at=asked_at,
+            started_at=started_at,
+            ended_at=time.time(),
+            end=end,
+            why=lease.why_lost,
         )
+        self._on_tenure(tenure)
         if end is TenureEnd.PREEMPTED:
-            self._tell_preempted(lease, ended_at - started_at)
+            message = f"Stopped after {tenure.held_s:.1f} s ({tenure.why}); waits for another place"
+            self._states.tell(Pending(name="Preempted", message=message))
+            self._logger.info("%s: %s", self._states.name, message)
         return state
 
-    def _started(self, lease: HeldLease, strategy: Any, payload: bytes) -> Any:
+    def _ended(self, lease: PlacementLease, strategy: Any, payload: bytes) -> Any:
         """Start the Ray task and return its reference once it has ended or been killed."""
         self._woken.clear()
         remote: Any = ray.remote(**self._order.ray_options(strategy))(run_in_place)
@@ -213,10 +196,12 @@ class PlacedAttempts:
             self._woken.wait()
             self._woken.clear()
         if not ended.done():
-            self._kill(reference)
+            ray.cancel(reference, force=True)
+            if not ray.wait([reference], timeout=_DEATH_S)[0]:
+                self._logger.warning("%s was killed and has not ended after %g s", self._states.name, _DEATH_S)
         return reference
 
-    def _outcome(self, reference: Any, lease: HeldLease) -> tuple[State[Any] | None, TenureEnd]:
+    def _outcome(self, reference: Any, lease: PlacementLease) -> tuple[State[Any] | None, TenureEnd]:
         try:
             state: State[Any] = ray.get(reference, timeout=0)
         except RayError as error:
@@ -227,27 +212,15 @@ class PlacedAttempts:
             return self._states.tell(run_coro_as_sync(exception_to_crashed_state(error))), TenureEnd.CRASHED
         return state, TenureEnd.DONE
 
-    def _is_lost_soon(self, lease: HeldLease) -> bool:
+    def _is_lost_soon(self, lease: PlacementLease) -> bool:
         until = time.monotonic() + _LOSS_S
         while not lease.is_lost and not self._is_cancelled and (left_s := until - time.monotonic()) > 0:
             self._woken.wait(left_s)
             self._woken.clear()
         return lease.is_lost
 
-    def _tell_preempted(self, lease: HeldLease, ran_s: float) -> None:
-        message = f"Stopped after {ran_s:.1f} s ({lease.why_lost}); waits for another place"
-        self._states.tell(Pending(name="Preempted", message=message))
-        self._logger.info("%s: %s", self._states.name, message)
-
     def _cancelled(self) -> State[Any]:
         return self._states.tell(Cancelled(message="The flow run gave it up"))
-
-    def _kill(self, reference: Any) -> None:
-        """Kill the Ray task, and wait until Ray says that it is dead."""
-        ray.cancel(reference, force=True)
-        ready, _ = ray.wait([reference], timeout=_DEATH_S)
-        if not ready:
-            self._logger.warning("%s was killed and has not ended after %g s", self._states.name, _DEATH_S)
 
 
 def _settled(expression: Any) -> Any:
@@ -268,31 +241,27 @@ class TaskRunStates:
     def __init__(self, task: Task[Any, Any], task_run_id: UUID, **arguments: Any) -> None:
         """Make the task run and tell Prefect that it is pending; `arguments` are those of `create_local_run`."""
         made: Any = run_coro_as_sync(task.create_local_run(id=task_run_id, **arguments))
-        self._task_run: TaskRun = made
+        self.task_run: TaskRun = made
         if isinstance(task.task_run_name, str):  # as the engine names it once it runs, or says what is wrong with it
             with suppress(KeyError, IndexError, AttributeError):
                 made.name = task.task_run_name.format(**(arguments.get("parameters") or {}))
         self._state: State[Any] = made.state
-        emit_task_run_state_change_event(self._task_run, None, self._state)
+        emit_task_run_state_change_event(self.task_run, None, self._state)
 
     @property
     def name(self) -> str:
         """The task run's name."""
-        return self._task_run.name
-
-    def for_attempt(self) -> TaskRun:
-        """Return the task run as the engine of an attempt takes it."""
-        return deepcopy(self._task_run)
+        return self.task_run.name
 
     def tell(self, state: State[Any]) -> State[Any]:
         """Tell Prefect that the task run is now in `state`, and return it."""
         before = self._state
         if state.timestamp <= before.timestamp:
             state.timestamp = before.timestamp + timedelta(microseconds=1)
-        state.state_details.task_run_id = self._task_run.id
-        state.state_details.flow_run_id = self._task_run.flow_run_id
-        self._state = state
-        self._task_run.state = state
-        self._task_run.state_id, self._task_run.state_type, self._task_run.state_name = state.id, state.type, state.name
-        emit_task_run_state_change_event(self._task_run, before, state)
+        run = self.task_run
+        state.state_details.task_run_id = run.id
+        state.state_details.flow_run_id = run.flow_run_id
+        self._state = run.state = state
+        run.state_id, run.state_type, run.state_name = state.id, state.type, state.name
+        emit_task_run_state_change_event(run, before, state)
         return state

@@ -5,36 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from blocks import RayCluster
 from headgate.core.errors import HeadgateError
 from headgate.orchestration.artifacts import publish_markdown, publish_table
 from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
-from headgate.orchestration.placement.rounds import (
-    TRAIN_CPUS,
-    TRAIN_PRIORITY,
-    Learned,
-    PlacedTraining,
-    RoleStoppedError,
-    Training,
-)
+from headgate.orchestration.placement.rounds import Learned, PlacedTraining, PlacingOrder, RoleStoppedError
 from headgate.orchestration.placement.runner import PlacementTaskRunner
-from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
+from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows, roles_of
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.orchestration.upkeep import figures_markdown
-from headgate.placement import PoolSpec
-from headgate.placement.roles import BATCH, Place
 from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CAPTION: Final = "Who held what: a line for each placement group; a cross is where work was stopped for other work"
 
@@ -49,54 +34,6 @@ _COST: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlacingOrder:
-    """What a flow run is asked to train.
-
-    Attributes:
-        name: of the training; another name begins anew, the same one goes on where it was.
-        environment: what is played.
-        rounds: updates of the policy.
-        rollouts: shards that play at a time.
-        episodes: scored episodes per round.
-        trial_episodes: episodes that tell how good the policy is before and after.
-        cluster: name of a RayCluster block; RAY_ADDRESS, a running cluster or a local one when empty.
-        pool: pool whose quota the roles count against; made when neither the cluster nor the block has it.
-        priority: added to the priority of every role.
-        folder: where trainings are kept, which every node of the cluster must see.
-        seed: of all random choices.
-    """
-
-    name: str
-    environment: str
-    rounds: int
-    rollouts: int
-    episodes: int
-    trial_episodes: int
-    cluster: str = ""
-    pool: str = "rlhf"
-    priority: float = 0.0
-    folder: str = ".headgate/placement"
-    seed: int = 0
-
-    def training(self) -> Training:
-        """Return it as the roles take it."""
-        place = Place(self.environment, str((Path(self.folder) / self.name).absolute()))
-        batches = -(-self.episodes // BATCH)
-        return Training(place, self.rounds, self.rollouts, batches, self.trial_episodes, self.priority, self.seed)
-
-    def own_pool(self) -> PoolSpec:
-        """Return the pool that is made where there is none: room for all rollouts, some of it lent by training."""
-        return PoolSpec.model_validate(
-            {
-                "name": self.pool,
-                "quota": {"cpu": self.rollouts + TRAIN_CPUS - 1},
-                "reserved": [{"cpu": TRAIN_CPUS}],
-                "reserved_from_priority": min(8.0, TRAIN_PRIORITY + self.priority),
-            }
-        )
-
-
 async def run_placing(order: PlacingOrder) -> Any:
     """Train a policy with roles placed by priority, and return the state in which the flow run ends.
 
@@ -104,15 +41,14 @@ async def run_placing(order: PlacingOrder) -> Any:
         HeadgateError: if something that was given cannot be used, or the cluster cannot be reached; and what a role
             raised. Everything is given back in every case, and the next run of the same name goes on.
     """
-    training = order.training()
-    training.place.played()
+    order.place.played()
     block = RayCluster() if not order.cluster else await loaded_block(RayCluster, order.cluster)
     stop = StopRequest()
     with stop_on_signals(stop), library_logs_in_run():
         leases = await asyncio.to_thread(open_pool_leases, block, order.own_pool())
         run_logger().info("%s", leases.says)
         runner = PlacementTaskRunner(pool=order.pool, leasing=lambda: leases)
-        placed = PlacedTraining(training, runner)
+        placed = PlacedTraining(order, runner)
         stops: list[Stop] = []
         try:
             async with _running(runner, leases, stop, stops):
@@ -121,9 +57,16 @@ async def run_placing(order: PlacingOrder) -> Any:
             run_logger().info("The roles were stopped, and their places given back")
         finally:
             await publish_placing(order.name, placed.learned, runner.tenures, stops)
-        message = training_sentence(placed.learned, runner.tenures)
+        learned, message = placed.learned, training_sentence(placed.learned, runner.tenures)
         run_logger().info("%s: %s", order.name, message)
-        return await ended(stop, message, _data(placed.learned, runner))
+        figures = {
+            "rounds": len(learned.rounds),
+            "episodes": learned.episodes,
+            "mean_reward_before": learned.before,
+            "mean_reward_after": learned.after,
+            "preemptions": _stops(runner.tenures),
+        }
+        return await ended(stop, message, figures)
 
 
 @asynccontextmanager
@@ -131,7 +74,12 @@ async def _running(
     runner: PlacementTaskRunner, leases: PoolLeases, stop: StopRequest, stops: list[Stop]
 ) -> AsyncIterator[None]:
     """Keep a runner open; a wish to stop cancels what it holds, and nothing is held after."""
-    cancelling = asyncio.create_task(_cancelled_at(stop, runner))
+
+    async def cancelled() -> None:
+        await stop.event.wait()
+        runner.cancel_all()
+
+    cancelling = asyncio.create_task(cancelled())
     runner.__enter__()
     try:
         async with heeding(stop):
@@ -147,21 +95,6 @@ async def _running(
         await asyncio.to_thread(leases.close)
 
 
-async def _cancelled_at(stop: StopRequest, runner: PlacementTaskRunner) -> None:
-    await stop.event.wait()
-    runner.cancel_all()
-
-
-def _data(learned: Learned, runner: PlacementTaskRunner) -> dict[str, Any]:
-    return {
-        "rounds": len(learned.rounds),
-        "episodes": learned.episodes,
-        "mean_reward_before": learned.before,
-        "mean_reward_after": learned.after,
-        "preemptions": sum(tenure.end.value == "preempted" for tenure in runner.tenures),
-    }
-
-
 async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop]) -> None:
     """Publish everything about a training, whether it came to its end or not."""
     sentence = training_sentence(learned, tenures)
@@ -174,10 +107,13 @@ async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure]
         await publish_markdown(artifact_key("placement-timeline", name), figures_markdown({CAPTION: figure}), sentence)
 
 
+def _stops(tenures: Sequence[Tenure]) -> int:
+    return sum(tenure.end is TenureEnd.PREEMPTED for tenure in tenures)
+
+
 def training_sentence(learned: Learned, tenures: Sequence[Tenure]) -> str:
     """Return what came of a training in one sentence."""
-    stops = sum(tenure.end is TenureEnd.PREEMPTED for tenure in tenures)
-    parts = [f"{len(learned.rounds)} rounds of {learned.episodes:,} episodes", f"{stops} preemptions"]
+    parts = [f"{len(learned.rounds)} rounds of {learned.episodes:,} episodes", f"{_stops(tenures)} preemptions"]
     if learned.before is not None and learned.after is not None:
         parts.append(f"mean reward {learned.before:.3f} before, {learned.after:.3f} after")
     return ", ".join(parts)
@@ -210,28 +146,26 @@ def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], sto
 def _table(rows: Sequence[Mapping[str, Any]], otherwise: str) -> str:
     if not rows:
         return otherwise
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    cells = [[value.replace("|", "\\|") for value in row.values()] for row in rows]
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _cell(value: str) -> str:
-    return value.replace("|", "\\|")
 
 
 def timeline_svg(tenures: Sequence[Tenure]) -> str | None:
     """Return the figure as SVG, None when nothing was held."""
-    return inline_svg(timeline_figure(tenures), "tenures", CAPTION) if tenures else None
-
-
-def timeline_figure(tenures: Sequence[Tenure]) -> Figure:
-    """Return the figure."""
-    places = _places(tenures)
+    if not tenures:
+        return None
+    held: dict[str, float] = {}
+    for tenure in tenures:
+        held[tenure.place] = held.get(tenure.place, 0.0) + tenure.held_s
+    places = sorted(sorted(held, key=lambda place: -held[place])[:_MOST_PLACES])
+    drawn = [tenure for tenure in tenures if tenure.place in places]
     began = min(tenure.started_at for tenure in tenures)
     with drawing():
         figure = blank_figure(1.1 + _ROW_IN * len(places))
         axes = figure.subplots()
-        for number, role in enumerate(_roles(tenures)):
-            stays = [t for t in tenures if t.role == role and t.place in places]
+        for number, role in enumerate(roles_of(tenures)):
+            stays = [t for t in drawn if t.role == role]
             axes.barh(
                 [places.index(t.place) for t in stays],
                 [t.held_s for t in stays],
@@ -242,35 +176,13 @@ def timeline_figure(tenures: Sequence[Tenure]) -> Figure:
                 linewidth=0.6,
                 label=clipped(role),
             )
-        _draw_stops(axes, [t for t in tenures if t.place in places], places, began)
+        if stopped := [t for t in drawn if t.end is TenureEnd.PREEMPTED]:
+            at, rows = [t.ended_at - began for t in stopped], [places.index(t.place) for t in stopped]
+            axes.plot(at, rows, "x", color=INK, markersize=6, markeredgewidth=1.4, label="preempted", linestyle="none")
         axes.set_yticks(range(len(places)), [clipped(place) for place in places])
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel("seconds since the first place was held")
         quiet_grid(axes, "x")
         legend_above(axes)
-    return figure
-
-
-def _draw_stops(axes: Axes, tenures: Sequence[Tenure], places: Sequence[str], began: float) -> None:
-    stopped = [t for t in tenures if t.end is TenureEnd.PREEMPTED]
-    if stopped:
-        at = [t.ended_at - began for t in stopped]
-        rows = [places.index(t.place) for t in stopped]
-        axes.plot(at, rows, "x", color=INK, markersize=6, markeredgewidth=1.4, label="preempted", linestyle="none")
-
-
-def _roles(tenures: Sequence[Tenure]) -> list[str]:
-    """Return the roles, the highest priority first: colours stay with ranks."""
-    highest: dict[str, float] = {}
-    for tenure in tenures:
-        highest[tenure.role] = max(tenure.priority, highest.get(tenure.role, tenure.priority))
-    return sorted(highest, key=lambda role: (-highest[role], role))
-
-
-def _places(tenures: Sequence[Tenure]) -> list[str]:
-    held: dict[str, float] = {}
-    for tenure in tenures:
-        held[tenure.place] = held.get(tenure.place, 0.0) + tenure.held_s
-    longest = sorted(held, key=lambda place: -held[place])[:_MOST_PLACES]
-    return sorted(longest)
+    return inline_svg(figure, "tenures", CAPTION)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Self
 
 from blocks import RayCluster
 from headgate.core.errors import HeadgateError
@@ -14,24 +13,29 @@ from headgate.placement import Placement, PlacementLease, PlacementPool, PoolSpe
 
 
 class PoolLeases:
-    """Implements `Leases`. Owns its connection to placement."""
+    """Gives leases of one pool, to many threads. Owns its connection to placement."""
 
     def __init__(self, placement: Placement, pool: PlacementPool) -> None:
-        self.placement = placement
+        self._placement = placement
         self._pool = pool
 
     @property
     def says(self) -> str:
         """Which cluster and pool are used, in a sentence."""
-        return f"{self.placement.says}, pool {self._pool.name} with {self._pool.pool.quota}"
+        return f"{self._placement.says}, pool {self._pool.name} with {self._pool.pool.quota}"
 
     @contextmanager
-    def take(self, demand: Demand, name: str, *, on_lost: Callable[[], None]) -> Iterator[PoolLease]:
-        """See `Leases`."""
-        del name
+    def take(self, demand: Demand, *, on_lost: Callable[[], None]) -> Iterator[PlacementLease]:
+        """Stand in line while the context lasts; at its end what is held or waited for is given back exactly once.
+
+        `on_lost` is called from any thread when the place has to be left.
+
+        Raises:
+            HeadgateError: the demand can never be met, or placement does not answer.
+        """
         lease = self._pool.lease(on_lost=on_lost, **demand.as_arguments())
         try:
-            yield PoolLease(self.placement, lease)
+            yield lease
         finally:
             # The driver's own end frees it, too: a ledger that is away now must not hide how the task ended.
             with suppress(HeadgateError):
@@ -39,58 +43,12 @@ class PoolLeases:
 
     def stops(self) -> list[Stop]:
         """Return who was stopped for whom on the cluster, and what it cost, in the order of time."""
-        told = [each.fields for each in self.placement.events() if each.event == "WorkPreempted"]
+        told = [each.fields for each in self._placement.events() if each.event == "WorkPreempted"]
         return [Stop(f["request"], f["by"], f["reason"], f["lost_s"], f["took_s"]) for f in told]
 
     def close(self) -> None:
         """Leave the cluster; legal twice."""
-        self.placement.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class PoolLease:
-    """Implements `HeldLease` over a lease of the ledger."""
-
-    def __init__(self, placement: Placement, lease: PlacementLease) -> None:
-        self._placement = placement
-        self._lease = lease
-        self.request_id = lease.request_id
-        self.place = ""
-
-    @property
-    def lease_id(self) -> str:
-        """See `HeldLease`."""
-        return self._lease.lease_id
-
-    @property
-    def is_lost(self) -> bool:
-        """See `HeldLease`."""
-        return self._lease.is_lost
-
-    @property
-    def why_lost(self) -> str:
-        """See `HeldLease`."""
-        return self._lease.why_lost
-
-    def wait(self, unless: Callable[[], bool]) -> bool:
-        """See `HeldLease`."""
-        if not self._lease.wait(unless=unless):
-            return False
-        self.place = self._placement.work(self._lease.request_id).view().group_id or self.place
-        return True
-
-    def wake(self) -> None:
-        """See `HeldLease`."""
-        self._lease.wake()
-
-    def strategy(self) -> Any:
-        """See `HeldLease`."""
-        return self._lease.strategy()
+        self._placement.close()
 
 
 def pool_leases(address: str | None, pool: str) -> PoolLeases:
@@ -122,15 +80,10 @@ def open_pool_leases(block: RayCluster, spec: PoolSpec) -> PoolLeases:
         if block.sets_rules:
             placement.set_rules(block.preemption_rules())
         for each in block.pool_specs():
-            _opened(placement, each, change=True)
+            placement.pool(**each.model_dump(), change=True)
         is_open = any(each.name == spec.name for each in placement.pools())
-        pool = placement.pool(spec.name) if is_open else _opened(placement, spec, scale=True)
+        pool = placement.pool(spec.name) if is_open else placement.pool(**spec.model_dump(), scale=True)
         return PoolLeases(placement, pool)
     except BaseException:
         placement.close()
         raise
-
-
-def _opened(placement: Placement, spec: PoolSpec, *, scale: bool = False, change: bool = False) -> PlacementPool:
-    fields = spec.model_dump()
-    return placement.pool(fields.pop("name"), scale=scale, change=change, **fields)

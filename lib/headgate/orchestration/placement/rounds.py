@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from headgate.orchestration.placement.demand import placed
 from headgate.orchestration.placement.runner import PlacedFuture, PlacementTaskRunner
-from headgate.placement import amounts
-from headgate.placement.roles import Place, Reward, Rollout, Train, Trial, names_in
+from headgate.placement import PoolSpec, amounts
+from headgate.placement.roles import BATCH, Place, Reward, Rollout, Train, Trial, names_in
 
 _PLAIN: Final[dict[str, Any]] = {"cache_policy": NO_CACHE, "persist_result": False}
 
@@ -42,12 +43,16 @@ def trial(place: Place, name: str, episodes: int, is_trained: bool, seed: int) -
     return Trial(place, name, episodes, is_trained=is_trained, seed=seed).run()
 
 
-ROLLOUT_PRIORITY: Final = 2.0
-TRIAL_PRIORITY: Final = 4.0
-REWARD_PRIORITY: Final = 5.0
 TRAIN_PRIORITY: Final = 9.0
-
 TRAIN_CPUS: Final = 2
+
+_ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "rollout": {"priority": 2.0, "min_runtime_s": 1.0},
+    "trial": {"priority": 4.0},
+    "reward": {"priority": 5.0},
+    "train": {"priority": TRAIN_PRIORITY, "resources": amounts(cpu=TRAIN_CPUS)},
+}
+"""Role -> what it asks for, as `placed` takes it."""
 
 _MOST_BATCHES: Final = 8
 """Rollouts play at most so many times what a round needs, and then leave their places by themselves."""
@@ -57,31 +62,55 @@ _LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """What is trained.
+class PlacingOrder:
+    """What a flow run is asked to train.
 
     Attributes:
-        place: environment and folder.
+        name: of the training; another name begins anew, the same one goes on where it was.
+        environment: what is played.
         rounds: updates of the policy.
         rollouts: shards that play at a time.
-        batches: scored batches per round.
+        episodes: scored episodes per round.
         trial_episodes: episodes that tell how good the policy is before and after.
+        cluster: name of a RayCluster block; RAY_ADDRESS, a running cluster or a local one when empty.
+        pool: pool whose quota the roles count against; made when neither the cluster nor the block has it.
         priority: added to the priority of every role.
+        folder: where trainings are kept, which every node of the cluster must see.
         seed: of all random choices.
     """
 
-    place: Place
+    name: str
+    environment: str
     rounds: int
     rollouts: int
-    batches: int
+    episodes: int
     trial_episodes: int
+    cluster: str = ""
+    pool: str = "rlhf"
     priority: float = 0.0
+    folder: str = ".headgate/placement"
     seed: int = 0
 
     @property
-    def most(self) -> int:
-        """Batches that a shard plays in a round at most."""
-        return _MOST_BATCHES * -(-self.batches // self.rollouts)
+    def place(self) -> Place:
+        """Where the roles work."""
+        return Place(self.environment, str((Path(self.folder) / self.name).absolute()))
+
+    @property
+    def batches(self) -> int:
+        """Scored batches per round."""
+        return -(-self.episodes // BATCH)
+
+    def own_pool(self) -> PoolSpec:
+        """Return the pool that is made where there is none: room for all rollouts, some of it lent by training."""
+        return PoolSpec.model_validate(
+            {
+                "name": self.pool,
+                "quota": {"cpu": self.rollouts + TRAIN_CPUS - 1},
+                "reserved": [{"cpu": TRAIN_CPUS}],
+                "reserved_from_priority": min(8.0, TRAIN_PRIORITY + self.priority),
+            }
+        )
 
 
 @dataclass(slots=True)
@@ -104,9 +133,10 @@ class Learned:
 class PlacedTraining:
     """Runs one training through a task runner. Owned by one flow run; `learned` may be read when it was cut short."""
 
-    def __init__(self, training: Training, runner: PlacementTaskRunner) -> None:
+    def __init__(self, order: PlacingOrder, runner: PlacementTaskRunner) -> None:
         self.learned = Learned()
-        self._training = training
+        self._order = order
+        self._place = order.place
         self._runner = runner
 
     async def run(self) -> None:
@@ -115,52 +145,31 @@ class PlacedTraining:
         Raises:
             HeadgateError: a role can never be placed, or failed.
         """
-        training = self._training
         before = self._try(0)
-        policy = training.place.opened().policy()
+        policy = self._place.opened().policy()
         first = 1 if policy is None else policy.version + 1
-        for number in range(first, training.rounds + 1):
+        for number in range(first, self._order.rounds + 1):
             await self._round(number)
-        after = self._try(training.rounds)
+        after = self._try(self._order.rounds)
         self.learned.before = (await result_of(before))["mean_reward"]
         self.learned.after = (await result_of(after))["mean_reward"]
 
     async def _round(self, number: int) -> None:
-        training, place = self._training, self._training.place
-        with placed(
-            priority=ROLLOUT_PRIORITY + training.priority,
-            labels={"role": "rollout"},
-            min_runtime_s=1.0,
-            checkpoints=True,
-        ):
-            playing = [
-                self._submit(
-                    rollout,
-                    place=place,
-                    round_number=number,
-                    shard=shard,
-                    shards=training.rollouts,
-                    most=training.most,
-                    seed=training.seed,
-                )
-                for shard in range(training.rollouts)
-            ]
+        order, shards = self._order, self._order.rollouts
+        most = _MOST_BATCHES * -(-order.batches // shards)
+        playing = [
+            self._submit(rollout, round_number=number, shard=shard, shards=shards, most=most, seed=order.seed)
+            for shard in range(shards)
+        ]
         await self._until_played(number, playing)
-        with placed(priority=REWARD_PRIORITY + training.priority, labels={"role": "reward"}, checkpoints=True):
-            await result_of(self._submit(reward, place=place, round_number=number, batches=training.batches))
-        with placed(
-            priority=TRAIN_PRIORITY + training.priority,
-            labels={"role": "train"},
-            resources=amounts(cpu=TRAIN_CPUS),
-            checkpoints=True,
-        ):
-            self.learned.rounds.append(await result_of(self._submit(train, place=place, round_number=number)))
+        await result_of(self._submit(reward, round_number=number, batches=order.batches))
+        self.learned.rounds.append(await result_of(self._submit(train, round_number=number)))
         self.learned.episodes += sum([(await result_of(future))["episodes"] for future in playing])
 
     async def _until_played(self, number: int, playing: Sequence[PlacedFuture]) -> None:
         """Return when a round has its batches; what waits for them holds no place meanwhile."""
-        folder = self._training.place.opened()
-        while len(names_in(folder.played, number)) + len(names_in(folder.scored, number)) < self._training.batches:
+        folder = self._place.opened()
+        while len(names_in(folder.played, number)) + len(names_in(folder.scored, number)) < self._order.batches:
             ended = [future for future in playing if future.wrapped_future.done()]
             for future in ended:
                 await result_of(future)
@@ -169,19 +178,14 @@ class PlacedTraining:
             await asyncio.sleep(_LOOK_S)
 
     def _try(self, version: int) -> PlacedFuture:
-        training = self._training
-        with placed(priority=TRIAL_PRIORITY + training.priority, labels={"role": "trial"}, checkpoints=True):
-            return self._submit(
-                trial,
-                place=training.place,
-                name=f"trial-{version:03d}",
-                episodes=training.trial_episodes,
-                is_trained=version > 0,
-                seed=training.seed,
-            )
+        name, episodes = f"trial-{version:03d}", self._order.trial_episodes
+        return self._submit(trial, name=name, episodes=episodes, is_trained=version > 0, seed=self._order.seed)
 
-    def _submit(self, task: Any, **parameters: Any) -> PlacedFuture:
-        return self._runner.submit(task, parameters)
+    def _submit(self, role: Task[Any, Any], **parameters: Any) -> PlacedFuture:
+        asked = dict(_ASKED[role.name])
+        priority = asked.pop("priority") + self._order.priority
+        with placed(priority=priority, labels={"role": role.name}, checkpoints=True, **asked):
+            return self._runner.submit(role, {"place": self._place, **parameters})
 
 
 class RoleStoppedError(Exception):

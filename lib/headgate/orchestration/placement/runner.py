@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
@@ -22,8 +23,7 @@ from prefect_ray.context import RemoteOptionsContext  # type: ignore[import-unty
 
 from headgate.orchestration.placement.attempts import PlacedAttempts, TaskOrder, TaskRunStates
 from headgate.orchestration.placement.demand import Demand, demand_now
-from headgate.orchestration.placement.lease import Leases
-from headgate.orchestration.placement.pool_leases import pool_leases
+from headgate.orchestration.placement.pool_leases import PoolLeases, pool_leases
 from headgate.orchestration.placement.tenures import Tenure
 from headgate.orchestration.run_state import run_logger
 
@@ -33,7 +33,7 @@ _TOLD_WORKERS: Final = ("PREFECT_API_", "PREFECT_CLIENT_", "PREFECT_LOGGING_", "
 _JOIN_STEP_S: Final = 0.5
 """A signal is noticed between two of these: waiting for a thread without a bound would keep it out."""
 
-Leasing = Callable[[], Leases]
+Leasing = Callable[[], PoolLeases]
 """Connects to placement; called in the flow's process when the first task is submitted."""
 
 
@@ -100,7 +100,7 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         self.demand = demand or Demand()
         self.tenures: list[Tenure] = []
         self._leasing = leasing
-        self._leases: Leases | None = None
+        self._leases: PoolLeases | None = None
         self._running: dict[threading.Thread, PlacedAttempts] = {}
 
     def duplicate(self) -> Self:
@@ -109,7 +109,7 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # It travels to Ray with its flow; there it is a runner that has not begun.
-        return _runner, (type(self), self.address, self.init_kwargs, self.pool, self.demand)
+        return partial(type(self), self.address, self.init_kwargs, pool=self.pool, demand=self.demand), ()
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -152,7 +152,8 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
         """
         if not self._started:
             raise RuntimeError("The task runner must be started before submitting work.")
-        leases = self._connected()
+        if self._leases is None:
+            self._leases = self._leasing() if self._leasing is not None else pool_leases(self.address, self.pool)
         task_run_id = uuid4()
         inputs = {
             name: collect_task_run_inputs_sync(value, future_cls=PrefectFuture) for name, value in parameters.items()
@@ -165,24 +166,20 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
                 "copy_to_child_ctx": True,
             }
         )
+        remote_options = dict(RemoteOptionsContext.get().current_remote_options)
         order = TaskOrder(
-            task, parameters, wait_for, context, demand_now(self.demand), worker_environ(), _remote_options()
+            task, parameters, wait_for, context, demand_now(self.demand), worker_environ(), remote_options
         )
         states = TaskRunStates(
             task, task_run_id, parameters=parameters, wait_for=wait_for, extra_task_inputs=dependencies
         )
-        attempts = PlacedAttempts(order, states, leases, run_logger(), self.tenures.append)
+        attempts = PlacedAttempts(order, states, self._leases, run_logger(), self.tenures.append)
         return PlacedFuture(attempts, task_run_id, self._begun(attempts, states.name))
 
     def cancel_all(self) -> None:
         """Stop everything that waits or runs: places in line are given up, Ray tasks killed, places given back."""
         for attempts in list(self._running.values()):
             attempts.cancel()
-
-    def _connected(self) -> Leases:
-        if self._leases is None:
-            self._leases = self._leasing() if self._leasing is not None else pool_leases(self.address, self.pool)
-        return self._leases
 
     def _begun(self, attempts: PlacedAttempts, name: str) -> Future[State[Any]]:
         ended: Future[State[Any]] = Future()
@@ -210,12 +207,6 @@ class PlacementTaskRunner(RayTaskRunner):  # type: ignore[misc]
                 thread.join(_JOIN_STEP_S)
 
 
-def _runner(
-    kind: type[PlacementTaskRunner], address: str | None, init_kwargs: dict[str, Any], pool: str, demand: Demand
-) -> PlacementTaskRunner:
-    return kind(address, init_kwargs, pool=pool, demand=demand)
-
-
 def worker_environ() -> dict[str, str]:
     """Return the variables by which a Ray worker talks to the same Prefect API as this process, and starts none.
 
@@ -225,8 +216,3 @@ def worker_environ() -> dict[str, str]:
     told = {name: value for name, value in settings.items() if name.startswith(_TOLD_WORKERS)}
     with get_client(sync_client=True) as client:
         return {"PREFECT_API_URL": str(client.api_url), **told, "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
-
-
-def _remote_options() -> Mapping[str, Any]:
-    options: Mapping[str, Any] = RemoteOptionsContext.get().current_remote_options
-    return dict(options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -77,10 +77,31 @@ class Stop:
     took_s: float
 
 
+def roles_of(tenures: Sequence[Tenure]) -> list[str]:
+    """Return the roles, the highest priority first."""
+    highest: dict[str, float] = {}
+    for tenure in tenures:
+        highest[tenure.role] = max(tenure.priority, highest.get(tenure.role, tenure.priority))
+    return sorted(highest, key=lambda role: (-highest[role], role))
+
+
 def role_rows(tenures: Sequence[Tenure]) -> list[dict[str, str]]:
     """Return a row for each role, the highest priority first."""
-    roles = sorted({t.role for t in tenures}, key=lambda role: (-_priority(tenures, role), role))
-    return [_role_row(role, [t for t in tenures if t.role == role]) for role in roles]
+    rows = []
+    for role in roles_of(tenures):
+        stays = [t for t in tenures if t.role == role]
+        row = {
+            "role": role,
+            "priority": f"{max(t.priority for t in stays):g}",
+            "task runs": str(len({t.task_run for t in stays})),
+            "done": str(sum(t.end is TenureEnd.DONE for t in stays)),
+            "preempted": str(sum(t.end is TenureEnd.PREEMPTED for t in stays)),
+            "mean wait": f"{fmean(t.waited_s for t in stays):.2f} s",
+            "longest wait": f"{max(t.waited_s for t in stays):.2f} s",
+            "held": f"{sum(t.held_s for t in stays):.1f} s",
+        }
+        rows.append(row)
+    return rows
 
 
 def preemption_rows(tenures: Sequence[Tenure], stops: Sequence[Stop] = ()) -> list[dict[str, str]]:
@@ -89,55 +110,23 @@ def preemption_rows(tenures: Sequence[Tenure], stops: Sequence[Stop] = ()) -> li
     told: dict[str, list[Stop]] = {}
     for stop in stops:
         told.setdefault(stop.request, []).append(stop)
-    cuts = [t for t in sorted(tenures, key=lambda tenure: tenure.ended_at) if t.end is TenureEnd.PREEMPTED]
-    return [_cut_row(cut, tenures, _next(told.get(cut.request_id)), names) for cut in cuts]
-
-
-def _next(stops: list[Stop] | None) -> Stop | None:
-    return stops.pop(0) if stops else None
-
-
-def _cut_row(cut: Tenure, tenures: Sequence[Tenure], stop: Stop | None, names: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "task run": cut.task_run,
-        "for": names.get(stop.by, stop.by) if stop else "",
-        "place": cut.place,
-        "why": cut.why,
-        "ran before": f"{cut.held_s:.2f} s",
-        "stopped in": f"{1e3 * stop.took_s:.0f} ms" if stop else "",
-        "lost at most": f"{stop.lost_s:.2f} cluster seconds" if stop else "",
-        "went on after": _gap(cut, tenures),
-        "ended": _last_end(cut, tenures),
-    }
-
-
-def _priority(tenures: Sequence[Tenure], role: str) -> float:
-    return max(t.priority for t in tenures if t.role == role)
-
-
-def _role_row(role: str, stays: Sequence[Tenure]) -> dict[str, str]:
-    return {
-        "role": role,
-        "priority": f"{_priority(stays, role):g}",
-        "task runs": str(len({t.task_run for t in stays})),
-        "done": str(sum(t.end is TenureEnd.DONE for t in stays)),
-        "preempted": str(sum(t.end is TenureEnd.PREEMPTED for t in stays)),
-        "mean wait": f"{fmean(t.waited_s for t in stays):.2f} s",
-        "longest wait": f"{max(t.waited_s for t in stays):.2f} s",
-        "held": f"{sum(t.held_s for t in stays):.1f} s",
-    }
-
-
-def _later(cut: Tenure, tenures: Sequence[Tenure]) -> list[Tenure]:
-    later = [t for t in tenures if t.task_run == cut.task_run and t.started_at >= cut.ended_at]
-    return sorted(later, key=lambda tenure: tenure.started_at)
-
-
-def _gap(cut: Tenure, tenures: Sequence[Tenure]) -> str:
-    later = _later(cut, tenures)
-    return f"{later[0].started_at - cut.ended_at:.2f} s" if later else "not again"
-
-
-def _last_end(cut: Tenure, tenures: Sequence[Tenure]) -> str:
-    later = _later(cut, tenures)
-    return later[-1].end.value if later else cut.end.value
+    rows = []
+    for cut in sorted(tenures, key=lambda tenure: tenure.ended_at):
+        if cut.end is not TenureEnd.PREEMPTED:
+            continue
+        cost = told[cut.request_id].pop(0) if told.get(cut.request_id) else None
+        later = [t for t in tenures if t.task_run == cut.task_run and t.started_at >= cut.ended_at]
+        later.sort(key=lambda tenure: tenure.started_at)
+        row = {
+            "task run": cut.task_run,
+            "for": names.get(cost.by, cost.by) if cost else "",
+            "place": cut.place,
+            "why": cut.why,
+            "ran before": f"{cut.held_s:.2f} s",
+            "stopped in": f"{1e3 * cost.took_s:.0f} ms" if cost else "",
+            "lost at most": f"{cost.lost_s:.2f} cluster seconds" if cost else "",
+            "went on after": f"{later[0].started_at - cut.ended_at:.2f} s" if later else "not again",
+            "ended": (later[-1] if later else cut).end.value,
+        }
+        rows.append(row)
+    return rows

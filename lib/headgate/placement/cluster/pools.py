@@ -64,6 +64,11 @@ class PlacementLease:
         return "" if self._held is None else self._held.lease_id
 
     @property
+    def place(self) -> str:
+        """Name of the placement group; empty before it is held."""
+        return "" if self._held is None else self._held.group_id
+
+    @property
     def is_lost(self) -> bool:
         """Whether the place has to be left."""
         return self.lost.is_set()
