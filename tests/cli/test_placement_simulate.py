@@ -106,7 +106,7 @@ def test_reserved_groups_are_kept_for_high_priorities(headgate: Command, jobs: P
         (("jobs.jsonl", "--gpus", "4"), "job low takes 8 GPU, and no part of the empty cluster"),
         (("none.csv", "--restart-s", "-1"), "--restart-s must be a number >= 0"),
         (("jobs.jsonl", "--rules", "none.yaml"), "the rules none.yaml cannot be read"),
-        (("jobs.jsonl", "--policy", "fifo", "--output", "no/folder/f.svg"), "cannot be written"),
+        (("jobs.jsonl", "--policy", "fifo", "--output", "jobs.jsonl/f.svg"), "cannot be written"),
     ],
 )
 def test_what_cannot_be_replayed_is_said_in_a_sentence(

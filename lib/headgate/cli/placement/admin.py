@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 DIFFERENCES_STATUS: Final = 4
 """Exit status of an audit that leaves differences: a check did not hold."""
 
-_NAMED: Final = frozenset({"name", "quota", "reserved"})
-
 Scale = Annotated[bool, Parameter(negative="", help="Reduce the pools' CPU and memory to what a single node has.")]
 Change = Annotated[bool, Parameter(negative="", help="Change pools that are open with other settings.")]
 
@@ -146,9 +144,7 @@ def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, cha
         labels = ", ".join(sorted(written.rules.label_rules)) or "none"
         say(f"the preemption rules are applied (label rules: {labels})")
     for spec in written.pools:
-        more = {name: getattr(spec, name) for name in type(spec).model_fields if name not in _NAMED}
-        shapes = [shape.as_shape() for shape in spec.reserved]
-        opened = placement.pool(spec.name, quota=spec.quota, reserved=shapes, scale=scale, change=change, **more)
+        opened = placement.pool(**spec.model_dump(), scale=scale, change=change)
         scaled = f", scaled to {opened.factor:.0%} of its size" if opened.factor < 1 else ""
         say(f"pool {spec.name} is open with quota {opened.pool.quota}{scaled}")
         for number in homeless(opened.pool, placement.nodes()):

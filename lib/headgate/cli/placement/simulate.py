@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, print_table
-from headgate.core.errors import InvalidInputError
+from headgate.cli.output import AsJson, console, print_json, print_table, write_page
+from headgate.cli.placement.ledger import say
 from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
 from headgate.replay import yaml_settings
 from headgate.replay.placement import (
     MIXES,
     POLICIES,
-    Cluster,
     Comparison,
     InvalidTraceError,
     Measures,
@@ -29,7 +29,13 @@ from headgate.replay.placement import (
 )
 
 _LABEL_RULES: Final = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}
-_SIZE_KEYS: Final = {"members", "gpus", "cpus", "memory_gib"}
+_SIZE_KEYS: Final = {"gpus", "cpus", "memory_gib"}
+
+
+_COLUMNS: Final = (
+    *("policy", "p50", "p95", "p99", "use", "useful", "lost GPU-h"),
+    *("x least", "stops", "victims done", "ended", "took"),
+)
 
 
 def simulate(
@@ -74,28 +80,32 @@ def simulate(
     Neither Ray nor any process is started. The same input gives the same figures.
     """
     cluster = cluster_of(nodes, gpus, cpus, memory_gib, reserved=tuple(_shape(written) for written in reserved))
-    _check_numbers(longest_hours, checkpoint_every_s, restart_s)
+    given = {"longest-hours": longest_hours, "checkpoint-every-s": checkpoint_every_s, "restart-s": restart_s}
+    for name, number in given.items():
+        if number is not None and not 0 <= number < float("inf"):
+            raise InvalidTraceError(f"--{name} must be a number >= 0 (got {number:g})")
     if (trace is None) == (mix is None):
         raise InvalidTraceError("give either a file of jobs or --mix", next_step="For example: --mix rlhf.")
     if trace is None:
         jobs = generated(mix or "", cluster, hours=hours, load=load, seed=seed)
     else:
         jobs = _read(trace, longest_hours, checkpoint_every_s, restart_s)
-    made = _compared(jobs, cluster, _rules(rules), policy or tuple(POLICIES), quiet=as_json)
+    in_force = (
+        PreemptionRules(label_rules=_LABEL_RULES)
+        if rules is None
+        else rules_from(yaml_settings(rules, "rules", "preemption"))
+    )
+    status = nullcontext() if as_json else console(stderr=True).status("replaying")
+    with status as shown:
+        tell = (lambda _: None) if shown is None else (lambda name: shown.update(f"replaying under {name}"))
+        made = compared(jobs, cluster, in_force, policy or tuple(POLICIES), tell=tell)
     if output is not None:
-        _write_figure(made, output)
+        write_page(output, timeline_svg(made))
     if as_json:
         print_json(made.document() | {"figure": None if output is None else str(output.resolve())})
     else:
         _print(made, output)
     return 0
-
-
-def _check_numbers(longest_hours: float | None, checkpoint_every_s: float, restart_s: float) -> None:
-    given = {"longest-hours": longest_hours, "checkpoint-every-s": checkpoint_every_s, "restart-s": restart_s}
-    for name, number in given.items():
-        if number is not None and not 0 <= number < float("inf"):
-            raise InvalidTraceError(f"--{name} must be a number >= 0 (got {number:g})")
 
 
 def _read(path: Path, longest_hours: float | None, checkpoint_every_s: float, restart_s: float) -> Trace:
@@ -114,74 +124,31 @@ def _read(path: Path, longest_hours: float | None, checkpoint_every_s: float, re
     )
 
 
-def _rules(path: Path | None) -> PreemptionRules:
-    if path is None:
-        return PreemptionRules(label_rules=_LABEL_RULES)
-    return rules_from(yaml_settings(path, "rules", "preemption"))
-
-
 def _shape(written: str) -> GroupShape:
     """Return the reserved group that `members=2,gpus=2,cpus=8` describes."""
-    parts: dict[str, float] = {}
-    for part in written.split(","):
-        key, _, value = part.strip().partition("=")
-        try:
-            parts[key] = float(value)
-        except ValueError:
-            raise _bad_shape(written) from None
-    if not parts.keys() <= _SIZE_KEYS or not 1 <= parts.get("members", 1) <= 256 or parts.get("members", 1) % 1:
-        raise _bad_shape(written)
-    member = amounts(parts.get("cpus", 0), parts.get("gpus", 0), int(parts.get("memory_gib", 0) * 2**30))
-    if not member:
-        raise _bad_shape(written)
-    return GroupShape((member,) * int(parts.get("members", 1)), "PACK")
-
-
-def _bad_shape(written: str) -> InvalidTraceError:
-    return InvalidTraceError(
-        f"--reserved must have the form members=2,gpus=2,cpus=8,memory_gib=16, one amount at least (got {written!r})"
-    )
-
-
-def _compared(
-    jobs: Trace, cluster: Cluster, rules: PreemptionRules, policies: tuple[str, ...], *, quiet: bool
-) -> Comparison:
-    if quiet:
-        return compared(jobs, cluster, rules, policies)
-    with console(stderr=True).status("replaying") as status:
-        return compared(jobs, cluster, rules, policies, tell=lambda name: status.update(f"replaying under {name}"))
-
-
-def _write_figure(made: Comparison, path: Path) -> None:
     try:
-        path.write_text(timeline_svg(made), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"figure {path} cannot be written: {error.strerror}") from None
+        parts = {key: float(value) for key, _, value in (part.strip().partition("=") for part in written.split(","))}
+    except ValueError:
+        parts = {}
+    members = parts.pop("members", 1)
+    member = amounts(parts.get("cpus", 0), parts.get("gpus", 0), int(parts.get("memory_gib", 0) * 2**30))
+    if not member or not parts.keys() <= _SIZE_KEYS or not 1 <= members <= 256 or members % 1:
+        raise InvalidTraceError(
+            "--reserved must have the form members=2,gpus=2,cpus=8,memory_gib=16, one amount at least "
+            f"(got {written!r})"
+        )
+    return GroupShape((member,) * int(members), "PACK")
 
 
 def _print(made: Comparison, figure: Path | None) -> None:
-    out = console()
-    out.print(f"{made.trace.name}: {len(made.trace.jobs)} jobs on {made.cluster}", highlight=False, markup=False)
+    say(f"{made.trace.name}: {len(made.trace.jobs)} jobs on {made.cluster}")
     for note in made.trace.notes:
-        out.print(f"  {note}", highlight=False, markup=False)
+        say(f"  {note}")
     print_table(
         "Waiting of high-priority work, use of the cluster, and what stopping cost",
-        (
-            "policy",
-            "p50",
-            "p95",
-            "p99",
-            "use",
-            "useful",
-            "lost GPU-h",
-            "x least",
-            "stops",
-            "victims done",
-            "ended",
-            "took",
-        ),
+        _COLUMNS,
         [_row(each) for each in made.measures],
-        right=tuple(range(1, 12)),
+        right=tuple(range(1, len(_COLUMNS))),
     )
     bands = sorted({band for each in made.measures for band in each.bands}, reverse=True)
     print_table(
@@ -191,40 +158,32 @@ def _print(made: Comparison, figure: Path | None) -> None:
         right=tuple(range(1, len(bands) + 2)),
     )
     least = ", ".join(f"{name} {_span(value)}" for name, value in made.least_waiting_s.items())
-    out.print(f"No policy can get high-priority waiting below: {least}.", highlight=False, markup=False)
-    out.print(
+    say(f"No policy can get high-priority waiting below: {least}.")
+    say(
         "Waiting is all time from arrival to end beyond the job's own work. 'x least': lost work of all preemptions "
         "over the least that the same rules could have lost at the same moments. 'clairvoyant' knows every duration "
-        "and stops work at no cost on one large node: a yardstick, not a policy.",
-        highlight=False,
-        markup=False,
+        "and stops work at no cost on one large node: a yardstick, not a policy."
     )
     for outcome in made.outcomes:
-        out.print(f"{outcome.policy}: {outcome.says}", highlight=False, markup=False)
+        say(f"{outcome.policy}: {outcome.says}")
     if figure is not None:
-        out.print(f"figure: {figure.resolve()}", highlight=False, markup=False)
+        say(f"figure: {figure.resolve()}")
 
 
-def _row(each: Measures) -> tuple[Any, ...]:
+def _row(each: Measures) -> tuple[str, ...]:
+    least = "∞" if each.lost_over_least is None else f"{each.lost_over_least:.2f}"
     return (
         each.policy,
         *(_span(value) for value in (each.high.p50_s, each.high.p95_s, each.high.p99_s)),
         f"{each.utilisation:.1%}",
         f"{each.useful:.1%}",
         f"{each.lost_gpu_s / 3600:,.2f}",
-        _ratio(each),
+        "–" if not each.decisions else least if each.exact_share == 1 else f"<= {least}",
         str(each.preemptions),
         f"{each.victims_done} of {each.victims}" if each.victims else "–",
         _span(each.makespan_s),
         f"{each.took_s:.2f} s",
     )
-
-
-def _ratio(each: Measures) -> str:
-    if not each.decisions:
-        return "–"
-    shown = "∞" if each.lost_over_least is None else f"{each.lost_over_least:.2f}"
-    return shown if each.exact_share == 1 else f"<= {shown}"
 
 
 def _pair(waiting: Waiting) -> str:

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -24,12 +23,12 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import json_safe, safe_text
 
 if TYPE_CHECKING:
-    from headgate.placement import Placement, PoolUsage
+    from headgate.placement import Placement
 
 Document = Mapping[str, Any]
 """What `headgate placement status --json` prints."""
 
-SHOWN_REQUESTS: Final = 50
+_SHOWN_REQUESTS: Final = 50
 """In a table; `--json` has all."""
 
 _EVERY_S: Final = 1.0
@@ -39,74 +38,73 @@ _ORDER: Final = ("running", "stopping", "placing", "clearing", "waiting", "faile
 _WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A table before it is drawn; columns at the positions `right` are numbers."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[object, ...]]
-    right: tuple[int, ...] = ()
-
-
-def show_placement(document: Document, *, as_json: bool, every: bool) -> None:
-    """Print what there is."""
-    if as_json:
-        print_json(document)
-        return
-    for table in _tables(document, every=every):
-        console().print(_drawn(table))
-
-
-def watch_placement(look: Callable[[], Document], *, every: bool) -> None:
-    """Show it anew, again and again, until Ctrl-C; an outage is shown and waited for."""
-    with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
-        while True:
-            try:
-                live.update(Group(*(_drawn(table) for table in _tables(look(), every=every))))
-            except HeadgateError as error:
-                live.update(Text(safe_text(error.message), overflow="fold"))
-            time.sleep(_EVERY_S)
-
-
-def _tables(document: Document, *, every: bool) -> list[_Rows]:
+def _tables(document: Document, *, every: bool) -> list[Table]:
     pools, groups, requests = document["pools"], document["groups"], document["requests"]
     shown = [one for one in requests if every or one["stage"] not in _ENDED]
     shown.sort(key=lambda one: (_ORDER.index(one["stage"]), -one["priority"], one["submitted_at"]))
-    left_out = f", the first {SHOWN_REQUESTS}" if len(shown) > SHOWN_REQUESTS else ""
-    return [
-        _Rows(
+    left_out = f", the first {_SHOWN_REQUESTS}" if len(shown) > _SHOWN_REQUESTS else ""
+    not_given = [
+        (each["request"], pool["name"], ", ".join(each["free_groups"]), each["because"])
+        for pool in pools
+        for each in pool["not_given"]
+    ]
+    tables = [
+        drawn_table(
             f"{counted(len(pools), 'pool')} on {document['cluster']}",
             ("pool", "quota", "in use", "by", "groups", "free", "held", "reserved", "waiting", "running"),
             [_pool_row(pool, groups, requests) for pool in pools],
-            (4, 5, 6, 8, 9),
+            right=(4, 5, 6, 8, 9),
         ),
-        *([_not_given_rows(pools)] if any(pool["not_given"] for pool in pools) else []),
-        _Rows(
+        drawn_table("waiting beside free groups", ("request", "pool", "free", "not given because"), not_given),
+        drawn_table(
             counted(len(document["nodes"]), "node"),
             ("node", "has", "used by others"),
             [(one["node_id"][:12], one["has"], one["taken_by_others"]) for one in document["nodes"]],
         ),
-        _Rows(
+        drawn_table(
             counted(len(groups), "placement group"),
             ("group", "kind", "state", "size", "nodes", "holder", "uses"),
-            [_group_row(one) for one in groups],
-            (4, 6),
+            [
+                (
+                    one["group_id"],
+                    "reserved" if one["reserved"] else "dynamic",
+                    one["state"],
+                    one["size"],
+                    len(set(one["nodes"])),
+                    one["holder"],
+                    one["uses"],
+                )
+                for one in groups
+            ],
+            right=(4, 6),
         ),
-        _Rows(
+        drawn_table(
             counted(len(shown), "request") + left_out,
             ("request", "pool", "priority", "stage", "group", "starts", "stopped", "labels", "note"),
-            [_request_row(one) for one in shown[:SHOWN_REQUESTS]],
-            (2, 5, 6),
+            [
+                (
+                    one["request_id"],
+                    one["pool"],
+                    f"{one['priority']:g}",
+                    one["stage"],
+                    one["group_id"] or None,
+                    one["epoch"],
+                    one["preemptions"],
+                    ", ".join(f"{key}={value}" for key, value in one["labels"].items()),
+                    one["stop_reason"] or one["note"],
+                )
+                for one in shown[:_SHOWN_REQUESTS]
+            ],
+            right=(2, 5, 6),
         ),
     ]
+    return [table for table in tables if not_given or table is not tables[1]]
 
 
 def _pool_row(pool: Document, groups: Sequence[Document], requests: Sequence[Document]) -> tuple[object, ...]:
     theirs = [group for group in groups if group["pool"] == pool["name"]]
     states = [group["state"] for group in theirs]
     stages = [one["stage"] for one in requests if one["pool"] == pool["name"]]
-    there = sum(group["reserved"] for group in theirs)
     by = [f"{kind} {held}" for kind, held in pool["in_use_by"].items() if held != "nothing"]
     return (
         pool["name"],
@@ -116,40 +114,10 @@ def _pool_row(pool: Document, groups: Sequence[Document], requests: Sequence[Doc
         len(theirs),
         states.count("free"),
         states.count("held"),
-        f"{there} of {len(pool['reserved'])}",
+        f"{sum(group['reserved'] for group in theirs)} of {len(pool['reserved'])}",
         stages.count("waiting"),
         stages.count("running"),
     )
-
-
-def _not_given_rows(pools: Sequence[Document]) -> _Rows:
-    told = [(pool["name"], each) for pool in pools for each in pool["not_given"]]
-    rows = [(each["request"], pool, ", ".join(each["free_groups"]), each["because"]) for pool, each in told]
-    return _Rows("waiting beside free groups", ("request", "pool", "free", "not given because"), rows)
-
-
-def _group_row(one: Document) -> tuple[object, ...]:
-    kind = "reserved" if one["reserved"] else "dynamic"
-    return one["group_id"], kind, one["state"], one["size"], len(set(one["nodes"])), one["holder"], one["uses"]
-
-
-def _request_row(one: Document) -> tuple[object, ...]:
-    labels = ", ".join(f"{key}={value}" for key, value in one["labels"].items())
-    return (
-        one["request_id"],
-        one["pool"],
-        f"{one['priority']:g}",
-        one["stage"],
-        one["group_id"] or None,
-        one["epoch"],
-        one["preemptions"],
-        labels,
-        one["stop_reason"] or one["note"],
-    )
-
-
-def _drawn(rows: _Rows) -> Table:
-    return drawn_table(rows.title, rows.columns, rows.rows, right=rows.right)
 
 
 def status(
@@ -164,10 +132,24 @@ def status(
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with joined(address) as placement:
         if watch:
-            watch_placement(lambda: _document(placement), every=every)
+            _watch(placement, every=every)
+        elif as_json:
+            print_json(_document(placement))
         else:
-            show_placement(_document(placement), as_json=as_json, every=every)
+            for table in _tables(_document(placement), every=every):
+                console().print(table)
     return 0
+
+
+def _watch(placement: Placement, *, every: bool) -> None:
+    """Show the tables anew, again and again, until Ctrl-C; an outage is shown and waited for."""
+    with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
+                live.update(Group(*_tables(_document(placement), every=every)))
+            except HeadgateError as error:
+                live.update(Text(safe_text(error.message), overflow="fold"))
+            time.sleep(_EVERY_S)
 
 
 def why(
@@ -219,9 +201,23 @@ def events(
 
 def _document(placement: Placement) -> dict[str, Any]:
     usage = {used.pool: used for used in placement.usage()}
+    pools = []
+    for pool in placement.pools():
+        if (used := usage.get(pool.name)) is None:
+            continue
+        quota = {
+            "quota": str(used.quota),
+            "in_use": str(used.in_use),
+            "in_use_by": {kind: str(getattr(used, kind)) for kind in ("reserved", "dynamic", "lent")},
+            "not_given": [
+                {"request": each.request_id, "free_groups": list(each.group_ids), "because": each.says}
+                for each in used.not_given
+            ],
+        }
+        pools.append(_plain(pool) | quota)
     return {
         "cluster": placement.connection.address,
-        "pools": [_plain(pool) | _quota(usage[pool.name]) for pool in placement.pools() if pool.name in usage],
+        "pools": pools,
         "nodes": [
             {"node_id": node.node_id, "has": str(node.total), "taken_by_others": str(node.foreign)}
             for node in placement.nodes()
@@ -229,19 +225,6 @@ def _document(placement: Placement) -> dict[str, Any]:
         "groups": [_plain(group) for group in placement.groups()],
         "requests": [_plain(request) for request in placement.requests()],
         "preemptions": placement.stats()["total_preemptions"],
-    }
-
-
-def _quota(used: PoolUsage) -> dict[str, Any]:
-    """Return a pool's quota, what is in use of it by which kind of group, and who waits beside free groups."""
-    return {
-        "quota": str(used.quota),
-        "in_use": str(used.in_use),
-        "in_use_by": {kind: str(getattr(used, kind)) for kind in ("reserved", "dynamic", "lent")},
-        "not_given": [
-            {"request": each.request_id, "free_groups": list(each.group_ids), "because": each.says}
-            for each in used.not_given
-        ],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +52,9 @@ class Wanted:
 
     def as_written(self) -> dict[str, Any]:
         """Return it as a request is written."""
-        resources: dict[str, Any] = {"cpu": self.cpus, "gpu": self.gpus} | (
-            {"memory": self.memory} if self.memory else {}
-        )
+        resources: dict[str, Any] = {"cpu": self.cpus, "gpu": self.gpus}
+        if self.memory:
+            resources["memory"] = self.memory
         if self.gang < 1:
             raise InvalidInputError(f"--gang must be >= 1 (got {self.gang})")
         named = {"request_id": self.request} if self.request else {}
@@ -93,28 +93,25 @@ def submit(
     request_spec(written)
     is_command = len(work) != 1 or _CLASS.fullmatch(work[0]) is None
     variables = _pairs("--env", env)
-    what, args = _command(work, variables) if is_command else (_class(work[0]), ())
+    what: type
+    args: tuple[Any, ...]
+    if is_command:
+        from headgate.placement import CommandWork  # noqa: PLC0415 - only where Ray is installed
+
+        what, args = CommandWork, (work, variables, str(Path.cwd()))
+    else:
+        what, args = _class(work[0]), ()
     with joined(address) as placement:
         pool = placement.pool(written.pop("pool"))
         placed = pool.submit(what, *args, method="run" if is_command else method, **written)
-        if not wait:
-            placement.close(keep_work=True)
-            _tell(placed.request_id, as_json=as_json)
-            return 0
-        return follow(placed, is_command=is_command, as_json=as_json)
-
-
-def _tell(request_id: str, *, as_json: bool) -> None:
+        if wait:
+            return _followed(placed, is_command=is_command, as_json=as_json)
+        placement.close(keep_work=True)
     if as_json:
-        print_json({"request": request_id})
+        print_json({"request": placed.request_id})
     else:
-        say(f"{request_id} is queued; `headgate placement why {request_id}` says what it waits for")
-
-
-def _command(work: Sequence[str], variables: Mapping[str, str]) -> tuple[type, tuple[Any, ...]]:
-    from headgate.placement import CommandWork  # noqa: PLC0415 - only where Ray is installed
-
-    return CommandWork, (tuple(work), dict(variables), str(Path.cwd()))
+        say(f"{placed.request_id} is queued; `headgate placement why {placed.request_id}` says what it waits for")
+    return 0
 
 
 def _class(name: str) -> type:
@@ -145,16 +142,17 @@ def _pairs(option: str, written: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def follow(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
-    """Show what happens to work until it ends, and return the exit status: a command's own, else 0.
-
-    Raises:
-        WorkFailedError: the work raised.
-        PlacementLostError: it was taken out.
-    """
+def _followed(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
+    """Show what happens to work until it ends, and return the exit status: a command's own, else 0."""
     shown = _Shown(work, is_command=is_command, is_quiet=as_json)
     view = shown.until_the_end()
-    result = _result(work)
+    try:
+        result = work.result(timeout=_ANSWER_S)
+    except WorkFailedError as error:  # its traceback is printed line by line, and left out of the error
+        says, *trace = error.message.splitlines()
+        for line in trace:
+            sys.stderr.write(printable(line) + "\n")
+        raise WorkFailedError(says) from error
     results = result if view.members > 1 else [result]
     status = max((one.status for one in results), default=0) if is_command else 0
     if as_json:
@@ -163,17 +161,6 @@ def follow(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
     else:
         shown.rest(view, results)
     return status
-
-
-def _result(work: PlacedWork) -> Any:
-    """Return what work returned; where it raised, its traceback is printed line by line, and left out of the error."""
-    try:
-        return work.result(timeout=_ANSWER_S)
-    except WorkFailedError as error:
-        says, *trace = error.message.splitlines()
-        for line in trace:
-            sys.stderr.write(printable(line) + "\n")
-        raise WorkFailedError(says) from error
 
 
 class _Shown:
@@ -216,7 +203,10 @@ class _Shown:
             self._epoch = view.epoch
         if (view.stage, view.epoch) != self._told:
             self._told = (view.stage, view.epoch)
-            console(stderr=True).print(_sentence(view), highlight=False, markup=False, style="dim")
+            where = f" in {view.group_id}" if view.group_id else ""
+            again = f", start {view.epoch}" if view.epoch > 1 else ""
+            says = safe_text(f"{view.request_id} is {view.stage}{where}{again}")
+            console(stderr=True).print(says, highlight=False, markup=False, style="dim")
         if self._is_command and view.stage == "running":
             self._read(view.members)
 
@@ -234,9 +224,3 @@ class _Shown:
     def _print(self, rank: int, members: int, line: str) -> None:
         sys.stdout.write(printable(f"[{rank}] {line}" if members > 1 else line) + "\n")
         sys.stdout.flush()
-
-
-def _sentence(view: WorkView) -> str:
-    where = f" in {view.group_id}" if view.group_id else ""
-    again = f", start {view.epoch}" if view.epoch > 1 else ""
-    return safe_text(f"{view.request_id} is {view.stage}{where}{again}")

@@ -16,7 +16,6 @@ from headgate.cli.placement.ledger import Address, joined, require_ray, say, the
 from headgate.placement import LedgerSettings
 
 _LOOK_S: Final = 2.0
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def up(
@@ -89,7 +88,7 @@ def _lives_until(stopped: threading.Event) -> bool:
 @contextlib.contextmanager
 def _signals(stopped: threading.Event) -> Iterator[None]:
     """Let signals to stop set an event, and put their handlers back."""
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
