@@ -21,10 +21,7 @@ Item = TypeVar("Item")
 class Form:
     """What a file is expected to be.
 
-    Attributes:
-        what: its name in messages, such as "trace".
-        error: raised for one that cannot be used.
-        where: where to get one; the error's own next step unless given.
+    `what` is its name in messages, such as "trace"; `where` says where to get one, in place of the error's next step.
     """
 
     what: str

@@ -65,18 +65,7 @@ _LOOK_S: Final = 0.05
 class PlacingOrder:
     """What a flow run is asked to train.
 
-    Attributes:
-        name: of the training; another name begins anew, the same one goes on where it was.
-        environment: what is played.
-        rounds: updates of the policy.
-        rollouts: shards that play at a time.
-        episodes: scored episodes per round.
-        trial_episodes: episodes that tell how good the policy is before and after.
-        cluster: name of a RayCluster block; RAY_ADDRESS, a running cluster or a local one when empty.
-        pool: pool whose quota the roles count against; made when neither the cluster nor the block has it.
-        priority: added to the priority of every role.
-        folder: where trainings are kept, which every node of the cluster must see.
-        seed: of all random choices.
+    The arguments of the flow `place-roles`, which says what each means.
     """
 
     name: str
@@ -117,11 +106,8 @@ class PlacingOrder:
 class Learned:
     """What came of it.
 
-    Attributes:
-        rounds: figures of each round's update, in order.
-        before: mean reward by chance; None until it is known.
-        after: mean reward of the last policy, on the same tasks.
-        episodes: episodes that were played.
+    Figures of each round's update, and the mean reward on the same tasks before (by chance) and after; None until
+    known.
     """
 
     rounds: list[Mapping[str, Any]] = field(default_factory=list)

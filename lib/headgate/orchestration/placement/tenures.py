@@ -21,18 +21,8 @@ class TenureEnd(StrEnum):
 class Tenure:
     """One stay of a task run in one place.
 
-    Attributes:
-        task_run: name of the task run.
-        role: its label `role`, else the task's name.
-        priority: as it was asked for.
-        place: name of the placement group.
-        request_id: of all stays of the task run, in the ledger.
-        lease_id: of this stay.
-        asked_at: seconds since the epoch when it went into the line for this stay.
-        started_at: when it had the place.
-        ended_at: when it had left it.
-        end: how.
-        why: why the place was taken away; empty when it was not.
+    Moments are seconds since the epoch: when it went into the line for this stay, had the place (a placement group),
+    and had left it. The request is of all stays of the task run, the lease of this one.
     """
 
     task_run: str
@@ -62,12 +52,8 @@ class Tenure:
 class Stop:
     """What the ledger says of one preemption.
 
-    Attributes:
-        request: who was stopped.
-        by: for whom.
-        reason: which rule allowed it.
-        lost_s: work that was lost at most, as seconds of the whole cluster.
-        took_s: from the decision until the place was seen empty.
+    `lost_s` is work that was lost at most, as seconds of the whole cluster; `took_s` runs from the decision until the
+    place was seen empty.
     """
 
     request: str

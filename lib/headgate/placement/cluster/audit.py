@@ -26,12 +26,7 @@ OWN_PREFIX: Final = "headgate-own-"
 class Difference:
     """One thing that ledger, journal and Ray do not agree on.
 
-    Attributes:
-        kind: what it is about.
-        name: of that.
-        says: a sentence for people.
-        is_leak: it is in Ray and nobody knows it: it can be removed.
-        fixed: it was removed.
+    A leak is in Ray and nobody knows it: it can be removed.
     """
 
     kind: Literal["group", "actor", "journal"]

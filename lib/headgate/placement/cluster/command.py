@@ -28,10 +28,8 @@ _NOT_STARTED: Final = {FileNotFoundError: 127, PermissionError: 126}
 class CommandEnded:
     """How a command ended.
 
-    Attributes:
-        status: its exit status; 128 and the number of the signal that ended it, as a shell has it.
-        tail: the last lines of its output.
-        lines: how many there were.
+    `status` is 128 and the number of the signal that ended it, as a shell has it; `tail` the last of the `lines` of
+    output.
     """
 
     status: int

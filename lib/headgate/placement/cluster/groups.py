@@ -88,12 +88,7 @@ _LOOK_S: Final = 0.002
 class RayGroup:
     """A placement group as Ray knows it.
 
-    Attributes:
-        group_id: its name.
-        handle: Ray's object.
-        bundles: what each bundle has.
-        nodes: node of each bundle.
-        shape: as it was asked for; None for one that was found and not made here.
+    `nodes` has the node of each bundle; `shape` is None for a group that was found and not made here.
     """
 
     group_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -24,10 +25,8 @@ class Stretch:
 class Bound:
     """What no policy can do without, as a multiple of the work by the capacity.
 
-    Attributes:
-        wait_s: the longest that anybody waits, or that all but a hundredth wait.
-        cost: if nobody waits longer; with starts.
-        p99_cost: if at most one in a hundred waits longer; starts are free here.
+    `cost` holds, starts included, if nobody waits longer than `wait_s`; `p99_cost`, with starts that are free, if at
+    most one in a hundred does.
     """
 
     wait_s: float
@@ -71,8 +70,7 @@ def least_worker_s_but(load: Load, *, share: float, wait_s: float = 0.0, lowest:
     needs = needed(certain(load, wait_s), load.slots)
     certain_s = sorted((max(0.0, load.alone_s(call) - wait_s) for call in load.calls), reverse=True)
     spared_s = sum(certain_s[: math.floor(share * len(certain_s))])
-    until_s = max([load.window_s, *(stretch.to_s for stretch in needs)])
-    worker_s = lowest * until_s
+    worker_s = lowest * max([load.window_s, *(stretch.to_s for stretch in needs)])
     worker_s += sum((max(lowest, need.count) - lowest) * (need.to_s - need.from_s) for need in needs)
     for slots, seconds in _sparable(certain(load, wait_s), load.slots, lowest):
         can_s = min(seconds, spared_s / slots)
@@ -163,26 +161,18 @@ def fewest_fixed(load: Load, *, wait_s: float, share: float = 0.99) -> int:
 
     First come, first served, each call as long as on a full worker.
     """
-    late = math.floor((1 - share) * len(load.calls))
+    may_be_late = math.floor((1 - share) * len(load.calls))
+
+    def is_enough(workers: int) -> bool:
+        free_at = [0.0] * (workers * load.slots)
+        late = 0
+        for call in load.calls:
+            begins = max(free_at[0], call.arrived_s)
+            heapq.heapreplace(free_at, begins + load.crowded_s(call))
+            late += begins - call.arrived_s > wait_s
+        return late <= may_be_late
+
     high = 1
-    while _late(load, high, wait_s) > late:
+    while not is_enough(high):
         high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _late(load, middle, wait_s) > late:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _late(load: Load, workers: int, wait_s: float) -> int:
-    """Return how many calls wait longer than `wait_s`."""
-    free_at = [0.0] * (workers * load.slots)
-    late = 0
-    for call in load.calls:
-        begins = max(free_at[0], call.arrived_s)
-        heapq.heapreplace(free_at, begins + load.crowded_s(call))
-        late += begins - call.arrived_s > wait_s
-    return late
+    return bisect.bisect_left(range(high), True, lo=high // 2 + 1, key=is_enough)

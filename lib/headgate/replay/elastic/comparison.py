@@ -61,16 +61,8 @@ def frontier(name: str, terms: Terms, *, tell: Callable[[str], None] = lambda _w
 
 
 COLUMNS: Final = (
-    "policy",
-    "cost",
-    "wait p50",
-    "wait p95",
-    "wait p99",
-    "longest",
-    "operations",
-    "worth starting",
-    "peak",
-    "lost",
+    *("policy", "cost", "wait p50", "wait p95", "wait p99", "longest"),
+    *("operations", "worth starting", "peak", "lost"),
 )
 """Heads of `Comparison.rows`."""
 
@@ -91,16 +83,9 @@ USUAL: Final = ("predictive", "target", "threshold", "verl", "ray-serve", "ray-s
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What several policies made of one load.
+    """What several policies made of one load: outcomes and their figures, in the order asked for, and the bounds.
 
-    Attributes:
-        load: the requests.
-        site: the workers.
-        config: of the pool that our policies ran in.
-        outcomes: one for each policy, in the order asked for.
-        measures: their figures.
-        bounds: what no policy can do without.
-        frontiers: of the policies that were asked for.
+    `config` is of the pool that our policies ran in.
     """
 
     load: Load
@@ -114,7 +99,18 @@ class Comparison:
     @property
     def rows(self) -> list[tuple[str, ...]]:
         """The table, one row a policy, under `COLUMNS`."""
-        return [_row(measures) for measures in self.measures]
+        return [
+            (
+                each.policy,
+                f"{each.cost:.2f}x",
+                *(f"{wait_s:.2f} s" for wait_s in (each.p50_s, each.p95_s, each.p99_s, each.longest_s)),
+                str(each.operations),
+                f"{each.worth_share:.0%} of {each.periods}",
+                str(each.peak),
+                str(each.dropped + each.doubled),
+            )
+            for each in self.measures
+        ]
 
     @property
     def says(self) -> str:
@@ -193,19 +189,6 @@ def compared(
     )
 
 
-def _row(measures: Measures) -> tuple[str, ...]:
-    waits = (measures.p50_s, measures.p95_s, measures.p99_s, measures.longest_s)
-    return (
-        measures.policy,
-        f"{measures.cost:.2f}x",
-        *(f"{wait_s:.2f} s" for wait_s in waits),
-        str(measures.operations),
-        f"{measures.worth_share:.0%} of {measures.periods}",
-        str(measures.peak),
-        str(measures.dropped + measures.doubled),
-    )
-
-
 _STEP_AT_S = 121.3
 """Between two decisions of whoever decides at whole seconds."""
 
@@ -230,10 +213,7 @@ def drained_with_a_backlog(policy: str, *, count: int = 500) -> int:
 def starts_until_served(policy: str, *, workers: int = 4, start_s: float = 1.0) -> float:
     """Return how long it takes from a sudden load of `workers` workers until so many take requests, in starts."""
     load, site = step(workers, at_s=_STEP_AT_S), Site(workers=2 * workers, start_s=start_s)
-    return _ready_s(contender(policy).play(terms_of(load, site)), workers) / start_s
-
-
-def _ready_s(outcome: Outcome, workers: int) -> float:
+    outcome = contender(policy).play(terms_of(load, site))
     edges = [(stay.ready_s, 1) for stay in outcome.stays if stay.ready_s is not None]
     edges += [(stay.drained_s, -1) for stay in outcome.stays if stay.drained_s is not None]
     active = sum(change for at, change in edges if at < _STEP_AT_S)
@@ -242,5 +222,5 @@ def _ready_s(outcome: Outcome, workers: int) -> float:
     for at, change in sorted(edge for edge in edges if edge[0] >= _STEP_AT_S):
         active += change
         if active >= workers:
-            return at - _STEP_AT_S
+            return (at - _STEP_AT_S) / start_s
     return math.inf

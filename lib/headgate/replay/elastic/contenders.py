@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headgate.core import did_you_mean
 from headgate.elastic import ElasticConfig, Policy
@@ -29,13 +29,7 @@ _MOST_SIZES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all contenders are given.
-
-    Attributes:
-        load: the requests.
-        site: the workers.
-        config: of the pool; `policy` is replaced.
-    """
+    """What all contenders are given; each replaces `policy` in the settings of the pool."""
 
     load: Load
     site: Site
@@ -43,20 +37,13 @@ class Terms:
 
 
 Made = tuple[ElasticConfig, Policy, Site]
-Make = Callable[[Terms, float], Made]
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A policy, and the knob that trades its cost for waiting.
+    """A policy, and the knob that trades its cost for waiting: its `value` in comparisons, its `sweep` for a frontier.
 
-    Attributes:
-        name: on the command line and in tables.
-        says: what it does, in a sentence.
-        knob: what its knob is called.
-        value: of the knob in comparisons.
-        sweep: values of the knob for its frontier.
-        make: returns the pool's settings, the policy and the site for a value of the knob.
+    `make` returns the pool's settings, the policy and the site for a value of the knob.
     """
 
     name: str
@@ -64,7 +51,7 @@ class Contender:
     knob: str
     value: Callable[[Terms], float]
     sweep: Callable[[Terms], Sequence[float]]
-    make: Make
+    make: Callable[[Terms, float], Made]
 
     def play(self, terms: Terms, value: float | None = None) -> Outcome:
         """Return what it makes of a load, with its usual setting unless a value is given."""
@@ -93,13 +80,13 @@ def contender(name: str) -> Contender:
     Raises:
         InvalidLoadError: there is none of that name.
     """
-    name = _FORMER_NAMES.get(name, name)
-    if name not in CONTENDERS:
+    found = CONTENDERS.get(_FORMER_NAMES.get(name, name))
+    if found is None:
         hint = did_you_mean(name, CONTENDERS)
         raise InvalidLoadError(
             f"there is no policy {name!r} to replay{hint}", next_step=f"There are: {', '.join(CONTENDERS)}."
         )
-    return CONTENDERS[name]
+    return found
 
 
 def _own(name: str, says: str, knob: str, sweep: Sequence[float]) -> Contender:
@@ -114,17 +101,18 @@ def _theirs(
     name: str,
     says: str,
     knob: str,
-    value: float | Callable[[Terms], float],
+    value: float,
     sweep: Sequence[float],
+    tick_s: float,
     policy: Callable[[Terms, float], Policy],
-    **settings: Any,
 ) -> Contender:
-    """Return the rule of another system: our pool carries it out, without what our policies add to it."""
+    """Return the rule of another system: our pool carries it out every so often, without what our policies add."""
 
     def make(terms: Terms, at: float) -> Made:
-        return terms.config.model_copy(update=_BARE | settings), policy(terms, at), terms.site
+        settings = _BARE | {"monitoring_interval": tick_s}
+        return terms.config.model_copy(update=settings), policy(terms, at), terms.site
 
-    return Contender(name, says, knob, value if callable(value) else lambda _: value, lambda _: sweep, make)
+    return Contender(name, says, knob, lambda _: value, lambda _: sweep, make)
 
 
 def _fixed(name: str, says: str, value: Callable[[Terms], float]) -> Contender:
@@ -144,25 +132,23 @@ def _fixed(name: str, says: str, value: Callable[[Terms], float]) -> Contender:
 
 
 def _clairvoyant(name: str, hold_s: float, says: str) -> Contender:
-    def policy(terms: Terms, short: float) -> Policy:
-        return Clairvoyant(
-            terms.load,
-            start_s=terms.site.start_s,
-            every_s=_PLAN_EVERY_S,
-            short=int(short),
-            hold_s=hold_s,
-            lowest=terms.config.min_workers,
+    def make(terms: Terms, short: float) -> Made:
+        config = terms.config.model_copy(update=_BARE | {"monitoring_interval": _PLAN_EVERY_S})
+        start_s, lowest = terms.site.start_s, config.min_workers
+        policy = Clairvoyant(
+            terms.load, start_s=start_s, every_s=_PLAN_EVERY_S, short=int(short), hold_s=hold_s, lowest=lowest
         )
+        return config, policy, terms.site
 
     says = f"knows every arrival and service time of the future and plans for them, {says}; nobody can run it"
-    usual, sweep = (lambda terms: terms.load.slots // 2), (0, 2, 4, 5, 6, 8)
-    return _theirs(name, says, "slots short", usual, sweep, policy, monitoring_interval=_PLAN_EVERY_S)
+    sweep = (0.0, 2.0, 4.0, 5.0, 6.0, 8.0)
+    return Contender(name, says, "slots short", lambda terms: terms.load.slots // 2, lambda _: sweep, make)
 
 
 _PER_SLOT: Final = 0.75
 """Ray Serve aims at 2 requests a replica unless it is told; an engine with 8 slots is told 6."""
 
-_OWN: Final = (
+_ALL: Final = (
     _own(
         "predictive",
         "staffs for the load that is forecast for when a worker woken now is ready, with headroom for chance",
@@ -181,16 +167,14 @@ _OWN: Final = (
         "scale_up_threshold",
         (0.6, 0.7, 0.8, 0.9, 1.0),
     ),
-)
-_THEIRS: Final = (
     _theirs(
         "verl",
         "the rule of verl's elastic scheduler: the share of slots in use; one worker up or down, with cooldowns",
         "scale_up_threshold",
         0.8,
         (0.6, 0.7, 0.8, 0.9),
+        Verl.TICK_S,
         lambda _, value: Verl(scale_up_threshold=value),
-        monitoring_interval=Verl.TICK_S,
     ),
     _theirs(
         "ray-serve",
@@ -198,8 +182,8 @@ _THEIRS: Final = (
         "share of slots",
         _PER_SLOT,
         (0.25, 0.5, 0.625, 0.75, 0.875, 1.0),
+        Serve.TICK_S,
         lambda terms, value: Serve(target_requests=value * terms.load.slots),
-        monitoring_interval=Serve.TICK_S,
     ),
     _theirs(
         "ray-serve-5-60",
@@ -207,13 +191,13 @@ _THEIRS: Final = (
         "share of slots",
         _PER_SLOT,
         (0.5, 0.625, 0.75, 0.875, 1.0),
+        Serve.TICK_S,
         lambda terms, value: Serve(
             target_requests=value * terms.load.slots,
             look_back_period_s=5.0,
             upscale_delay_s=5.0,
             downscale_delay_s=60.0,
         ),
-        monitoring_interval=Serve.TICK_S,
     ),
     _theirs(
         "knative",
@@ -221,8 +205,8 @@ _THEIRS: Final = (
         "target",
         0.7,
         (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        Knative.TICK_S,
         lambda _, value: Knative(target=value),
-        monitoring_interval=Knative.TICK_S,
     ),
     _fixed("fixed", "all workers, always", lambda terms: float(terms.config.max_workers)),
     _fixed(
@@ -237,7 +221,7 @@ _THEIRS: Final = (
 OURS: Final = str(ElasticConfig().policy)
 """The policy that a pool has if nobody chooses."""
 
-CONTENDERS: Final = {each.name: each for each in (*_OWN, *_THEIRS)}
+CONTENDERS: Final = {each.name: each for each in _ALL}
 """Name -> contender; ours first."""
 
 _FORMER_NAMES: Final = {"seed": "verl"}

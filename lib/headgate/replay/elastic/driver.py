@@ -129,14 +129,8 @@ def played(
 ) -> Outcome:
     """Return what a policy makes of a load.
 
-    Args:
-        load: the requests.
-        policy: decides how many workers there should be; one that has seen nothing yet.
-        config: of the pool.
-        site: the workers, and how long they take.
-        name: of the policy in tables; its class by default.
-        says: what it does, in a sentence.
-        validates: assert the pool's invariants after every step, which takes long.
+    `name` and `says` are the policy's in tables; `validates` asserts the pool's invariants after every step, which
+    takes long.
 
     Raises:
         ReplayFailedError: a request was lost or answered twice, or sent where there was no room.

@@ -75,13 +75,7 @@ def load_of(
 ) -> Load:
     """Return a load of calls in any order.
 
-    Args:
-        name: what tables call it.
-        calls: see `Call`.
-        slots: requests that a worker answers at once.
-        step_s: see `Load`; 1 for any batch by default, so that steps are seconds.
-        window_s: its length; until the last arrival by default.
-        notes: see `Load`.
+    Steps are seconds where no `step_s` is given, and the window ends with the last arrival unless `window_s` is later.
 
     Raises:
         InvalidLoadError: there is no call, or workers have no slots or the wrong number of speeds.
@@ -154,10 +148,7 @@ SERVICE_S: Final = 2.0
 def ramp(*, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
     """Return the ramp: Poisson arrivals, exponential service of mean 2 s; the same seed gives the same calls.
 
-    Args:
-        seed: of arrivals and services.
-        scale: of all lengths of time, so that a test has a short one with the same rates.
-        slots: of a worker.
+    `scale` multiplies all lengths of time, so that a test has a short ramp with the same rates.
 
     Raises:
         InvalidLoadError: the scale is not above 0, or so small that nothing arrives.

@@ -21,12 +21,7 @@ from headgate.replay.measures import quantiles
 class Stay:
     """A stretch of time in which a worker held its memory: starting, active, draining, going to sleep.
 
-    Attributes:
-        worker: its name.
-        woken_s: when it was told to wake; 0 for those that were awake at the start.
-        ready_s: when it could answer; None if it was never ready.
-        drained_s: when it took no request any more; None if the end came first.
-        slept_s: when its memory was free; None if the end came first.
+    Moments are None where the end came first. It was woken at 0 where it was awake at the start.
     """
 
     worker: str
@@ -49,17 +44,12 @@ class Outcome:
     """One policy on one load. Written by its driver during the replay, and only read from then on.
 
     Attributes:
-        policy: its name in tables.
-        says: what it does, in a sentence.
-        site: the workers.
         given_s: of each call, when it was given to the worker that answered it; None for those that were lost.
         done_s: of each call, when its answer was complete; None for those that were lost.
         stays: of all workers, in the order in which they began.
         changes: seconds and +1 or -1 for every worker that was started, drained, or turned back while it drained.
         wanted: seconds and number of workers whenever the policy wanted another number.
         hand_overs: calls that were taken from one worker and given to another.
-        dropped: calls that were never answered.
-        doubled: calls that were answered more than once.
         ended_s: when the last answer was complete, or the load's window was over if that was later.
         took_s: real seconds of the replay.
     """
@@ -129,22 +119,15 @@ class Measures:
     """One row of a comparison.
 
     Attributes:
-        policy: whose.
-        cost: worker-seconds awake (starting, draining and going to sleep included) by what the work takes at least.
-        worker_s: those worker-seconds.
-        p50_s: waiting from arrival to being given to a worker, by quantile.
-        p95_s: see `p50_s`.
-        p99_s: see `p50_s`.
-        longest_s: the longest waiting.
+        cost: `worker_s` awake (starting, draining and going to sleep included) by what the work takes at least.
+        p50_s: waiting from arrival to being given to a worker, by quantile, as `p95_s`, `p99_s` and `longest_s`.
         operations: workers that were started, drained, or turned back while they drained.
         decisions: changes of the number that was wanted.
-        periods: stretches that workers were active between a start and their end.
+        periods: stretches that workers were active between a start and their end; `shortest_s` is the shortest of them.
         worth_share: share of them that lasted three times as long as the start, or longer.
-        shortest_s: the shortest of them; None where there is none.
         peak: most workers awake at one time.
         hand_overs: calls that were taken from one worker and given to another.
-        dropped: calls that were never answered.
-        doubled: calls that were answered more than once.
+        dropped: calls that were never answered; `doubled` ones were answered more than once.
         took_s: real seconds of the replay.
     """
 

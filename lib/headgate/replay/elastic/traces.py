@@ -63,13 +63,7 @@ class TracedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Requests in order of arrival.
-
-    Attributes:
-        name: of the file, without its ending.
-        requests: the first one arrives at 0.
-        notes: what was changed to make it.
-    """
+    """Requests in order of arrival."""
 
     name: str
     requests: tuple[TracedRequest, ...]
@@ -175,10 +169,8 @@ class Hardware:
 class ServiceTimes:
     """What was measured of one model on one kind of worker.
 
-    Attributes:
-        hardware: which.
-        prompt_s: tokens of a prompt that is processed alone -> seconds.
-        token_s: answers under way -> seconds that each of their tokens takes.
+    `prompt_s` maps tokens of a prompt that is processed alone to seconds, `token_s` the answers under way to the
+    seconds that each of their tokens takes.
     """
 
     hardware: Hardware
@@ -288,14 +280,8 @@ def named_load(
 ) -> Load:
     """Return the load that a user names: `ramp`, or the file of a trace.
 
-    Args:
-        name: `ramp`, or a path.
-        service_times: of a trace, which tells tokens and not how long they take.
-        hardware: of a trace: the model, and what a worker is.
-        slots: requests that a worker answers at once.
-        copies: of a trace: so many times as many users.
-        scale: of the ramp: all lengths of time by this.
-        seed: of the ramp, and of the moments of copies.
+    A trace tells tokens and not how long they take: it needs the table `service_times`, and a line of it (`hardware`).
+    `copies` is of a trace, `scale` (of all lengths of time) of the ramp.
 
     Raises:
         InvalidLoadError: there is no such file, the table of times is missing, or a number or a file cannot be used.
@@ -328,15 +314,8 @@ def traced_load(
 ) -> Load:
     """Return what the requests of a trace ask of workers, its notes saying everything that was assumed.
 
-    Args:
-        trace: file of requests, see `read_trace`.
-        service_times: table of measurements, see `read_service_times`.
-        hardware: the model, and what a worker is.
-        slots: requests that a worker answers at once.
-        copies: how often each request is there, see `superposed`; by default as often as makes work for
-            `mean_workers` workers on average, once at least.
-        mean_workers: see `copies`.
-        seed: of the moments of copies.
+    Each request is there `copies` times, see `superposed`; by default as often as makes work for `mean_workers` workers
+    on average, once at least.
 
     Raises:
         InvalidLoadError: a file cannot be read or holds something else, or a number makes no load.

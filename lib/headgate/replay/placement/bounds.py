@@ -134,10 +134,7 @@ _MAX_STEPS: Final = 5_000
 class Stoppable:
     """Work that the rules allow to stop.
 
-    Attributes:
-        frees: node -> what is free there when it is gone.
-        cost: what stopping it loses.
-        band: whole part of its priority.
+    `frees` has what is free on each node when it is gone, `cost` is what stopping it loses.
     """
 
     frees: tuple[tuple[int, Units], ...]
@@ -235,13 +232,8 @@ def judged(
 ) -> Decision | None:
     """Return a decision beside the least that it could have lost; None where stopping all makes no room.
 
-    Args:
-        at_s: when it was taken.
-        job: position of the preemptor.
-        shape: what that asks for.
-        free: what no work held; idle groups that can be removed are free.
-        victims: position -> what is stopped.
-        others: what else the rules allowed to stop.
+    `free` is what no work held, idle groups that can be removed included; `others` are what else the rules allowed to
+    stop.
     """
     everybody = (*victims.values(), *others)
     least = least_lost(free, shape, everybody)

@@ -41,17 +41,13 @@ class Measures:
     """One row of the comparison.
 
     Attributes:
-        policy: whose.
         high: waiting of high-priority work.
         bands: waiting by band, highest first.
         utilisation: share of the cluster's GPUs that ran work, from the first arrival to the last.
         useful: the same without work that was lost.
         lost_gpu_s: GPU-seconds of work that was done twice, and of restarts.
         lost_share_s: the same in seconds of the whole cluster by dominant share, which counts CPUs, too.
-        preemptions: stops of running work for other work.
-        victims: jobs that were stopped at least once.
-        victims_done: victims that were done in the end.
-        never_done: jobs that never were.
+        preemptions: stops of running work for other work; `victims` jobs were stopped at least once.
         makespan_s: from the first arrival to the last end.
         decisions: preemptions that were compared with the least that could have been lost.
         lost_over_least: lost work of those decisions together over the least; None where that is 0 and theirs is not.
@@ -173,12 +169,7 @@ POLICIES: Final[dict[str, Play]] = {
 class Comparison:
     """What several policies made of one trace.
 
-    Attributes:
-        trace: the jobs.
-        cluster: the nodes.
-        outcomes: one for each policy, in the order asked for.
-        measures: their figures.
-        least_waiting_s: quantile -> what high-priority waiting cannot fall below under any policy.
+    `least_waiting_s` maps quantiles to what high-priority waiting cannot fall below under any policy.
     """
 
     trace: Trace
@@ -210,12 +201,7 @@ def compared(
 ) -> Comparison:
     """Replay a trace under each policy.
 
-    Args:
-        trace: the jobs.
-        cluster: the nodes.
-        rules: who may be preempted for whom; `single-victim` takes their label rules.
-        policies: names from `POLICIES`.
-        tell: called with each name before its turn.
+    `tell` is called with each name of `POLICIES` before its turn; `single-victim` takes the label rules of `rules`.
 
     Raises:
         InvalidTraceError: an unknown policy.

@@ -23,11 +23,7 @@ Free = list[list[int]]
 class Shape:
     """Bundles as integers, one per resource of the cluster. Equal ones of one `Room` are one object.
 
-    Attributes:
-        bundles: units of each bundle.
-        whole: their sum.
-        strategy: where they may lie.
-        is_possible: False when a bundle asks for a resource that no node has.
+    `whole` is the sum of the bundles; it is not possible when a bundle asks for a resource that no node has.
     """
 
     bundles: tuple[Units, ...]
@@ -144,14 +140,8 @@ def _best(free: Free, bundle: Units, without: tuple[int, ...]) -> int | None:
 class Attempt:
     """One stay of a job on nodes.
 
-    Attributes:
-        job: position of the job in its trace.
-        nodes: node of each bundle.
-        held_s: from when it held them.
-        began_s: when its work began; `ended_s` where it was stopped before.
-        ended_s: when its work ended or was stopped.
-        lost_s: seconds of work that have to be done again, and of the restart that this stay began with.
-        is_last: whether the job was done.
+    It held its nodes (one for each bundle) from `held_s` on and worked from `began_s` to `ended_s`, which are the same
+    where it was stopped before. `lost_s` is work that has to be done again, and the restart that this stay began with.
     """
 
     job: int
@@ -240,10 +230,7 @@ class Decision:
     Shares are seconds of the whole cluster: dominant share of the victim times seconds lost.
 
     Attributes:
-        at_s: when.
-        job: position of the job that gets the room.
-        victims: positions of the jobs that are stopped.
-        lost_share_s: what the victims lose.
+        job: position of the job that gets the room; victims are positions, too.
         least_share_s: the least that any feasible set of victims that the same rules allow would have lost.
         least_in_band_share_s: the same among sets with no victim of a higher band than those that were chosen.
         is_exact: whether both were found by complete search; else they are lower bounds that ignore nodes.
@@ -263,12 +250,10 @@ class Outcome:
     """One policy on one trace.
 
     Attributes:
-        policy: its name in tables.
-        says: what it does, in a sentence.
         attempts: every stay of every job, in the order they ended.
         finished_s: when each job was done; None for those that never were.
         decisions: the preemptions that were planned.
-        took_s: seconds of real time that the replay took.
+        took_s: real seconds of the replay.
     """
 
     policy: str
@@ -301,16 +286,12 @@ class Policy(Protocol):
 class Engine:
     """Runs one trace under one policy. Owned by `replayed`.
 
+    Jobs are known by their position in the trace.
+
     Attributes:
-        now: virtual seconds.
         agenda: what is to happen; a policy that is to decide at a moment plans it.
-        room: what is free.
-        works: progress of every job, by position.
-        shapes: what every job takes, by position.
-        running: positions of jobs that hold nodes and are not being stopped, with when their work will end.
-        stopping: positions of jobs that are being stopped.
+        running: jobs that hold nodes and are not being stopped, with when their work will end.
         attempts: every stay that has ended.
-        finished_s: when each job was done; None for those that are not.
         judgements: what compares each preemption with the least that it could have lost; called after the replay.
     """
 

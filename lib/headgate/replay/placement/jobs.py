@@ -84,10 +84,7 @@ class Job:
 class Trace:
     """Jobs in order of arrival.
 
-    Attributes:
-        name: what the tables call it.
-        jobs: sorted by `arrived_s`, ids unique.
-        notes: what was assumed or changed to make it; shown with every result.
+    `notes` say what was assumed or changed to make it.
     """
 
     name: str
@@ -133,13 +130,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes that are all there from the start to the end.
-
-    Attributes:
-        nodes: what the ledger is shown.
-        latencies: see there.
-        reserved: groups kept ready for high-priority work.
-    """
+    """Nodes that are all there from the start to the end."""
 
     nodes: tuple[NodeView, ...]
     latencies: Latencies = field(default_factory=Latencies)
@@ -208,16 +199,8 @@ class Size:
 class Role:
     """One kind of work.
 
-    Attributes:
-        name: value of its label `role`.
-        priority: of its requests.
-        share: of the GPU-seconds that are asked for.
-        sizes: what its jobs take.
-        median_s: of its durations.
-        spread: sigma of their logarithm.
-        checkpoint_every_s: seconds between its checkpoints; None when it keeps none.
-        strategy: where the members of its gangs may lie.
-        burst: how many arrive together, on average.
+    `share` is of the GPU-seconds that are asked for; durations are log-normal, `spread` the sigma of their logarithm,
+    and `burst` jobs arrive together on average.
     """
 
     name: str

@@ -31,11 +31,7 @@ _SOON_S: Final = 1e-3
 def through_ledger(trace: Trace, cluster: Cluster, rules: PreemptionRules, *, validates: bool = False) -> Outcome:
     """Return what the placement ledger makes of a trace.
 
-    Args:
-        trace: the jobs.
-        cluster: the nodes, how long they take for what they are told, and the reserved groups.
-        rules: who may be stopped for whom.
-        validates: check the ledger's invariants after every step; slow, for tests.
+    `validates` checks the ledger's invariants after every step; slow, for tests.
 
     Raises:
         OvercommittedError: the ledger gave out more than a node has, or left work waiting for ever.

@@ -122,11 +122,8 @@ def read_openb(
 ) -> Trace:
     """Return the pods of the list as jobs.
 
-    Args:
-        path: the CSV file.
-        longest_s: pods that live longer are left out; None keeps all.
-        checkpoint_every_s: how often every job saves its progress; the list does not tell.
-        restart_s: what a new start costs; the list does not tell.
+    Pods that live longer than `longest_s` are left out. The list tells neither how often jobs save their progress nor
+    what a new start costs.
 
     Raises:
         InvalidTraceError: the file cannot be read, lacks a column, or a pod has impossible values.
