@@ -18,7 +18,7 @@ from headgate.core import Metric, SystemClock, events
 from headgate.core.errors import HeadgateError, JournalError
 from headgate.core.events import Event
 from headgate.placement.cluster.audit import audit, tidy
-from headgate.placement.cluster.connection import NAMESPACE
+from headgate.placement.cluster.connection import LEDGER_NAME, NAMESPACE
 from headgate.placement.cluster.executor import RayExecutor
 from headgate.placement.metrics import PLACEMENT_METRICS, Meter, Reading
 from headgate.placement.outcomes import LedgerSettings
@@ -71,8 +71,6 @@ def _adding(counter: Counter) -> _Write:
 
     return write
 
-
-LEDGER_NAME: Final = "headgate-placement"
 
 _JOURNAL_FAILED: Final = 75
 _CALLS_AT_ONCE: Final = 10_000
@@ -128,9 +126,9 @@ class LedgerActor:
         }
 
     async def _ask_audit(self, service: PlacementService, fix: bool) -> tuple[Any, ...]:
-        differences = await audit(service, RayExecutor, fix=fix)
+        differences = await audit(service, fix=fix)
         for each in differences:
-            self._metrics(each.as_event())
+            self._metrics(events.PlacementDiffers(each.says, each.name, each.fixed))
         return differences
 
     async def _ask_end(self, service: PlacementService) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -10,16 +10,16 @@ from typing import Final, Literal
 import ray
 from ray.exceptions import RayError
 
-from headgate.core.events import PlacementDiffers
-from headgate.placement.cluster.connection import NAMESPACE
-from headgate.placement.cluster.executor import RayExecutor
+from headgate.placement.cluster.connection import LEDGER_NAME, NAMESPACE
 from headgate.placement.cluster.groups import PREFIX, Groups
+from headgate.placement.cluster.hosts import HOST_PREFIX
 from headgate.placement.pool import GroupState
 from headgate.placement.service.protocol import GroupFailedError
 from headgate.placement.service.service import PlacementService
 
-HOST_PREFIX: Final = "headgate-host-"
 OWN_PREFIX: Final = "headgate-own-"
+
+_CHANGING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,8 @@ class Difference:
     is_leak: bool = False
     fixed: bool = False
 
-    def as_event(self) -> PlacementDiffers:
-        """Return the event that tells of it."""
-        return PlacementDiffers(self.says, self.name, self.fixed)
 
-
-def compared(
-    service: PlacementService, groups: Collection[str], actors: Iterable[str], changing: Collection[GroupState]
-) -> list[Difference]:
+def compared(service: PlacementService, groups: Collection[str], actors: Iterable[str]) -> list[Difference]:
     """Return the differences of a service from the groups and actors of ours that are in Ray."""
     ledger = service.ledger
     found = [
@@ -52,7 +46,7 @@ def compared(
     found += [
         Difference("group", group.group_id, f"Group {group.group_id} is {group.state} in the ledger but not in Ray")
         for group in ledger.groups.values()
-        if group.group_id not in groups and group.state not in changing
+        if group.group_id not in groups and group.state not in _CHANGING
     ]
     for name in sorted(actors):
         if name.startswith(HOST_PREFIX) and name.removeprefix(HOST_PREFIX).rsplit("-", 2)[0] not in ledger.groups:
@@ -67,14 +61,10 @@ def compared(
     return found
 
 
-_LEDGER: Final = f"{PREFIX}placement"
-_CHANGING: Final = frozenset({GroupState.CREATING, GroupState.REMOVING})
-
-
-async def audit(service: PlacementService, looks: Callable[[], RayExecutor], *, fix: bool) -> tuple[Difference, ...]:
+async def audit(service: PlacementService, *, fix: bool) -> tuple[Difference, ...]:
     """Return how ledger, journal and Ray differ; with `fix`, what is in Ray alone is removed."""
-    in_ray = await looks().existing_groups()  # an executor of its own: that of the service keeps what it knows
-    differences = compared(service, in_ray.keys(), actors_of_ours(), _CHANGING)
+    in_ray = Groups().found()  # of its own: those of the service keep what they know
+    differences = compared(service, in_ray.keys(), actors_of_ours())
     return tuple([await _fixed(each) if fix and each.is_leak else each for each in differences])
 
 
@@ -92,15 +82,13 @@ def actors_of_ours() -> list[str]:
     """Return the names of the actors in our namespace with our prefix, the ledger left out."""
     rows = ray.util.list_named_actors(all_namespaces=True)
     names = [row["name"] for row in rows if row["namespace"] == NAMESPACE]
-    return [name for name in names if name.startswith(PREFIX) and name != _LEDGER]
+    return [name for name in names if name.startswith(PREFIX) and name != LEDGER_NAME]
 
 
 async def _fixed(difference: Difference) -> Difference:
     if difference.kind == "group":
-        groups = Groups()
-        groups.found()
         try:
-            await groups.remove(difference.name)
+            await Groups().remove(difference.name)
         except GroupFailedError:
             return difference
         return replace(difference, fixed=True)

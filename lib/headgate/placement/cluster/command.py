@@ -77,8 +77,11 @@ class CommandWork:
         assert process.stdout is not None, "it was started with a pipe"
         with process:
             for line in process.stdout:
-                self._take(line.rstrip("\n")[:_LONGEST_LINE])
-        return CommandEnded(_as_in_a_shell(process.returncode), tuple(self._lines)[-_TAIL_LINES:], self._told)
+                with self._lock:
+                    self._lines.append(line.rstrip("\n")[:_LONGEST_LINE])
+                    self._told += 1
+        status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+        return CommandEnded(status, tuple(self._lines)[-_TAIL_LINES:], self._told)
 
     def lines(self, since: int) -> Output:
         """Return the lines from number `since` on, or from the oldest that is kept."""
@@ -110,11 +113,6 @@ class CommandWork:
             )
             return self._process
 
-    def _take(self, line: str) -> None:
-        with self._lock:
-            self._lines.append(line)
-            self._told += 1
-
 
 def _about_itself() -> dict[str, str]:
     try:
@@ -127,7 +125,3 @@ def _about_itself() -> dict[str, str]:
         "HEADGATE_RANK": str(here.rank),
         "HEADGATE_WORLD_SIZE": str(here.world_size),
     }
-
-
-def _as_in_a_shell(returncode: int) -> int:
-    return returncode if returncode >= 0 else 128 - returncode

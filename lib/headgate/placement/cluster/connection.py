@@ -20,6 +20,8 @@ from headgate.placement.errors import ClusterMismatchError, ClusterUnreachableEr
 NAMESPACE: Final = "headgate"
 """Namespace of all named actors of placement."""
 
+LEDGER_NAME: Final = "headgate-placement"
+
 _PROBE_S: Final = 3.0
 
 # It says at every start what is as it should be; that tokens are off is said as before.

@@ -14,7 +14,7 @@ from ray._private import state
 from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from headgate.placement.amounts import NOTHING, Amounts, of_ray, of_units, total
+from headgate.placement.amounts import NOTHING, Amounts, of_ray, of_units
 from headgate.placement.pool import GroupShape, NodeView
 from headgate.placement.service.protocol import GroupFailedError
 
@@ -51,14 +51,6 @@ def free_per_node() -> dict[str, Amounts]:
     """Return what each living node has free, as the head of the cluster knows it: 0.4 ms for a few nodes."""
     free = state.available_resources_per_node()  # type: ignore[no-untyped-call]
     return {node_id: of_ray(resources) for node_id, resources in free.items()}
-
-
-def wanted_per_node(bundles: Sequence[Amounts], nodes: Sequence[str]) -> dict[str, Amounts]:
-    """Return what the bundles of one group take on each of its nodes."""
-    wanted: dict[str, Amounts] = {}
-    for bundle, node in zip(bundles, nodes, strict=True):
-        wanted[node] = wanted.get(node, NOTHING) + bundle
-    return wanted
 
 
 def missing(wanted: Mapping[str, Amounts], free: Mapping[str, Amounts]) -> str:
@@ -112,11 +104,11 @@ class Groups:
 
     def taken(self) -> dict[str, Amounts]:
         """Return what the groups of this process take on each node."""
-        held: dict[str, list[Amounts]] = {}
+        held: dict[str, Amounts] = {}
         for group in self._known.values():
             for node, bundle in zip(group.nodes, group.bundles, strict=True):
-                held.setdefault(node, []).append(bundle)
-        return {node: total(bundles) for node, bundles in held.items()}
+                held[node] = held.get(node, NOTHING) + bundle
+        return held
 
     async def create(self, group_id: str, shape: GroupShape, nodes: Sequence[str]) -> RayGroup:
         """Make a group on these nodes once they have been seen free, and return it when it is ready.
@@ -127,7 +119,9 @@ class Groups:
         Raises:
             GroupFailedError: the room is not free, or Ray does not make it; nothing of it is left.
         """
-        wanted = wanted_per_node(shape.bundles, nodes)
+        wanted: dict[str, Amounts] = {}
+        for bundle, node in zip(shape.bundles, nodes, strict=True):
+            wanted[node] = wanted.get(node, NOTHING) + bundle
         until = time.monotonic() + FREE_S
         while True:
             lack = missing(wanted, free_per_node())

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from typing import Any, Final
 
 import ray
 
-from headgate.placement.cluster.occupant import Ended, Halted, Occupant, Order
+from headgate.placement.cluster.occupant import Halted, Occupant
 from headgate.placement.errors import PlacementLostError
+from headgate.placement.service.protocol import Outcome, WorkOrder
 
 _OURS: Final = ("headgate-", "asyncio_", "ray_")
 
@@ -55,19 +57,12 @@ class Leftovers:
         return thread.is_alive() and not is_ours and thread.ident not in self._threads
 
 
-def end_children() -> int:
-    """Kill every process that descends from this one, and return how many there were."""
-    found = list(_descendants(os.getpid()))
-    for process_id in found:
+def end_descendants(process_id: int) -> None:
+    """Kill every process that descends from one, the youngest first."""
+    for child in list(_children(process_id)):
+        end_descendants(child)
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(process_id, signal.SIGKILL)
-    return len(found)
-
-
-def _descendants(process_id: int) -> Iterator[int]:
-    for child in _children(process_id):
-        yield from _descendants(child)
-        yield child
+            os.kill(child, signal.SIGKILL)
 
 
 def _children(process_id: int) -> Iterator[int]:
@@ -88,14 +83,9 @@ def _has_gpu_open() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How work left its host.
+    """How work left its host: `remains` is what it left behind, empty when the host can be used again."""
 
-    Attributes:
-        ended: how it ended.
-        remains: what it left behind; empty when the host can be used again.
-    """
-
-    ended: Ended
+    outcome: Outcome
     remains: str
 
 
@@ -125,25 +115,30 @@ class Host:
         """Return the id of the process; the answer says that the host is up."""
         return os.getpid()
 
-    async def begin(self, order: Order) -> bool:
-        """Start an order; False when another one is still here."""
+    async def begin(self, order: WorkOrder, rank: int) -> bool:
+        """Start one member of an order; False when another one is still here."""
         if self._occupant is not None and self._left is None:
             return False
         self._before, self._left = Leftovers(), None
-        self._occupant = Occupant(order)
+        self._occupant = Occupant(order, rank)
         self._occupant.start()
         return True
 
     async def occupant(self) -> tuple[str, str, int] | None:
         """Return request, lease and epoch of the last order, also when it has ended."""
-        order = self._occupant.order if self._occupant is not None else None
-        return None if order is None else (order.request_id, order.lease_id, order.epoch)
+        if self._occupant is None:
+            return None
+        order = self._occupant.order
+        return order.request_id, order.lease_id, order.epoch
 
     async def outcome(self, epoch: int) -> Left:
         """Wait until the work has ended by itself, and return how; may be asked again until the next begins."""
         occupant = self._of(epoch)
-        ended = await occupant.ended()
-        return await self._leave(occupant, ended)
+        outcome = await occupant.ended()
+        async with self._leaving:
+            if self._left is None or self._occupant is not occupant:
+                self._left = Left(outcome, await self._remains(occupant))
+            return self._left
 
     async def call(self, epoch: int, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a method of the work."""
@@ -156,7 +151,7 @@ class Host:
         """
         halted = await self._of(epoch).stop(timeout_s)
         if not halted.has_ended:
-            end_children()
+            end_descendants(os.getpid())
         return halted
 
     def _of(self, epoch: int) -> Occupant:
@@ -165,18 +160,13 @@ class Host:
             raise PlacementLostError(f"No work of epoch {epoch} is in this host")
         return occupant
 
-    async def _leave(self, occupant: Occupant, ended: Ended) -> Left:
-        async with self._leaving:
-            if self._left is None or self._occupant is not occupant:
-                self._left = Left(ended, await self._remains(occupant))
-            return self._left
-
     async def _remains(self, occupant: Occupant) -> str:
-        until = asyncio.get_running_loop().time() + GRACE_S
-        while (remains := self._found(occupant)) and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)  # nobody tells when a thread or a process has ended
+        until = time.monotonic() + GRACE_S
+        # Nobody tells when a thread or a process has ended.
+        while (remains := self._found(occupant)) and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
         if remains:
-            end_children()
+            end_descendants(os.getpid())
         else:
             occupant.forget()
             self._before.cleared()

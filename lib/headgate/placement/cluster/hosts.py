@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -15,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from headgate.placement.cluster.connection import NAMESPACE
 from headgate.placement.cluster.groups import PREFIX, Groups, RayGroup
 from headgate.placement.cluster.host import GRACE_S, HostActor, Left
-from headgate.placement.cluster.occupant import Halted, Order
+from headgate.placement.cluster.occupant import Halted
 from headgate.placement.service.protocol import GroupFailedError, Outcome, Stopped, WorkOrder
 
 HOST_PREFIX: Final = f"{PREFIX}host-"
@@ -81,12 +82,10 @@ class Hosts:
         Raises:
             GroupFailedError: one does not come up.
         """
-        hosts = self._alive(group)
+        known = [self._hosts.get((group.group_id, bundle)) for bundle in range(len(group.bundles))]
+        hosts = [host for host in known if host is not None and not host.died.done()]
         if len(hosts) < len(group.bundles):  # they went with their group, or one has just been killed
-            if not self._groups.stands(group.group_id):
-                self._groups.forget(group.group_id)
-                self.drop(group.group_id)
-                raise GroupFailedError(f"Group {group.group_id} has vanished from Ray or lost a node")
+            self._check_stands(group.group_id)
             hosts = self.warm(group)
         done, _ = await asyncio.wait([host.up for host in hosts], timeout=UP_S)
         if len(done) < len(hosts):
@@ -113,10 +112,7 @@ class Hosts:
         Raises:
             GroupFailedError: the group is gone, or a host was not seen dead.
         """
-        if not self._groups.stands(group_id):
-            self._groups.forget(group_id)
-            self.drop(group_id)
-            raise GroupFailedError(f"Group {group_id} has vanished from Ray or lost a node")
+        self._check_stands(group_id)
         hosts = [host for (of, _), host in self._hosts.items() if of == group_id]
         deaths = await asyncio.gather(*(host.kill() for host in hosts))
         self.drop(group_id)
@@ -140,9 +136,11 @@ class Hosts:
                     self._take(HostHandle(ray.get_actor(name, namespace=NAMESPACE), group_id, int(bundle)))
         return list(self._hosts.values())
 
-    def _alive(self, group: RayGroup) -> list[HostHandle]:
-        hosts = [self._hosts.get((group.group_id, bundle)) for bundle in range(len(group.bundles))]
-        return [host for host in hosts if host is not None and not host.died.done()]
+    def _check_stands(self, group_id: str) -> None:
+        if not self._groups.stands(group_id):
+            self._groups.forget(group_id)
+            self.drop(group_id)
+            raise GroupFailedError(f"Group {group_id} has vanished from Ray or lost a node")
 
     def _warmed(self, group: RayGroup, bundle: int) -> HostHandle:
         host = self._hosts.get((group.group_id, bundle))
@@ -204,7 +202,7 @@ class HostedWork:
     def __init__(self, hosts: Hosts, group: RayGroup, work: WorkOrder) -> None:
         self._hosts, self._group, self._work = hosts, group, work
         self._members: list[HostHandle] = []
-        self._lives: list[asyncio.Task[Outcome | Left]] = []
+        self._lives: list[asyncio.Task[Left]] = []
         self._is_stopping = False
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._watch: asyncio.Task[None] | None = None
@@ -249,17 +247,15 @@ class HostedWork:
         return Stopped(state, all(gone), answered=not any(halted.why for halted in halts))
 
     async def _begin(self, rank: int) -> bool:
-        work = self._work
-        state = work.state
-        if state is not None and len(work.bundles) > 1:
-            state = cloudpickle.loads(state)[rank]
-        order = Order(work.request_id, work.lease_id, work.epoch, rank, len(work.bundles), work.payload, state)
+        order = self._work
+        if order.state is not None and len(order.bundles) > 1:
+            order = replace(order, state=cloudpickle.loads(order.state)[rank])
         try:
-            return bool(await self._members[rank].actor.begin.remote(order))
+            return bool(await self._members[rank].actor.begin.remote(order, rank))
         except RayError:
             return False
 
-    async def _life(self, member: HostHandle) -> Outcome | Left:
+    async def _life(self, member: HostHandle) -> Left:
         """Return how one member ended, when it ended by itself."""
         while True:
             try:
@@ -267,9 +263,9 @@ class HostedWork:
             except ActorUnavailableError:
                 await asyncio.sleep(_ANSWER_S)
             except RayError as error:
-                if not member.died.done() and not await member.kill():
-                    return Outcome("died", why=f"not seen dead: {first_line(error)}")
-                return Outcome("died", why=await member.died)
+                is_dead = member.died.done() or await member.kill()
+                why = await member.died if is_dead else f"not seen dead: {first_line(error)}"
+                return Left(Outcome("died", why=why), "a dead process")
             else:
                 return left
 
@@ -278,35 +274,25 @@ class HostedWork:
         waiting = set(self._lives)
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if any(not _has_returned(life.result()) for life in done):
+            if any(life.result().outcome.kind != "returned" for life in done):
                 break
         if self._is_stopping:
             return
-        outcome = self._told()
+        ended = [life.result().outcome for life in self._lives if life.done()]
+        ended.sort(key=lambda outcome: outcome.kind != "died")
+        outcome = next((each for each in ended if each.kind != "returned"), None)
+        if outcome is None:
+            payloads = tuple(each.payload for each in ended)
+            outcome = Outcome("returned", payloads[0] if len(payloads) == 1 else cloudpickle.dumps(payloads))
         await asyncio.gather(
             *(self._emptied(member, life) for member, life in zip(self._members, self._lives, strict=True))
         )
         if not self._is_stopping:
             self.outcome.set_result(outcome)
 
-    def _told(self) -> Outcome:
-        ended = [life.result() for life in self._lives if life.done()]
-        for each in ended:
-            if isinstance(each, Outcome):
-                return each
-        lefts = [each.ended for each in ended if isinstance(each, Left)]
-        for left in lefts:
-            if left.kind != "returned":
-                return Outcome("raised", left.payload, left.why)
-        payloads = tuple(left.payload for left in lefts)
-        return Outcome("returned", payloads[0] if len(payloads) == 1 else cloudpickle.dumps(payloads))
-
-    async def _emptied(self, member: HostHandle, life: asyncio.Task[Outcome | Left]) -> bool:
+    async def _emptied(self, member: HostHandle, life: asyncio.Task[Left]) -> bool:
         """Leave a member's host empty, or dead where it cannot be used again."""
-        left = life.result() if life.done() else None
-        if isinstance(left, Left) and not left.remains:
-            return True
-        return await self._hosts.retire(member)
+        return (life.done() and not life.result().remains) or await self._hosts.retire(member)
 
     async def _halted(self, member: HostHandle, timeout_s: float) -> Halted:
         asked = member.actor.stop.remote(self._work.epoch, timeout_s)
@@ -316,11 +302,7 @@ class HostedWork:
             return Halted(why="It does not answer")
         return halted
 
-    async def _gone(self, member: HostHandle, life: asyncio.Task[Outcome | Left], halted: Halted) -> bool:
+    async def _gone(self, member: HostHandle, life: asyncio.Task[Left], halted: Halted) -> bool:
         if halted.has_ended:
             await asyncio.wait([life], timeout=GRACE_S + _ANSWER_S)
         return await self._emptied(member, life)
-
-
-def _has_returned(ended: Outcome | Left) -> bool:
-    return isinstance(ended, Left) and ended.ended.kind == "returned"

@@ -13,8 +13,8 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from headgate.core.errors import HeadgateError
-from headgate.placement.cluster.actor import LEDGER_NAME, ledger_actor
-from headgate.placement.cluster.connection import NAMESPACE
+from headgate.placement.cluster.actor import ledger_actor
+from headgate.placement.cluster.connection import LEDGER_NAME, NAMESPACE
 from headgate.placement.errors import LedgerUnreachableError
 from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.service.protocol import Beat, WorkView
@@ -118,7 +118,8 @@ Listener = Callable[[WorkView], None]
 class Heartbeat:
     """A daemon thread with one call of the ledger under way, which the ledger answers when there is news.
 
-    However many threads of the driver wait for however many requests, the ledger sees this one call.
+    However many threads of the driver wait for however many requests, the ledger sees this one call. Once `is_closed`,
+    nothing is told any more.
     """
 
     def __init__(self, link: LedgerLink, driver: str) -> None:
@@ -130,14 +131,9 @@ class Heartbeat:
         self._watched: set[str] = set()  # requests of other drivers
         self._unsaid: set[str] = set()  # of these, those that the ledger does not know of yet
         self._changed = threading.Condition()  # of everything above
-        self._is_closed = False
+        self.is_closed = False
         self._thread = threading.Thread(target=self._beat_on, name="headgate-placement-heartbeat", daemon=True)
         self._thread.start()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing is told any more."""
-        return self._is_closed
 
     def view(self, request_id: str) -> WorkView | None:
         """Return where a request stands, as last told."""
@@ -191,7 +187,7 @@ class Heartbeat:
 
         def is_there() -> bool:
             view = self._views.get(request_id)
-            return self._is_closed or unless() or (view is not None and has_come(view))
+            return self.is_closed or unless() or (view is not None and has_come(view))
 
         with self._changed:
             self._changed.wait_for(is_there, timeout_s)
@@ -213,13 +209,13 @@ class Heartbeat:
 
     def _end(self) -> None:
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify_all()
 
     def _beat_on(self) -> None:
         generation = number = 0
         is_reported = False
-        while not self._is_closed:
+        while not self.is_closed:
             with self._changed:
                 watched = tuple(self._unsaid)
             try:
@@ -228,7 +224,7 @@ class Heartbeat:
                 if not self._link.is_connected:
                     self._end()
                     return
-                if not is_reported and not self._is_closed:
+                if not is_reported and not self.is_closed:
                     _log.warning("The placement ledger does not answer; trying again: %s", error)
                 is_reported = True
                 with self._changed:
@@ -239,16 +235,10 @@ class Heartbeat:
                 # Another ledger has not heard yet what this driver watches.
                 is_another = generation not in {0, beat.generation}
                 self._unsaid = set(self._watched) if is_another else self._unsaid.difference(watched)
+                calls = [call for view in beat.views for call in self._mirror(view)]
+                self._changed.notify_all()
             generation, number = beat.generation, beat.number
-            self._take(beat)
-
-    def _take(self, beat: Beat) -> None:
-        calls: list[tuple[Listener, WorkView]] = []
-        with self._changed:
-            for view in beat.views:
-                calls += self._mirror(view)
-            self._changed.notify_all()
-        _tell(calls)
+            _tell(calls)
 
     def _mirror(self, view: WorkView) -> list[tuple[Listener, WorkView]]:
         """Keep how a request stands, and return who is to be called; of one that has ended nothing more is told."""

@@ -11,59 +11,21 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from headgate.placement.amounts import MEBIBYTE
 from headgate.placement.errors import InvalidPlacementError, PlacementLostError, WorkFailedError
+from headgate.placement.service.protocol import Outcome, WorkOrder
 
 LARGEST_BYTES: Final = 16 * MEBIBYTE
 """Of a result and of a saved state: both are journalled. What is larger belongs into a file or a store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a host is to run.
-
-    Attributes:
-        request_id: whose work it is; what `cancel` is called with.
-        lease_id: of this start.
-        epoch: of this start.
-        rank: which member of the gang.
-        world_size: how many members.
-        attempt: 1 for the first start.
-        payload: cloudpickled (class, args, kwargs, method, options).
-        state: pickled state of an earlier start, None for a fresh one.
-    """
-
-    request_id: str
-    lease_id: str
-    epoch: int
-    rank: int
-    world_size: int
-    payload: bytes
-    state: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How work ended by itself. `payload` is the pickled result or exception; empty when it cannot be pickled."""
-
-    kind: Literal["returned", "raised", "stopped"]
-    payload: bytes = b""
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Halted:
-    """How work answered the wish to stop.
-
-    Attributes:
-        state: pickled state that it saved, None when it saved none.
-        has_ended: whether none of its code runs any more.
-        why: what kept it from ending or saving.
-    """
+    """How work answered the wish to stop: its pickled state, whether its code is gone, and what kept it from either."""
 
     state: bytes | None = None
     has_ended: bool = False
@@ -95,12 +57,6 @@ def placement_context() -> PlacementContext:
     return _here
 
 
-def enter(order: Order) -> None:
-    """Let `placement_context` answer for this order."""
-    global _here  # noqa: PLW0603 - one process works for one request at a time
-    _here = PlacementContext(order.request_id, order.rank, order.world_size, order.epoch, order.state is not None)
-
-
 def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
     """Run a call in a thread of its own and return its future: user code may block it for ever."""
     loop = asyncio.get_running_loop()
@@ -123,15 +79,16 @@ def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
 
 
 class Occupant:
-    """The work of one order. Owned by its host; made in the host's event loop, its code runs in threads.
+    """One member of the work of an order. Owned by its host; made in the host's event loop, its code runs in threads.
 
     A class with `async` methods gets an event loop of its own, on which all of them run.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: WorkOrder, rank: int) -> None:
         self.order = order
+        self._rank = rank
         self.calls = 0  # of the user's methods that are under way besides the work itself
-        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._object: Any = None
         self._ready = threading.Event()
         self._leave = threading.Event()
@@ -144,10 +101,13 @@ class Occupant:
 
     def start(self) -> None:
         """Begin in a thread, and return at once: making the object may take minutes, and belongs to the work."""
-        enter(self.order)
+        global _here  # noqa: PLW0603 - one process works for one request at a time
+        order = self.order
+        has_state = order.state is not None
+        _here = PlacementContext(order.request_id, self._rank, len(order.bundles), order.epoch, has_state)
         in_thread(self._live, f"work-{self.order.epoch}").add_done_callback(self._settle)
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> Outcome:
         """Wait until it has ended by itself, and return how."""
         ended = await asyncio.shield(self._ended)
         await self._saving_over.wait()  # else the object would be let go before a stop has its state
@@ -186,14 +146,14 @@ class Occupant:
             if state is None and hasattr(self._object, "checkpoint"):
                 rest = max(0.0, until - time.monotonic())
                 state = await asyncio.wait_for(in_thread(self._saved, "save"), rest)
-            packed = None if state is None else packed_state(state)
+            saved = None if state is None else packed(state, "saved state")
         except TimeoutError:
             return Halted(None, self.has_ended, f"It was still saving after {timeout_s:g} s")
         except BaseException as error:  # noqa: BLE001 - the work's own: told, and the work is killed
             return Halted(None, self.has_ended, f"It could not stop: {type(error).__name__}: {error}")
         finally:
             self._saving_over.set()
-        return Halted(packed, self.has_ended, "" if self.has_ended else "It went on after it was asked to stop")
+        return Halted(saved, self.has_ended, "" if self.has_ended else "It went on after it was asked to stop")
 
     def forget(self) -> None:
         """Let go of the object, which may hold much memory."""
@@ -207,22 +167,20 @@ class Occupant:
 
     def _settle(self, lived: asyncio.Future[Any]) -> None:
         error = lived.exception()
-        ended = Ended("raised", why=repr(error)) if error is not None else lived.result()
-        if self._stopping:
-            ended = Ended("stopped", why="It was asked to stop")
-        self._ended.set_result(ended)
+        ended = Outcome("raised", why=repr(error)) if error is not None else lived.result()
+        self._ended.set_result(Outcome("died", why="It was asked to stop") if self._stopping else ended)
 
-    def _live(self) -> Ended:
+    def _live(self) -> Outcome:
         try:
             work, args, kwargs, method, _ = cloudpickle.loads(self.order.payload)
             self._serves = not method
-            if _has_async(work):
+            if has_async(work):
                 result = self._live_async(work, args, kwargs, method)
             else:
                 self._make(work, args, kwargs)
                 self._ready.set()
                 result = getattr(self._object, method)() if method else self._leave.wait() and None
-            return Ended("returned", packed_result(result))
+            return Outcome("returned", packed(result, "result"))
         except BaseException as error:  # noqa: BLE001 - the work's own, also SystemExit: told with its traceback
             return raised(error)
         finally:
@@ -282,29 +240,17 @@ async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _has_async(work: type) -> bool:
+def has_async(work: type) -> bool:
+    """Tell whether a class has an `async` method."""
     return any(inspect.iscoroutinefunction(inspect.getattr_static(work, name, None)) for name in dir(work))
 
 
-def packed_result(result: Any) -> bytes:
-    """Return a result pickled.
+def packed(value: Any, what: str) -> bytes:
+    """Return a result or a saved state pickled.
 
     Raises:
         WorkFailedError: it cannot be, or is too large to be kept.
     """
-    return _packed(result, "result")
-
-
-def packed_state(state: Any) -> bytes:
-    """Return a saved state pickled.
-
-    Raises:
-        WorkFailedError: it cannot be, or is too large to be kept.
-    """
-    return _packed(state, "saved state")
-
-
-def _packed(value: Any, what: str) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:
@@ -320,14 +266,14 @@ def _packed(value: Any, what: str) -> bytes:
     return data
 
 
-def raised(error: BaseException) -> Ended:
+def raised(error: BaseException) -> Outcome:
     """Return how work ended that raised: its traceback, and the exception itself when it can be pickled."""
     try:
         payload: bytes = cloudpickle.dumps(error)
         pickle.loads(payload)  # noqa: S301 - some exceptions can be written and not read
     except Exception:  # noqa: BLE001 - the traceback, which is always told, says the same
         payload = b""
-    return Ended(
+    return Outcome(
         "raised", payload if len(payload) <= LARGEST_BYTES else b"", "".join(traceback.format_exception(error))
     )
 

@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 from headgate.placement.cluster.connection import NAMESPACE
 from headgate.placement.cluster.groups import PREFIX, RayGroup
 from headgate.placement.cluster.hosts import Hosts, Watched, first_line, in_bundle
-from headgate.placement.cluster.occupant import Ended, packed_result, packed_state, raised
+from headgate.placement.cluster.occupant import has_async, packed, raised
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.service.protocol import Outcome, Stopped, WorkOrder
 
@@ -41,9 +41,8 @@ class OwnActorWork:
         try:
             self._actor, method = self._made()
         except Exception as error:  # noqa: BLE001 - the payload or options are the user's: told as the work's outcome
-            ended = raised(error)
             self._hosts.warm(self._group)
-            self.outcome.set_result(Outcome("raised", ended.payload, ended.why))
+            self.outcome.set_result(raised(error))
             return
         self._life = asyncio.ensure_future(self._lived(method, self._work.state))
 
@@ -85,9 +84,8 @@ class OwnActorWork:
         if actor is None:
             return
         try:
-            ended: Ended = await actor.actor._headgate_run.remote(method, state)  # noqa: SLF001
-            outcome = Outcome("returned" if ended.kind == "returned" else "raised", ended.payload, ended.why)
-            if not method and ended.kind == "returned":
+            outcome: Outcome = await actor.actor._headgate_run.remote(method, state)  # noqa: SLF001
+            if not method and outcome.kind == "returned":
                 outcome = Outcome("died", why=await actor.died)
         except RayError as error:
             is_its_own = "creation task" in str(error)
@@ -113,14 +111,8 @@ class OwnActorWork:
 
 def controlled(work: type) -> type:
     """Return a subclass with what the executor calls; it answers beside the user's methods, in threads of its own."""
-    is_async = any(inspect.iscoroutinefunction(inspect.getattr_static(work, name, None)) for name in dir(work))
-    members: dict[str, Any] = {
-        "_headgate_watch": _watch_async if is_async else _watch,
-        "_headgate_stop": _stop,
-        "_headgate_run": _run,
-    }
-    if is_async:
-        members |= {"_headgate_stop": _stop_async, "_headgate_run": _run_async}
+    watch, stop, run = (_watch_async, _stop_async, _run_async) if has_async(work) else (_watch, _stop, _run)
+    members: dict[str, Any] = {"_headgate_watch": watch, "_headgate_stop": stop, "_headgate_run": run}
     control = ray.method(concurrency_group=_CONTROL)
     for name in ("_headgate_watch", "_headgate_stop"):
         members[name] = control(_copied(members[name]))
@@ -142,19 +134,19 @@ async def _watch_async(self: Any) -> None:  # noqa: ARG001
     await asyncio.Event().wait()
 
 
-def _run(self: Any, method: str, state: bytes | None) -> Ended:
+def _run(self: Any, method: str, state: bytes | None) -> Outcome:
     try:
         _restore(self, state)
-        return Ended("returned", packed_result(getattr(self, method)() if method else None))
+        return Outcome("returned", packed(getattr(self, method)() if method else None, "result"))
     except Exception as error:  # noqa: BLE001 - the work's own, told with its traceback
         return raised(error)
 
 
-async def _run_async(self: Any, method: str, state: bytes | None) -> Ended:
+async def _run_async(self: Any, method: str, state: bytes | None) -> Outcome:
     try:
         _restore(self, state)
         result = getattr(self, method)() if method else None
-        return Ended("returned", packed_result(await result if inspect.isawaitable(result) else result))
+        return Outcome("returned", packed(await result if inspect.isawaitable(result) else result, "result"))
     except Exception as error:  # noqa: BLE001 - the work's own, told with its traceback
         return raised(error)
 
@@ -168,7 +160,7 @@ def _stop(self: Any, request_id: str) -> bytes | None:
     state = _cancel(self, request_id) if hasattr(self, "cancel") else None
     if state is None and hasattr(self, "checkpoint"):
         state = self.checkpoint()
-    return None if state is None else packed_state(state)
+    return None if state is None else packed(state, "saved state")
 
 
 async def _stop_async(self: Any, request_id: str) -> bytes | None:
@@ -177,7 +169,7 @@ async def _stop_async(self: Any, request_id: str) -> bytes | None:
     if state is None and hasattr(self, "checkpoint"):
         state = self.checkpoint()
         state = await state if inspect.isawaitable(state) else state
-    return None if state is None else packed_state(state)
+    return None if state is None else packed(state, "saved state")
 
 
 def _cancel(work: Any, request_id: str) -> Any:

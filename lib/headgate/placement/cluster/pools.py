@@ -263,7 +263,12 @@ class PlacementPool:
                 f"ray_options are for work in a process of its own (got {sorted(ray_options)})",
                 next_step="Give own_process=True as well, or leave them out.",
             )
-        _refuse_arguments_of_the_class(more)
+        fields = RequestSpec.model_fields  # else it is for the class, unless the name is a field's with a slip
+        if strange := sorted(name for name in more if not nearest_name(name, fields)):
+            raise InvalidPlacementError(
+                f"submit has no argument {strange[0]!r}",
+                next_step="Arguments of the class itself go after it, or into kwargs={...}.",
+            )
         request = self._request(
             resources, bundles, request_id, priority=priority, labels=labels or {}, own_process=own_process, **more
         )
@@ -341,14 +346,3 @@ class PlacementPool:
     def _submitted(self, request: PlacementRequest, kind: WorkKind, payload: bytes) -> PlacedWork:
         submitted: Submitted = self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
         return PlacedWork(self._link, self._heartbeat, submitted.request_id)
-
-
-def _refuse_arguments_of_the_class(more: Mapping[str, Any]) -> None:
-    """Say where keyword arguments of a work's class go, unless the name is a field's with a slip."""
-    fields = RequestSpec.model_fields
-    strange = sorted(name for name in more if not nearest_name(name, fields))
-    if strange:
-        raise InvalidPlacementError(
-            f"submit has no argument {strange[0]!r}",
-            next_step="Arguments of the class itself go after it, or into kwargs={...}.",
-        )

@@ -6,6 +6,7 @@ import math
 import pickle
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -240,20 +241,10 @@ class PlacedHandle:
     def __init__(self, member: PlacedMember) -> None:
         self._member = member
 
-    def __getattr__(self, method: str) -> _Method:
+    def __getattr__(self, method: str) -> Any:
         if method.startswith("__"):
             raise AttributeError(method)
-        return _Method(self._member, method)
-
-
-class _Method:
-    def __init__(self, member: PlacedMember, method: str) -> None:
-        self._member = member
-        self._method = method
-
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it and return Ray's `ObjectRef`."""
-        return self._member.call(self._method, args, kwargs)
+        return SimpleNamespace(remote=lambda *args, **kwargs: self._member.call(method, args, kwargs))
 
 
 def actor_of(work: PlacedWork) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.replay.placement.engine import Decision, Free, Shape, Units, place_in
-from headgate.replay.placement.jobs import Cluster, Job, Trace
+from headgate.replay.placement.jobs import Cluster, Trace
 
 _PRECISION_S: Final = 0.5
 _LONGEST_S: Final = 1e8
@@ -46,15 +46,12 @@ def least_waiting_s(trace: Trace, cluster: Cluster, quantile: float, high_from: 
     """
     jobs = [job for job in trace.jobs if job.priority >= high_from]
     may_wait = len(jobs) - math.ceil(quantile * len(jobs) - _ROUNDING)
-    return max(
-        (_least(_demands(jobs, name), capacity, may_wait) for name, capacity in cluster.total.units), default=0.0
-    )
-
-
-def _demands(jobs: Sequence[Job], name: str) -> list[_Demand]:
-    return [
-        _Demand(job.arrived_s, job.duration_s, units * job.duration_s) for job in jobs if (units := job.size.get(name))
-    ]
+    found = [0.0]
+    for name, capacity in cluster.total.units:
+        asked = [(job, units) for job in jobs if (units := job.size.get(name))]
+        demands = [_Demand(job.arrived_s, job.duration_s, units * job.duration_s) for job, units in asked]
+        found.append(_least(demands, capacity, may_wait))
+    return max(found)
 
 
 def _least(demands: Sequence[_Demand], capacity: float, may_wait: int) -> float:
@@ -174,18 +171,16 @@ def least_lost(free: Free, shape: Shape, stoppable: Iterable[Stoppable]) -> Leas
         descend(_freed(room, rest[:1]), rest[1:], cost + rest[0].cost)
         descend(room, rest[1:], cost)
 
-    for separate in _useful(free, shape, candidates):
-        descend(free, separate, 0.0)
+    separate = [candidates]
+    if shape.is_on_one_node:
+        separate = [
+            [each for each in candidates if any(at == node for at, _ in each.frees)] for node in range(len(free))
+        ]
+    for each in separate:
+        descend(free, each, 0.0)
     if steps <= _MAX_STEPS:
         return Least(best, is_exact=True)
     return Least(min(best, fractional_bound(free, shape, candidates)), is_exact=False)
-
-
-def _useful(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> list[list[Stoppable]]:
-    """Return the candidates of each separate search: node by node where one node must hold everything."""
-    if not _on_one_node(shape):
-        return [list(candidates)]
-    return [[each for each in candidates if any(at == node for at, _ in each.frees)] for node in range(len(free))]
 
 
 def fractional_bound(free: Free, shape: Shape, candidates: Sequence[Stoppable]) -> float:
@@ -193,28 +188,16 @@ def fractional_bound(free: Free, shape: Shape, candidates: Sequence[Stoppable]) 
     bound = 0.0
     for place, units in enumerate(shape.whole):
         # A shape that lies on one node needs what the emptiest one lacks at least.
-        have = max(node[place] for node in free) if _on_one_node(shape) else sum(node[place] for node in free)
-        bound = max(bound, _cheapest_cover(units - have, place, candidates))
+        have = (max if shape.is_on_one_node else sum)(node[place] for node in free)
+        freeing = [(each.cost, sum(units[place] for _, units in each.frees)) for each in candidates]
+        lacking, cost = units - have, 0.0
+        for _, freed, price in sorted((price / freed, freed, price) for price, freed in freeing if freed > 0):
+            if lacking <= 0:
+                break
+            cost += price * min(1.0, lacking / freed)
+            lacking -= freed
+        bound = max(bound, cost)
     return bound
-
-
-def _on_one_node(shape: Shape) -> bool:
-    return len(shape.bundles) == 1 or shape.strategy == "STRICT_PACK"
-
-
-def _cheapest_cover(lacking: int, place: int, candidates: Sequence[Stoppable]) -> float:
-    offers = sorted(
-        (each.cost / freed, freed, each.cost)
-        for each in candidates
-        if (freed := sum(units[place] for _, units in each.frees)) > 0
-    )
-    cost = 0.0
-    for _, freed, price in offers:
-        if lacking <= 0:
-            break
-        cost += price * min(1.0, lacking / freed)
-        lacking -= freed
-    return cost
 
 
 def _freed(free: Free, candidates: Iterable[Stoppable]) -> Free:

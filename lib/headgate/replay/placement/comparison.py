@@ -16,7 +16,7 @@ from headgate.replay.errors import InvalidTraceError
 from headgate.replay.measures import QUANTILES, policies_document, quantiles
 from headgate.replay.placement.bounds import least_waiting_s
 from headgate.replay.placement.engine import Decision, Outcome, Room, Shape, replayed
-from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Job, Trace
+from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Trace
 from headgate.replay.placement.ledger_driver import through_ledger
 from headgate.replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
 from headgate.replay.placement.single_victim import SingleVictim
@@ -78,7 +78,8 @@ class Measures:
 def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
     """Return the figures of an outcome."""
     stops = Counter(attempt.job for attempt in outcome.attempts if not attempt.is_last)
-    done = outcome.finished_s
+    lost = [(attempt.lost_s, trace.jobs[attempt.job]) for attempt in outcome.attempts if attempt.lost_s]
+    done, decisions = outcome.finished_s, outcome.decisions
     first = trace.jobs[0].arrived_s
     bands = sorted({job.band for job in trace.jobs}, reverse=True)
     waits = list(zip(trace.jobs, waited_s(trace, outcome), strict=True))
@@ -88,21 +89,17 @@ def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
         bands={band: _waiting(wait for job, wait in waits if job.band == band) for band in bands},
         utilisation=_use(trace, cluster, outcome, is_useful=False),
         useful=_use(trace, cluster, outcome, is_useful=True),
-        lost_gpu_s=sum(attempt.lost_s * trace.jobs[attempt.job].gpus for attempt in outcome.attempts),
-        lost_share_s=sum(
-            attempt.lost_s * trace.jobs[attempt.job].size.share_of(cluster.total)
-            for attempt in outcome.attempts
-            if attempt.lost_s
-        ),
+        lost_gpu_s=sum((lost_s * job.gpus for lost_s, job in lost), 0.0),
+        lost_share_s=sum(lost_s * job.size.share_of(cluster.total) for lost_s, job in lost),
         preemptions=stops.total(),
         victims=len(stops),
         victims_done=sum(done[job] is not None for job in stops),
         never_done=sum(at is None for at in done),
         makespan_s=max((at for at in done if at is not None), default=first) - first,
-        decisions=len(outcome.decisions),
-        lost_over_least=_ratio(outcome.decisions, lambda decision: decision.least_share_s),
-        lost_over_least_in_band=_ratio(outcome.decisions, lambda decision: decision.least_in_band_share_s),
-        exact_share=sum(each.is_exact for each in outcome.decisions) / max(1, len(outcome.decisions)),
+        decisions=len(decisions),
+        lost_over_least=_ratio(decisions, sum(each.least_share_s for each in decisions)),
+        lost_over_least_in_band=_ratio(decisions, sum(each.least_in_band_share_s for each in decisions)),
+        exact_share=sum(each.is_exact for each in decisions) / max(1, len(decisions)),
         took_s=outcome.took_s,
     )
 
@@ -138,9 +135,8 @@ def _use(trace: Trace, cluster: Cluster, outcome: Outcome, *, is_useful: bool) -
     return busy / (cluster.total.get(name) / MILLI * (end - start))
 
 
-def _ratio(decisions: Sequence[Decision], least_of: Callable[[Decision], float]) -> float | None:
+def _ratio(decisions: Sequence[Decision], least: float) -> float | None:
     lost = sum(decision.lost_share_s for decision in decisions)
-    least = sum(least_of(decision) for decision in decisions)
     if least <= 0:
         return 1.0 if lost <= 0 else None
     return lost / least
@@ -235,15 +231,11 @@ def check_fits(trace: Trace, cluster: Cluster) -> None:
     for job in trace.jobs:
         shape = room.shape_of(job.bundles, job.strategy)
         if shape not in shapes and room.place(shape) is None:
+            is_gang = len(job.bundles) > 1
+            size = f"{len(job.bundles)} x {job.bundles[0]} ({job.strategy})" if is_gang else str(job.size)
             raise CannotFitError(
-                f"{trace.name}: job {job.job_id} takes {_said(job)}, and no part of the empty cluster "
-                f"({cluster}) has room for it",
+                f"{trace.name}: job {job.job_id} takes {size}, and no part of the empty cluster ({cluster}) has room "
+                "for it",
                 next_step="Give the simulated cluster larger nodes or more of them, or leave the job out.",
             )
         shapes.add(shape)
-
-
-def _said(job: Job) -> str:
-    if len(job.bundles) == 1:
-        return str(job.size)
-    return f"{len(job.bundles)} x {job.bundles[0]} ({job.strategy})"

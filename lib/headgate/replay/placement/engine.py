@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from headgate.placement.amounts import Amounts
 from headgate.placement.pool import NodeView
@@ -30,6 +30,11 @@ class Shape:
     whole: Units
     strategy: Strategy
     is_possible: bool = True
+
+    @property
+    def is_on_one_node(self) -> bool:
+        """Whether one node has to hold all of it."""
+        return len(self.bundles) == 1 or self.strategy == "STRICT_PACK"
 
 
 class Room:
@@ -97,16 +102,9 @@ def place_in(free: Free, shape: Shape) -> tuple[int, ...] | None:
     """
     if not shape.is_possible:
         return None
-    if len(shape.bundles) == 1:
-        node = _best(free, shape.bundles[0], ())
-        return None if node is None else (node,)
-    if shape.strategy == "STRICT_PACK":
+    if shape.is_on_one_node:
         node = _best(free, shape.whole, ())
         return None if node is None else (node,) * len(shape.bundles)
-    return _gang(free, shape)
-
-
-def _gang(free: Free, shape: Shape) -> tuple[int, ...] | None:
     left = [list(units) for units in free]
     found: dict[int, int] = {}
     for place in sorted(range(len(shape.bundles)), key=lambda place: shape.bundles[place], reverse=True):
@@ -264,21 +262,24 @@ class Outcome:
     took_s: float = 0.0
 
 
-class Policy(Protocol):
-    """Who runs next, where, and who is stopped for it."""
+class Policy(ABC):
+    """Who runs next, where, and who is stopped for it; jobs are known by their position in the trace."""
 
     name: str
     says: str
 
     def open(self, engine: Engine) -> None:
         """Begin; called once, before the first arrival."""
+        self.engine = engine
 
+    @abstractmethod
     def arrived(self, job: int) -> None:
         """Take a new job in."""
 
-    def freed(self, job: int) -> None:
-        """A job gave its room back: it is done, or it was stopped."""
+    def freed(self, job: int) -> None:  # noqa: B027 - only some have to know
+        """Notice that a job gave its room back: it is done, or it was stopped."""
 
+    @abstractmethod
     def decide(self) -> None:
         """Start what can be started now."""
 
@@ -330,21 +331,18 @@ class Engine:
         del self.running[job]
         self.stopping.add(job)
         self.attempts.append(self.works[job].stop(self.now))
-        self.agenda.plan(self.now + self.cluster.latencies.stop_s, partial(self._died, job))
+        self.agenda.plan(self.now + self.cluster.latencies.stop_s, partial(self._give, job))
 
     def play(self, policy: Policy) -> None:
         """Run until every job is done, or nothing happens any more."""
         self._policy = policy
         for position, job in enumerate(self.trace.jobs):
-            self.agenda.plan(job.arrived_s, partial(self._arrive, position))
+            self.agenda.plan(job.arrived_s, lambda _now, position=position: policy.arrived(position))
         policy.open(self)
         while self._left and self.agenda:
             self.now = self.agenda.next_s
             self.agenda.happen(self.now)
             policy.decide()
-
-    def _arrive(self, job: int, _now: float) -> None:
-        self._policy.arrived(job)
 
     def _end(self, job: int, now: float) -> None:
         if self.running.get(job) != now:  # it was stopped since, and has another end
@@ -353,13 +351,10 @@ class Engine:
         self.attempts.append(self.works[job].end(now))
         self.finished_s[job] = now
         self._left -= 1
-        self._give(job)
+        self._give(job, now)
 
-    def _died(self, job: int, _now: float) -> None:
+    def _give(self, job: int, _now: float) -> None:
         self.stopping.discard(job)
-        self._give(job)
-
-    def _give(self, job: int) -> None:
         shape = self._held.pop(job, None)
         if shape is not None:
             self.room.give(shape, self.works[job].nodes)

@@ -20,7 +20,7 @@ from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import lost_work, refusal
 from headgate.replay.errors import OvercommittedError
 from headgate.replay.placement.bounds import Stoppable, judged
-from headgate.replay.placement.engine import Engine, Free, Outcome, Shape, replayed
+from headgate.replay.placement.engine import Engine, Free, Outcome, Policy, Shape, replayed
 from headgate.replay.placement.jobs import Cluster, Trace
 
 _POOL: Final = "trace"
@@ -42,7 +42,7 @@ def through_ledger(trace: Trace, cluster: Cluster, rules: PreemptionRules, *, va
     return outcome
 
 
-class LedgerDriver:
+class LedgerDriver(Policy):
     """The placement ledger as a policy, and the groups that it has on the simulated cluster.
 
     The ledger's own driver never goes away here. Invariant: the engine's room is what the nodes have beside the groups
@@ -62,7 +62,7 @@ class LedgerDriver:
 
     def open(self, engine: Engine) -> None:
         """Show the ledger the cluster."""
-        self._engine = engine
+        super().open(engine)
         self._jobs = {job.job_id: position for position, job in enumerate(engine.trace.jobs)}
         self._pool = Pool(_POOL, engine.cluster.total, engine.cluster.reserved, max_dynamic=None)
         self._ledger.see_nodes(engine.cluster.nodes, 0.0)
@@ -71,12 +71,12 @@ class LedgerDriver:
 
     def arrived(self, job: int) -> None:
         """Submit a new job."""
-        self._ledger.submit(self._engine.trace.jobs[job].request(_POOL), _DRIVER, self._engine.now)
+        self._ledger.submit(self.engine.trace.jobs[job].request(_POOL), _DRIVER, self.engine.now)
 
     def freed(self, job: int) -> None:
         """Tell the ledger that work is done, or dead."""
-        start, now = self._starts.pop(job), self._engine.now
-        if self._engine.finished_s[job] is None:
+        start, now = self._starts.pop(job), self.engine.now
+        if self.engine.finished_s[job] is None:
             self._ledger.work_stopped(start.request_id, start.epoch, now, saved=False, dead=True)
         else:
             self._ledger.work_ended(start.request_id, start.epoch, now)
@@ -84,7 +84,7 @@ class LedgerDriver:
 
     def decide(self) -> None:
         """Have the ledger decide, and carry it out."""
-        now, agenda = self._engine.now, self._engine.agenda
+        now, agenda = self.engine.now, self.engine.agenda
         self._tell_checkpoints(now)
         commands = self._ledger.decide(now)
         if self._validates:
@@ -98,29 +98,32 @@ class LedgerDriver:
             agenda.plan(max(wake_at, now + _SOON_S), lambda _now: None)
 
     def _carry_out(self, command: Command, now: float) -> None:
-        room, latencies, plan = self._engine.room, self._engine.cluster.latencies, self._engine.agenda.plan
-        if isinstance(command, CreateGroup):
-            nodes = room.places(command.nodes)
-            shape = room.shape_of(command.shape.bundles, command.shape.strategy)
-            room.take(shape, nodes)
-            self._groups[command.group_id] = shape, nodes
-            plan(now + latencies.create_s, partial(self._created, command))
-        elif isinstance(command, RemoveGroup):
-            plan(now + latencies.remove_s, partial(self._removed, command))
-        elif isinstance(command, StartWork):
-            self._start(command, now)
-        else:
-            self._stop(command)
+        room, latencies, plan = self.engine.room, self.engine.cluster.latencies, self.engine.agenda.plan
+        match command:
+            case CreateGroup():
+                nodes = room.places(command.nodes)
+                shape = room.shape_of(command.shape.bundles, command.shape.strategy)
+                room.take(shape, nodes)
+                self._groups[command.group_id] = shape, nodes
+                plan(now + latencies.create_s, partial(self._created, command))
+            case RemoveGroup():
+                plan(now + latencies.remove_s, partial(self._removed, command))
+            case StartWork():
+                self._start(command, now)
+            case StopWork(request_id=name, epoch=epoch):
+                if not self._runs(name, epoch):
+                    raise OvercommittedError(f"the ledger stops {name} of epoch {epoch}, which does not run")
+                self.engine.stop(self._jobs[name])
 
     def _created(self, command: CreateGroup, now: float) -> None:
         self._ledger.group_created(command.group_id, command.epoch, command.nodes, now)
 
     def _removed(self, command: RemoveGroup, now: float) -> None:
-        self._engine.room.give(*self._groups.pop(command.group_id))
+        self.engine.room.give(*self._groups.pop(command.group_id))
         self._ledger.group_gone(command.group_id, command.epoch, now)
 
     def _start(self, command: StartWork, now: float) -> None:
-        engine, job = self._engine, self._jobs[command.request_id]
+        engine, job = self.engine, self._jobs[command.request_id]
         if any(self._starts[other].group_id == command.group_id for other in engine.running):
             raise OvercommittedError(f"group {command.group_id} was given to {command.request_id} while it was held")
         self._starts[job] = command
@@ -129,23 +132,16 @@ class LedgerDriver:
 
     def _runs(self, request_id: str, epoch: int) -> bool:
         job = self._jobs[request_id]
-        return job in self._engine.running and self._starts[job].epoch == epoch
+        return job in self.engine.running and self._starts[job].epoch == epoch
 
     def _began(self, command: StartWork, now: float) -> None:
         if not self._runs(command.request_id, command.epoch):
             return
         self._ledger.work_started(command.request_id, command.epoch, now)
-        work = self._engine.works[self._jobs[command.request_id]]
+        work = self.engine.works[self._jobs[command.request_id]]
         if work.job.checkpoint_every_s is not None:
             saved_at = now + work.restart_s + work.job.checkpoint_every_s
             heapq.heappush(self._saves, (saved_at, command.request_id, command.epoch))
-
-    def _stop(self, command: StopWork) -> None:
-        if not self._runs(command.request_id, command.epoch):
-            raise OvercommittedError(
-                f"the ledger stops {command.request_id} of epoch {command.epoch}, which does not run"
-            )
-        self._engine.stop(self._jobs[command.request_id])
 
     def _tell_checkpoints(self, now: float) -> None:
         """Tell the ledger of the last checkpoint of each job; those in between change nothing that it decides."""
@@ -154,7 +150,7 @@ class LedgerDriver:
             _, name, epoch = heapq.heappop(saves)
             if not self._runs(name, epoch):
                 continue
-            work = self._engine.works[self._jobs[name]]
+            work = self.engine.works[self._jobs[name]]
             saved_at, every = work.checkpoint_s(now), work.job.checkpoint_every_s
             self._ledger.saved(name, epoch, saved_at)
             # Rounding may put the next one at this very moment.
@@ -170,7 +166,7 @@ class LedgerDriver:
                 later.add(event.request)
 
     def _judge(self, event: told.PreemptionPlanned, later: set[str]) -> None:
-        engine, requests = self._engine, self._ledger.requests
+        engine, requests = self.engine, self._ledger.requests
         victims, others = {}, []
         for job in engine.running:
             occupancy = requests[self._starts[job].request_id]
@@ -190,19 +186,19 @@ class LedgerDriver:
         entitled = self._pool.reserved_from_priority
         is_reserved = self._ledger.groups[self._starts[job].group_id].reserved is not None
         on_loan = is_reserved and victim.request.priority < entitled <= preemptor.request.priority
-        now = self._engine.now
+        now = self.engine.now
         return refusal(preemptor.request, victim, self._pool, self._rules, now, reclaim=on_loan) is None
 
     def _stoppable(self, job: int, occupancy: Occupancy) -> Stoppable:
         shape, nodes = self._groups[self._starts[job].group_id]
-        lost = lost_work(occupancy, self._engine.cluster.total, self._engine.now)
-        return Stoppable(tuple(zip(nodes, shape.bundles, strict=True)), lost, self._engine.trace.jobs[job].band)
+        lost = lost_work(occupancy, self.engine.cluster.total, self.engine.now)
+        return Stoppable(tuple(zip(nodes, shape.bundles, strict=True)), lost, self.engine.trace.jobs[job].band)
 
     def _free_for(self, name: str, victims: frozenset[str], later: set[str]) -> Free:
         """Return what `name` could have without its victims: what nobody holds or was promised before it."""
-        room = self._engine.room
+        room = self.engine.room
         free = [list(units) for units in room.capacity]
-        occupants = {self._starts[job].group_id: self._starts[job].request_id for job in self._engine.running}
+        occupants = {self._starts[job].group_id: self._starts[job].request_id for job in self.engine.running}
         for group in self._ledger.groups.values():
             occupant = occupants.get(group.group_id)
             if occupant is None:

@@ -8,14 +8,14 @@ import math
 import time
 from typing import Final
 
-from headgate.replay.placement.engine import Attempt, Engine, Free, Outcome, Room, Shape, Units, place_in
+from headgate.replay.placement.engine import Attempt, Engine, Free, Outcome, Policy, Room, Shape, Units, place_in
 from headgate.replay.placement.jobs import Cluster, Trace
 
 _BACKFILL_DEPTH: Final = 500
 """Waiting jobs that backfill looks at; Slurm's default for the same."""
 
 
-class PlainRay:
+class PlainRay(Policy):
     """Ray's own handling of placement groups that wait.
 
     As measured with Ray 2.60: groups that wait are tried newest first, since older ones have backed off longer; each
@@ -28,30 +28,30 @@ class PlainRay:
 
     def open(self, engine: Engine) -> None:
         """Begin."""
-        self._engine = engine
+        super().open(engine)
         self._waiting: dict[Shape, list[int]] = {}
         self._tick_s = math.inf
         self._is_asked = False
 
     def arrived(self, job: int) -> None:
         """Take a new job in."""
-        self._waiting.setdefault(self._engine.shapes[job], []).append(job)
+        self._waiting.setdefault(self.engine.shapes[job], []).append(job)
         self._is_asked = True
 
     def freed(self, job: int) -> None:  # noqa: ARG002 - a policy's signature
         """Notice at the next tick."""
         if self._tick_s == math.inf:
-            self._tick_s = self._engine.now + self._engine.cluster.latencies.untuned_s
-            self._engine.agenda.plan(self._tick_s, lambda _now: None)
+            self._tick_s = self.engine.now + self.engine.cluster.latencies.untuned_s
+            self.engine.agenda.plan(self._tick_s, lambda _now: None)
 
     def decide(self) -> None:
         """Make the newest groups that fit."""
-        if not self._is_asked and self._engine.now < self._tick_s:
+        if not self._is_asked and self.engine.now < self._tick_s:
             return
-        if self._engine.now >= self._tick_s:
+        if self.engine.now >= self._tick_s:
             self._tick_s = math.inf
         self._is_asked = False
-        engine = self._engine
+        engine = self.engine
         fitting = {shape for shape in self._waiting if engine.room.place(shape) is not None}
         while fitting:
             newest = max(fitting, key=lambda shape: self._waiting[shape][-1])
@@ -65,7 +65,7 @@ class PlainRay:
                 fitting.discard(newest)
 
 
-class StrictFifo:
+class StrictFifo(Policy):
     """First come, first served: nobody is placed before the first in line."""
 
     name = "strict FIFO"
@@ -73,31 +73,26 @@ class StrictFifo:
 
     def open(self, engine: Engine) -> None:
         """Begin."""
-        self._engine = engine
+        super().open(engine)
         self._waiting: list[tuple[float, int]] = []
 
     def arrived(self, job: int) -> None:
         """Take a new job in, at its place in line."""
         bisect.insort(self._waiting, (self._rank(job), job))
 
-    def freed(self, job: int) -> None:
-        """Nothing to note: room is looked for at every decision."""
-
     def decide(self) -> None:
         """Start from the head of the line until one does not fit."""
-        while self._waiting and self._start(self._waiting[0][1], self._engine.room.free):
+        while self._waiting and self._start(self._waiting[0][1], self.engine.room.free):
             self._waiting.pop(0)
 
     def _rank(self, _job: int) -> float:
         return 0.0
 
     def _start(self, job: int, free: Free) -> bool:
-        engine = self._engine
-        nodes = place_in(free, engine.shapes[job])
-        if nodes is None:
-            return False
-        engine.start(job, nodes, delay_s=engine.cluster.latencies.create_s)
-        return True
+        nodes = place_in(free, self.engine.shapes[job])
+        if nodes is not None:
+            self.engine.start(job, nodes, delay_s=self.engine.cluster.latencies.create_s)
+        return nodes is not None
 
 
 class Easy(StrictFifo):
@@ -120,10 +115,10 @@ class Easy(StrictFifo):
             self._backfill(self._waiting[0][1])
 
     def _rank(self, job: int) -> float:
-        return -self._engine.trace.jobs[job].priority if self._by_priority else 0.0
+        return -self.engine.trace.jobs[job].priority if self._by_priority else 0.0
 
     def _backfill(self, head: int) -> None:
-        engine = self._engine
+        engine = self.engine
         shadow_s, spare = self._shadow(engine.shapes[head])
         full: set[Shape] = set()
         for entry in self._waiting[1 : _BACKFILL_DEPTH + 1]:
@@ -142,7 +137,7 @@ class Easy(StrictFifo):
 
     def _shadow(self, head: Shape) -> tuple[float, Free]:
         """Return when the head is expected to fit, and what is left over beside it then."""
-        engine = self._engine
+        engine = self.engine
         room = [list(units) for units in engine.room.free]
         ends_of = ((engine.works[job].held_s + self._expected_s(job), job) for job in engine.running)
         for ends, job in sorted((max(engine.now, ends), job) for ends, job in ends_of):
@@ -154,7 +149,7 @@ class Easy(StrictFifo):
         return math.inf, room
 
     def _expected_s(self, job: int) -> float:
-        return self._engine.trace.jobs[job].estimated_s or math.inf
+        return self.engine.trace.jobs[job].estimated_s or math.inf
 
 
 def _both(one: Free, other: Free) -> Free:
@@ -232,7 +227,6 @@ class _Schedule:
             self._running.setdefault(job, now)
 
     def _stay(self, job: int, now: float, *, is_last: bool) -> None:
-        """End a stay."""
         since = self._running.pop(job)
         self.attempts.append(Attempt(job, (), since, since, now, 0.0, is_last))
 

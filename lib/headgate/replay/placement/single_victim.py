@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from headgate.replay.placement.bounds import Stoppable, judged
-from headgate.replay.placement.engine import Engine, Shape
+from headgate.replay.placement.engine import Engine, Policy, Shape
 from headgate.replay.placement.jobs import HIGH_FROM
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -21,7 +21,7 @@ _UNKNOWN_SHARE: Final = 0.5
 """Remaining time of work of unknown duration, as a share of the time that it has run."""
 
 
-class SingleVictim:
+class SingleVictim(Policy):
     """ScheduleMesh's scheduler, MEDIUM aggressiveness, read as follows.
 
     - A request is admitted when there is room. Of priority 8 and above it may use a reserved group that covers it;
@@ -51,7 +51,7 @@ class SingleVictim:
 
     def open(self, engine: Engine) -> None:
         """Make the reserved groups."""
-        self._engine = engine
+        super().open(engine)
         self._refused: list[int] = []
         self._in_vain: set[int] = set()
         self._held: dict[int, int] = {}
@@ -70,10 +70,10 @@ class SingleVictim:
 
     def freed(self, job: int) -> None:
         """Give a reserved group back, or destroy it with its victim."""
-        is_victim = self._engine.finished_s[job] is None
+        is_victim = self.engine.finished_s[job] is None
         group = self._held.pop(job, None)
         if group is not None and is_victim:
-            self._engine.room.give(*self._groups.pop(group))
+            self.engine.room.give(*self._groups.pop(group))
         if not is_victim:
             self._in_vain.clear()
         elif self._victims_return:
@@ -81,7 +81,7 @@ class SingleVictim:
 
     def decide(self) -> None:
         """Admit what can be admitted, in the order of submission."""
-        if self._engine.stopping:
+        if self.engine.stopping:
             return
         if self._preemptor is not None:
             job, self._preemptor = self._preemptor, None
@@ -93,8 +93,8 @@ class SingleVictim:
     def _try_all(self) -> None:
         hopeless: set[tuple[Shape, float, tuple[tuple[str, str], ...]]] = set()
         for job in list(self._refused):
-            asked = self._engine.trace.jobs[job]
-            kind = (self._engine.shapes[job], asked.priority, tuple(sorted(asked.labels.items())))
+            asked = self.engine.trace.jobs[job]
+            kind = (self.engine.shapes[job], asked.priority, tuple(sorted(asked.labels.items())))
             if kind in hopeless or job in self._in_vain:
                 continue
             if self._admit(job):
@@ -107,7 +107,7 @@ class SingleVictim:
                 hopeless.add(kind)
 
     def _admit(self, job: int) -> bool:
-        engine = self._engine
+        engine = self.engine
         if engine.trace.jobs[job].priority >= HIGH_FROM:
             for group, (shape, nodes) in self._groups.items():
                 if group not in self._held.values() and _covers(shape, engine.shapes[job]):
@@ -121,7 +121,7 @@ class SingleVictim:
         return True
 
     def _preempt(self, job: int) -> bool:
-        engine, scores = self._engine, self._scores(job)
+        engine, scores = self.engine, self._scores(job)
         covering = [victim for victim in scores if _covers(engine.shapes[victim], engine.shapes[job])]
         if not covering:
             return False
@@ -135,9 +135,10 @@ class SingleVictim:
 
     def _scores(self, job: int) -> dict[int, float]:
         """Return everybody whom the thresholds allow to stop for a job; higher scores go first."""
-        jobs, found = self._engine.trace.jobs, {}
-        priority, lower = jobs[job].priority, self._lower(job)
-        for victim, ends in self._engine.running.items():
+        jobs, found = self.engine.trace.jobs, {}
+        priority, labels = jobs[job].priority, jobs[job].labels
+        lower = [(key, rules[labels[key]]) for key, rules in self._label_rules.items() if labels.get(key) in rules]
+        for victim, ends in self.engine.running.items():
             other = jobs[victim]
             difference = priority - other.priority
             is_named = bool(lower) and any(other.labels.get(key) in values for key, values in lower)
@@ -149,19 +150,14 @@ class SingleVictim:
                 found[victim] = score
         return found
 
-    def _lower(self, job: int) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the label values that a job may stop, by key."""
-        labels = self._engine.trace.jobs[job].labels
-        return [(key, rules[labels[key]]) for key, rules in self._label_rules.items() if labels.get(key) in rules]
-
     def _remaining_s(self, victim: int, ends: float) -> float:
-        engine = self._engine
+        engine = self.engine
         if engine.trace.jobs[victim].estimated_s > 0:
             return max(0.0, ends - engine.now)
         return _UNKNOWN_SHARE * max(0.0, engine.now - engine.works[victim].held_s)
 
     def _stoppable(self, victim: int) -> Stoppable:
-        engine = self._engine
+        engine = self.engine
         job, work = engine.trace.jobs[victim], engine.works[victim]
         group = self._held.get(victim)
         shape, nodes = (engine.shapes[victim], work.nodes) if group is None else self._groups[group]

@@ -21,7 +21,7 @@ from typing import Annotated, Final
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from headgate.placement.amounts import GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, of_units
+from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, amounts, of_units
 from headgate.placement.request import Strategy
 from headgate.replay.errors import InvalidTraceError
 from headgate.replay.files import Form
@@ -68,12 +68,12 @@ class JobLine(BaseModel):
 
     def job(self) -> Job:
         """Return the job that the line describes; the scheduler is told its duration unless `estimated_s` is given."""
-        kind = self.kind or next(iter(self.labels.values()), f"priority {self.priority:g}")
+        member = amounts(self.cpus, self.gpus, int(self.memory_gib * 1024) * MEBIBYTE)
         return Job(
             self.id,
             self.arrived_s,
             self.duration_s,
-            (self._member(),) * self.count,
+            (member,) * self.count,
             self.priority,
             self.labels,
             self.strategy,
@@ -81,11 +81,8 @@ class JobLine(BaseModel):
             restart_s=self.restart_s,
             preemptible=self.preemptible,
             estimated_s=self.duration_s if self.estimated_s is None else self.estimated_s,
-            kind=kind,
+            kind=self.kind or next(iter(self.labels.values()), f"priority {self.priority:g}"),
         )
-
-    def _member(self) -> Amounts:
-        return amounts(self.cpus, self.gpus, int(self.memory_gib * 1024) * MEBIBYTE)
 
 
 def read_json_lines(path: Path) -> Trace:
@@ -145,7 +142,7 @@ def read_openb(
             job_id=name,
             arrived_s=float(arrived),
             duration_s=float(max(1, end - start - arrived)),
-            bundles=(_amounts(cpu, memory, gpus, share),),
+            bundles=(of_units({CPU: cpu, MEMORY: memory * MEBIBYTE, GPU: share if gpus == 1 else gpus * MILLI}),),
             priority=PRIORITY_OF_QOS[qos],
             labels={"qos": qos},
             checkpoint_every_s=checkpoint_every_s,
@@ -178,7 +175,9 @@ def _pods(path: Path) -> pl.DataFrame:
     _refuse(path, typed, pl.col("deletion_time") < pl.col("creation_time"), "is deleted before it is created")
     negative = pl.any_horizontal(pl.col("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time") < 0)
     _refuse(path, typed, negative, "has a negative number")
-    _refuse(path, typed, ~pl.col("qos").is_in(list(PRIORITY_OF_QOS)), f"has a class other than {_classes()}")
+    _refuse(
+        path, typed, ~pl.col("qos").is_in(list(PRIORITY_OF_QOS)), f"has a class other than {', '.join(PRIORITY_OF_QOS)}"
+    )
     _refuse(path, typed, pl.max_horizontal("cpu_milli", "memory_mib", "num_gpu") == 0, "takes nothing")
     return typed
 
@@ -189,12 +188,3 @@ def _refuse(path: Path, pods: pl.DataFrame, wrong: pl.Expr, says: str) -> None:
         raise InvalidTraceError(
             f"{path}: line {found['line'][0]}: pod {found['name'][0] or '?'} {says} ({found.height} such pods)"
         )
-
-
-def _classes() -> str:
-    return ", ".join(PRIORITY_OF_QOS)
-
-
-def _amounts(cpu_milli: int, memory_mib: int, gpus: int, share_milli: int) -> Amounts:
-    gpu = share_milli if gpus == 1 else gpus * MILLI
-    return of_units({"CPU": cpu_milli, MEMORY: memory_mib * MEBIBYTE, GPU: gpu})
