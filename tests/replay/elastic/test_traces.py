@@ -26,7 +26,7 @@ def test_a_trace_of_azure_begins_at_0_and_stands_in_order_of_arrival(tmp_path: P
     trace = read_trace(written(tmp_path, HEAD + later + FIRST))
     assert trace.name == "code"
     assert trace.requests == (TracedRequest(0.0, 4808, 10), TracedRequest(1.25, 110, 27))
-    assert trace.window_s == 1.25
+    assert trace.requests[-1].arrived_s == 1.25
 
 
 def test_a_trace_of_mooncake_has_milliseconds_and_further_fields(tmp_path: Path) -> None:
@@ -79,9 +79,10 @@ def test_superposed_copies_keep_the_course_and_what_is_asked_for() -> None:
     trace = Trace("code", tuple(TracedRequest(float(at), at + 1, 5) for at in range(600)))
     more = superposed(trace, 4, seed=1)
     assert Counter(one.prompt_tokens for one in more.requests) == dict.fromkeys(range(1, 601), 4)
-    assert more.window_s == trace.window_s
+    last_s = trace.requests[-1].arrived_s
+    assert more.requests[-1].arrived_s == last_s
     assert all(abs(one.arrived_s - (one.prompt_tokens - 1)) <= 60 for one in more.requests)
-    for edge in (0.0, trace.window_s):
+    for edge in (0.0, last_s):
         assert sum(abs(one.arrived_s - edge) < 10 for one in more.requests) == pytest.approx(40, rel=0.4)
     assert [one.arrived_s for one in more.requests] == sorted(one.arrived_s for one in more.requests)
     assert "4 copies" in more.notes[0]

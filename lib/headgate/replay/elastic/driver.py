@@ -90,8 +90,7 @@ class SimulatedEngine:
             heapq.heapify(self._answers)
             self.turn += 1
 
-    def has(self, call: int) -> bool:
-        """Tell whether a call is with it."""
+    def __contains__(self, call: int) -> bool:
         return call in self._calls
 
     def ends_at(self, now: float) -> float | None:
@@ -254,7 +253,7 @@ class _Driver:
             self._begin(engine, call, epoch, now)
 
     def _begin(self, engine: SimulatedEngine, call: int, epoch: int, now: float) -> None:
-        if self._epochs[call] != epoch or not engine.has(call):
+        if self._epochs[call] != epoch or call not in engine:
             return  # it was taken from this engine before its answer began
         if self._pool.begun(str(call), epoch) is ReleaseOutcome.RELEASED:
             engine.answer(call, self._load.calls[call].steps, now)

@@ -123,23 +123,10 @@ class Site:
         return tuple(f"worker-{number:03d}" for number in range(self.workers))
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A stretch of time in which the rate of arrivals runs in a straight line from one value to another."""
+RAMP: Final = ((600, 2, 2), (1500, 2, 32), (120, 48, 48), (780, 6, 6), (600, 0.2, 0.2))
+"""Quiet, a long rise, a burst, an afternoon, a night: one hour, about 37 000 requests.
 
-    lasts_s: float
-    from_per_s: float
-    to_per_s: float
-
-
-RAMP: Final = (
-    Phase(600, 2, 2),
-    Phase(1500, 2, 32),
-    Phase(120, 48, 48),
-    Phase(780, 6, 6),
-    Phase(600, 0.2, 0.2),
-)
-"""Quiet, a long rise, a burst, an afternoon, a night: one hour, about 37 000 requests."""
+Each phase has its length in seconds and the arrivals per second that it begins and ends with, in a straight line."""
 
 SLOTS: Final = 8
 SERVICE_S: Final = 2.0
@@ -155,10 +142,9 @@ def ramp(*, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
     """
     if not scale > 0:
         raise InvalidLoadError(f"the scale of a ramp must be > 0 (got {scale:g})")
-    scaled = [Phase(phase.lasts_s * scale, phase.from_per_s, phase.to_per_s) for phase in RAMP]
     chance = random.Random(f"ramp/{seed}")
-    calls = [Call(at, 0.0, chance.expovariate(1 / SERVICE_S)) for at in _arrivals(scaled, chance)]
-    window_s = sum(phase.lasts_s for phase in scaled)
+    calls = [Call(at, 0.0, chance.expovariate(1 / SERVICE_S)) for at in _arrivals(scale, chance)]
+    window_s = sum(lasts_s * scale for lasts_s, _, _ in RAMP)
     note = (
         f"Generated with seed {seed}: {len(calls)} requests in {window_s:g} s, Poisson arrivals, exponential service "
         f"of mean {SERVICE_S:g} s, {slots} slots a worker."
@@ -190,15 +176,14 @@ def step(workers: int, *, at_s: float = 120.0, lasts_s: float = 240.0) -> Load:
     return load_of(f"step to {workers}", before + after, slots=SLOTS)
 
 
-def _arrivals(phases: Sequence[Phase], chance: random.Random) -> Iterator[float]:
+def _arrivals(scale: float, chance: random.Random) -> Iterator[float]:
     """Yield the arrivals of a Poisson process of changing rate, by thinning one of the phase's highest rate."""
     began = 0.0
-    for phase in phases:
-        highest = max(phase.from_per_s, phase.to_per_s)
+    for unscaled_s, first, last in RAMP:
+        lasts_s, highest = unscaled_s * scale, max(first, last)
         at = chance.expovariate(highest)
-        while at < phase.lasts_s:
-            rate = phase.from_per_s + (phase.to_per_s - phase.from_per_s) * at / phase.lasts_s
-            if chance.random() * highest < rate:
+        while at < lasts_s:
+            if chance.random() * highest < first + (last - first) * at / lasts_s:
                 yield began + at
             at += chance.expovariate(highest)
-        began += phase.lasts_s
+        began += lasts_s

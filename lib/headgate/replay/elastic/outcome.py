@@ -79,8 +79,6 @@ class Outcome:
                 self.hand_overs += 1
             case events.RequestLost():
                 self.dropped += 1
-            case _:
-                pass
 
     def answered(self, call: int, now: float) -> None:
         """Note an answer that is complete."""
@@ -155,7 +153,12 @@ def measured(load: Load, outcome: Outcome) -> Measures:
     waits = waits_s(load, outcome) or [math.inf]
     p50_s, p95_s, p99_s = quantiles(waits)
     worker_s = sum(stay.held_s(outcome.ended_s) for stay in outcome.stays)
-    periods = active_periods_s(outcome)
+    # Of workers that were started; those that still took requests at the end are left out.
+    periods = [
+        stay.drained_s - stay.ready_s
+        for stay in outcome.stays
+        if stay.woken_s > 0 and stay.ready_s is not None and stay.drained_s is not None
+    ]
     worth = sum(period >= WORTH_STARTS * outcome.site.start_s for period in periods)
     return Measures(
         policy=outcome.policy,
@@ -184,15 +187,6 @@ def waits_s(load: Load, outcome: Outcome) -> list[float]:
         given_s - call.arrived_s
         for call, given_s, done_s in zip(load.calls, outcome.given_s, outcome.done_s, strict=True)
         if given_s is not None and done_s is not None
-    ]
-
-
-def active_periods_s(outcome: Outcome) -> list[float]:
-    """Return how long workers that were started took requests; those that still did at the end are left out."""
-    return [
-        stay.drained_s - stay.ready_s
-        for stay in outcome.stays
-        if stay.woken_s > 0 and stay.ready_s is not None and stay.drained_s is not None
     ]
 
 

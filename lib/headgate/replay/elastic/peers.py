@@ -104,7 +104,8 @@ class Knative:
         """Return the pods that were decided for at this tick, or at the one before."""
         self._area.note(demand.area, now)
         if self._decided is None:
-            self._open(demand, now)
+            if demand.active > 1:  # with history lost, at least what is there is kept for a stable window
+                self._panic_at, self._most_in_panic = now, demand.active
         elif now - self._decided[0] < self.TICK_S:
             return self._decided[1]
         desired = Desired(self._scale(demand, now), "in a panic" if self._panic_at is not None else "stable")
@@ -116,27 +117,20 @@ class Knative:
         self._area.validate()
         assert self._panic_at is not None or not self._most_in_panic, self._most_in_panic
 
-    def _open(self, demand: Demand, now: float) -> None:
-        if demand.active > 1:  # with history lost, at least what is there is kept for a stable window
-            self._panic_at, self._most_in_panic = now, demand.active
-
     def _scale(self, demand: Demand, now: float) -> int:
         ready = max(1, demand.active)
         stable = math.ceil(self._area.rate(self.STABLE_WINDOW_S) / self._target)
         panic = math.ceil(self._area.rate(self.PANIC_WINDOW_S) / self._target)
         most, fewest = math.ceil(self.UP_RATE * ready), math.floor(ready / self.DOWN_RATE)
-        self._set_panic(panic / ready >= self.PANIC_THRESHOLD, now)
+        if panic / ready >= self.PANIC_THRESHOLD:
+            self._panic_at = now
+        elif self._panic_at is not None and self._panic_at + self.STABLE_WINDOW_S < now:
+            self._panic_at, self._most_in_panic = None, 0
         pods = min(max(stable, fewest), most)
         if self._panic_at is None:
             return pods
         self._most_in_panic = max(self._most_in_panic, pods, min(max(panic, fewest), most))
         return self._most_in_panic
-
-    def _set_panic(self, is_over: bool, now: float) -> None:
-        if is_over:
-            self._panic_at = now
-        elif self._panic_at is not None and self._panic_at + self.STABLE_WINDOW_S < now:
-            self._panic_at, self._most_in_panic = None, 0
 
 
 class Fixed:
@@ -192,17 +186,16 @@ class Serve:
         if not demand.active:
             self._replicas = max(self._replicas, 1) if requests else self._replicas
         else:
-            asked = min(demand.highest, max(demand.lowest, self._scaled(requests, demand.active)))
+            current = demand.active
+            asked = current * (requests / (self._target_requests * current))
+            asked = math.ceil(current + (asked - current))  # not simplified: how that is rounded decides
+            asked = min(demand.highest, max(demand.lowest, asked))
             self._replicas = self._delayed(asked, self._replicas, now)
         return Desired(self._replicas, f"{requests:.1f} requests at {self._target_requests:g} each")
 
     def validate(self) -> None:
         """Assert the invariants of what it keeps."""
         self._area.validate()
-
-    def _scaled(self, requests: float, current: int) -> int:
-        asked = current * (requests / (self._target_requests * current))
-        return math.ceil(current + (asked - current))  # not simplified: how that is rounded decides
 
     def _delayed(self, asked: int, replicas: int, now: float) -> int:
         if asked == replicas:
@@ -222,13 +215,8 @@ class Clairvoyant:
 
     It is no bound: workers that it drains still have requests, and it does not try every plan.
 
-    Args:
-        load: what will come.
-        start_s: how long a worker takes to start.
-        every_s: how often it is asked.
-        short: slots that it has less than are needed, so that at the highest moments so many requests wait.
-        hold_s: a worker stays awake if it is needed again within so long.
-        lowest: the fewest workers.
+    It is asked `every_s` seconds. A worker stays awake if it is needed again within `hold_s`. It has `short` slots less
+    than are needed, so that at the highest moments so many requests wait.
     """
 
     def __init__(

@@ -69,11 +69,6 @@ class Trace:
     requests: tuple[TracedRequest, ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def window_s(self) -> float:
-        """Seconds from the first arrival to the last."""
-        return self.requests[-1].arrived_s
-
 
 class _JsonLine(BaseModel):
     """A line of a trace in JSON; further fields are passed over."""
@@ -118,21 +113,17 @@ def superposed(trace: Trace, copies: int, *, seed: int = 0) -> Trace:
     if copies == 1:
         return trace
     chance = random.Random(f"copies/{seed}")
-    last_s = trace.window_s
+    last_s = trace.requests[-1].arrived_s
     requests = list(trace.requests)
     for one in trace.requests:
         for _ in range(copies - 1):
-            at_s = _mirrored(one.arrived_s + chance.uniform(-_MOVED_S, _MOVED_S), last_s)
+            # What lies beyond the first or the last moment is as far inside: at the edges nothing piles up.
+            at_s = abs(one.arrived_s + chance.uniform(-_MOVED_S, _MOVED_S))
+            at_s = min(max(0.0, 2 * last_s - at_s), at_s)
             requests.append(TracedRequest(at_s, one.prompt_tokens, one.answer_tokens))
     requests.sort(key=lambda request: request.arrived_s)
     note = f"{copies} copies of each request, all but one moved by up to {_MOVED_S:g} s either way (seed {seed})."
     return Trace(f"{trace.name} x{copies}", tuple(requests), (*trace.notes, note))
-
-
-def _mirrored(at_s: float, last_s: float) -> float:
-    """Return a moment that lies beyond the first or the last one as far inside: at the edges nothing piles up."""
-    inside = abs(at_s)
-    return min(max(0.0, 2 * last_s - inside), inside)
 
 
 def _of_csv(path: Path) -> list[TracedRequest]:
@@ -221,7 +212,11 @@ def read_service_times(path: Path, hardware: Hardware | None = None) -> ServiceT
         InvalidLoadError: the file cannot be read, lacks a column, or has no such model or hardware.
     """
     wanted = hardware or Hardware()
-    rows = _rows(path)
+    written = _TIMES.csv(path, (*_WORDS, *_NUMBERS))
+    rows = written.with_columns(pl.col(_NUMBERS).cast(pl.Float64, strict=False))
+    for name in _NUMBERS:
+        _TIMES.check(path, written, rows[name].is_null() | ~(rows[name] > 0), name, "a number > 0")
+    rows = rows.with_columns(pl.col("tensor_parallel").cast(pl.Int64))
     found = rows.filter(
         pl.col("model") == wanted.model,
         pl.col("hardware") == wanted.hardware,
@@ -250,14 +245,6 @@ def _curve(rows: pl.DataFrame, x: str, y: str) -> Curve:
     """Return the medians of repeated measurements, in seconds."""
     medians = rows.group_by(x).agg(pl.median(y) / 1_000).sort(x)
     return tuple((float(at), float(value)) for at, value in medians.iter_rows())
-
-
-def _rows(path: Path) -> pl.DataFrame:
-    written = _TIMES.csv(path, (*_WORDS, *_NUMBERS))
-    typed = written.with_columns(pl.col(_NUMBERS).cast(pl.Float64, strict=False))
-    for name in _NUMBERS:
-        _TIMES.check(path, written, typed[name].is_null() | ~(typed[name] > 0), name, "a number > 0")
-    return typed.with_columns(pl.col("tensor_parallel").cast(pl.Int64))
 
 
 RAMP_NAME: Final = "ramp"

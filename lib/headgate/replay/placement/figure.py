@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.placement.amounts import MILLI
 from headgate.replay.placement.comparison import Comparison
-from headgate.replay.placement.engine import Outcome
+from headgate.replay.placement.engine import Attempt, Outcome
 from headgate.replay.placement.jobs import Cluster, Trace
 from headgate.reports import COLOURS, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One job on some GPUs of one node, from `began_s` to `ended_s`; `low` and `high` are places on the node."""
-
-    job: int
-    node: int
-    low: float
-    high: float
-    began_s: float
-    ended_s: float
-    is_last: bool
 
 
 def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequence[float]) -> dict[str, list[float]]:
@@ -47,6 +33,10 @@ def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequ
     return held
 
 
+Block = tuple[Attempt, int, float, float]
+"""A stay, one of its nodes, and the places from and to which it lies on the GPUs of that node."""
+
+
 def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s: float) -> list[Block]:
     """Return the stays that touch an interval, laid out on the GPUs of their nodes without overlap."""
     name = cluster.counted
@@ -61,7 +51,7 @@ def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s
         for node, bundle in zip(stay.nodes, trace.jobs[stay.job].bundles, strict=False):
             parts = _cut(free[node], bundle.get(name) / MILLI)
             taken.append((stay.ended_s, node, parts))
-            found += [Block(stay.job, node, low, high, stay.held_s, stay.ended_s, stay.is_last) for low, high in parts]
+            found += [(stay, node, low, high) for low, high in parts]
     return found
 
 
@@ -154,17 +144,17 @@ def _draw_blocks(axes: Axes, comparison: Comparison, outcome: Outcome, colours: 
     heights = [node.total.get(resource) / MILLI for node in comparison.cluster.nodes]
     base = [sum(heights[:number]) + number * 0.6 for number in range(len(heights))]
     drawn: set[str] = set()
-    for block in blocks(comparison.trace, comparison.cluster, outcome, first, last):
-        job = comparison.trace.jobs[block.job]
-        began, ended = max(block.began_s, first), min(block.ended_s, last)
+    for stay, node, low, high in blocks(comparison.trace, comparison.cluster, outcome, first, last):
+        job = comparison.trace.jobs[stay.job]
+        began, ended = max(stay.held_s, first), min(stay.ended_s, last)
         axes.add_patch(
             Rectangle(
-                ((began - first) / seconds, base[block.node] + block.low),
+                ((began - first) / seconds, base[node] + low),
                 (ended - began) / seconds,
-                block.high - block.low,
+                high - low,
                 facecolor=colours[job.kind],
-                edgecolor="#D55E00" if not block.is_last else "white",
-                linewidth=0.9 if not block.is_last else 0.3,
+                edgecolor="white" if stay.is_last else "#D55E00",
+                linewidth=0.3 if stay.is_last else 0.9,
                 alpha=0.85,
                 label=None if job.kind in drawn else clipped(job.kind),
             )

@@ -272,32 +272,22 @@ def _jobs(role: Role, span_s: float, gpus: float, chance: random.Random) -> Iter
     bursts_per_s = role.share * gpus / (role.mean_gpu_s * role.burst)
     at, number = chance.expovariate(bursts_per_s), 0
     while at < span_s:
-        for _ in range(_geometric(chance, role.burst)):
-            yield _job(role, f"{role.name}-{number}", at, chance)
+        more = math.log(1.0 - chance.random()) / math.log(1.0 - 1.0 / role.burst) if role.burst > 1 else 0
+        for _ in range(1 + int(more)):
+            size = chance.choices(role.sizes, [size.weight for size in role.sizes])[0]
+            duration_s = min(LONGEST_S, max(1.0, chance.lognormvariate(math.log(role.median_s), role.spread)))
+            yield Job(
+                f"{role.name}-{number}",
+                round(at, 3),
+                round(duration_s, 3),
+                (amounts(cpu=size.cpus, gpu=size.gpus),) * size.members,
+                role.priority,
+                {"role": role.name},
+                role.strategy,
+                checkpoint_every_s=role.checkpoint_every_s,
+                restart_s=_RESTART_S,
+                estimated_s=round(duration_s, 3),
+                kind=role.name,
+            )
             number += 1
         at += chance.expovariate(bursts_per_s)
-
-
-def _job(role: Role, name: str, at: float, chance: random.Random) -> Job:
-    size = chance.choices(role.sizes, [size.weight for size in role.sizes])[0]
-    duration = min(LONGEST_S, max(1.0, chance.lognormvariate(math.log(role.median_s), role.spread)))
-    member = amounts(cpu=size.cpus, gpu=size.gpus)
-    return Job(
-        name,
-        round(at, 3),
-        round(duration, 3),
-        (member,) * size.members,
-        role.priority,
-        {"role": role.name},
-        role.strategy,
-        checkpoint_every_s=role.checkpoint_every_s,
-        restart_s=_RESTART_S,
-        estimated_s=round(duration, 3),
-        kind=role.name,
-    )
-
-
-def _geometric(chance: random.Random, mean: float) -> int:
-    if mean <= 1:
-        return 1
-    return 1 + int(math.log(1.0 - chance.random()) / math.log(1.0 - 1.0 / mean))
