@@ -27,6 +27,19 @@ rules: {min_runtime_s: 0}
 """
 
 
+COMMANDS = """
+import contextlib, io, json, sys
+from headgate.cli import main
+
+for line in sys.stdin:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(json.loads(line))
+    print(json.dumps([status, out.getvalue(), err.getvalue()]), flush=True)
+"""
+"""One process for all commands: imports take longer than most of them."""
+
+
 class Site:
     """A ledger that `headgate placement up` runs, and commands beside it."""
 
@@ -52,17 +65,30 @@ class Site:
             line = self.up.stdout.readline()
             assert line, said
             said += line
-
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "headgate.cli", "placement", *words],
-            capture_output=True,
+        self.commands = subprocess.Popen(
+            [sys.executable, "-c", COMMANDS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
             env=self.environ,
             cwd=self.folder,
-            timeout=120,
-            check=False,
         )
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        assert self.commands.stdin is not None
+        assert self.commands.stdout is not None
+        self.commands.stdin.write(json.dumps(["placement", *words]) + "\n")
+        self.commands.stdin.flush()
+        return subprocess.CompletedProcess(words, *json.loads(self.commands.stdout.readline()))
+
+    def close(self) -> None:
+        for process in (self.commands, self.up):
+            if process.poll() is None:
+                process.kill()
+            process.wait(60)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +99,8 @@ def site() -> Iterator[Site]:
         running = Site(folder)
         yield running
     finally:
-        if running is not None and running.up.poll() is None:
-            running.up.kill()
-            running.up.wait()
-            assert running.up.stdout is not None
-            running.up.stdout.close()
+        if running is not None:
+            running.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -176,8 +199,6 @@ def test_up_ends_when_its_ledger_is_ended_by_somebody_else() -> None:
             said, _ = site.up.communicate(timeout=90)
             assert (site.up.returncode, "stopped by someone else" in said) == (0, True), said
         finally:
-            if site.up.poll() is None:
-                site.up.terminate()
-                site.up.wait(60)
+            site.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

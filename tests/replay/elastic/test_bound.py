@@ -58,7 +58,7 @@ def test_no_replay_in_which_nobody_waits_is_below_the_bound(start_s: float) -> N
 
 
 def test_whoever_knows_the_future_has_workers_ready_in_time_and_saves_most_of_them() -> None:
-    load = ramp(seed=4, scale=0.2)
+    load = ramp(seed=4, scale=0.05)
     policy = Clairvoyant(load, start_s=10.0, every_s=1.0, hold_s=16.0)
     figures = measured(load, played(load, policy, config(), Site(start_s=10.0, awake=2)))
     assert figures.p99_s == 0.0
@@ -67,7 +67,7 @@ def test_whoever_knows_the_future_has_workers_ready_in_time_and_saves_most_of_th
 
 
 def test_slots_that_are_left_out_cost_waiting_and_save_workers() -> None:
-    load = ramp(seed=4, scale=0.2)
+    load = ramp(seed=4, scale=0.05)
     figures = []
     for short in (0, 6):
         policy = Clairvoyant(load, start_s=1.0, every_s=1.0, hold_s=7.0, short=short)

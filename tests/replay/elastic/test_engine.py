@@ -36,7 +36,7 @@ def test_a_call_that_is_dropped_leaves_the_others_faster() -> None:
     one.drop(2, now=2.0)
     assert one.turn > turn, "what was planned before is void"
     assert one.ends_at(2.0) == 5.0
-    assert not 2 in one
+    assert 2 not in one
     one.drop(2, now=2.0)
     assert one.ends_at(2.0) == 5.0
 

@@ -43,7 +43,7 @@ def test_the_clairvoyant_takes_all_nodes_as_one() -> None:
 
 
 @given(JOBS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_the_clairvoyant_finishes_all_work_within_the_capacity(jobs: Trace) -> None:
     outcome = clairvoyant(jobs, small())
     assert None not in outcome.finished_s
@@ -78,7 +78,7 @@ def test_no_job_must_wait_in_an_empty_list() -> None:
 
 
 @given(JOBS, st.sampled_from([0.5, 0.9, 0.95]))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_no_policy_falls_below_the_bound(jobs: Trace, quantile: float) -> None:
     bound = least_waiting_s(jobs, small(), quantile, HIGH_FROM)
     rivals = [replayed(jobs, small(), policy) for policy in _policies()]
@@ -103,7 +103,7 @@ def _policies() -> list[PlainRay | StrictFifo | Easy | SingleVictim]:
 
 
 @given(JOBS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_every_rival_finishes_everything_and_starts_nothing_early(jobs: Trace) -> None:
     for policy in _policies():
         outcome = replayed(jobs, small(), policy)

@@ -77,7 +77,7 @@ WANTED = st.one_of(
 
 
 @given(CANDIDATES, WANTED)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_it_is_what_brute_force_finds(candidates: list[Stoppable], wanted: Shape) -> None:
     expected = brute_force(NOTHING_FREE, wanted, candidates)
     found = least_lost(NOTHING_FREE, wanted, candidates)

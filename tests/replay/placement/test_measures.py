@@ -88,4 +88,4 @@ def test_a_place_is_drawn_again_once_it_is_free_and_cut_where_no_whole_one_is() 
         for n, (at, end) in enumerate([(0.0, 5.0), (0.0, 20.0), (0.0, 5.0), (6.0, 11.0)])
     )
     drawn = blocks(jobs, small(), Outcome("p", "", stays, (5.0, 20.0, 5.0, 11.0)), 0.0, 20.0)
-    assert [(each.low, each.high) for each in drawn if each.job == 3] == [(0.0, 1.0), (3.0, 4.0)]
+    assert [(each.low, each.high) for each in drawn if each.stay.job == 3] == [(0.0, 1.0), (3.0, 4.0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.placement.amounts import MILLI
 from headgate.replay.placement.comparison import Comparison
@@ -33,8 +33,13 @@ def held_by_kind(trace: Trace, cluster: Cluster, outcome: Outcome, edges_s: Sequ
     return held
 
 
-Block = tuple[Attempt, int, float, float]
-"""A stay, one of its nodes, and the places from and to which it lies on the GPUs of that node."""
+class Block(NamedTuple):
+    """A stay, one of its nodes, and the places from and to which it lies on the GPUs of that node."""
+
+    stay: Attempt
+    node: int
+    low: float
+    high: float
 
 
 def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s: float) -> list[Block]:
@@ -51,7 +56,7 @@ def blocks(trace: Trace, cluster: Cluster, outcome: Outcome, from_s: float, to_s
         for node, bundle in zip(stay.nodes, trace.jobs[stay.job].bundles, strict=False):
             parts = _cut(free[node], bundle.get(name) / MILLI)
             taken.append((stay.ended_s, node, parts))
-            found += [(stay, node, low, high) for low, high in parts]
+            found += [Block(stay, node, low, high) for low, high in parts]
     return found
 
 
