@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 
 @pytest.fixture(scope="session")
@@ -15,9 +16,9 @@ def gpu_node(ray_cluster: object) -> str:
     return next(str(node["NodeID"]) for node in ray.nodes() if node["Resources"].get("GPU"))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def executor(ray_cluster: object) -> AsyncIterator[object]:
-    """Executor in the test's own event loop; their groups are removed after it."""
+    """Executor in the module's event loop; all groups are removed after it."""
     from headgate.placement.cluster.executor import RayExecutor
 
     executor = RayExecutor()

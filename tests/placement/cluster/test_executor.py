@@ -6,10 +6,12 @@ import asyncio
 import itertools
 import os
 import pickle
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from headgate.placement.amounts import Amounts, amounts
 from headgate.placement.cluster.executor import RayExecutor
@@ -19,7 +21,7 @@ from headgate.placement.service.protocol import GroupFailedError, Outcome, Runni
 from tests.placement.cluster import works
 from tests.placement.cluster.works import order
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 _epochs = itertools.count(10)
 _numbers = itertools.count(1)
@@ -48,9 +50,17 @@ async def made(executor: RayExecutor, node: str, *bundles: Amounts) -> Room:
     return Room(executor, group_id, nodes)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def room(executor: RayExecutor, gpu_node: str) -> Room:
+    """A group that tests share: each leaves it free, with a host that takes work."""
     return await made(executor, gpu_node, amounts(cpu=1, gpu=1))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_room(executor: RayExecutor, gpu_node: str) -> AsyncIterator[Room]:
+    room = await made(executor, gpu_node, amounts(cpu=1, gpu=1))
+    yield room
+    await executor.remove_group(room.group_id)
 
 
 async def test_work_returns_and_its_host_takes_the_next(room: Room) -> None:
@@ -131,6 +141,7 @@ async def test_a_gang_ends_together(executor: RayExecutor, gpu_node: str) -> Non
     _, second = executor.reach(running)
     os.kill(await second.call.remote(running.epoch, "process", (), {}), 9)
     assert (await running.outcome).kind == "died"
+    await executor.remove_group(room.group_id)
 
 
 async def test_work_in_a_process_of_its_own_has_its_name(room: Room) -> None:
@@ -145,6 +156,7 @@ async def test_work_in_a_process_of_its_own_has_its_name(room: Room) -> None:
     taken = await again.outcome(works.Serving, method="", kind="own_process", options=options)
     assert taken.kind == "raised"
     assert "served" in taken.why
+    await room.executor.remove_group(again.group_id)
     assert (await room.executor.stop(running, 1)).dead
     ended = await room.outcome(works.Quick, 7, kind="own_process")
     assert pickle.loads(ended.payload) == 7
@@ -166,24 +178,28 @@ async def test_a_lease_that_is_not_given_back_is_taken(room: Room) -> None:
     assert (await room.outcome(works.Quick)).kind == "returned"
 
 
-async def test_a_group_that_somebody_removed_is_told(room: Room) -> None:
+async def test_a_group_that_somebody_removed_is_told(own_room: Room) -> None:
     import ray
 
-    running = await room.start(works.Serving, method="")
-    group = room.executor._groups.get(room.group_id)
+    running = await own_room.start(works.Serving, method="")
+    group = own_room.executor._groups.get(own_room.group_id)
     assert group is not None
     ray.util.remove_placement_group(group.handle)
     assert (await running.outcome).kind == "died"
     with pytest.raises(GroupFailedError, match="has vanished from Ray"):
-        await room.start(works.Quick)
+        await own_room.start(works.Quick)
 
 
 async def test_of_two_groups_for_the_same_room_one_is_made(executor: RayExecutor, gpu_node: str) -> None:
+    before = len(await executor.existing_groups())
     made_or_not = await asyncio.gather(
         *(made(executor, gpu_node, amounts(cpu=4)) for _ in range(2)), return_exceptions=True
     )
     assert sorted(type(each).__name__ for each in made_or_not) == ["GroupFailedError", "Room"]
-    assert len(await executor.existing_groups()) == 1
+    assert len(await executor.existing_groups()) == before + 1
+    for each in made_or_not:
+        if isinstance(each, Room):
+            await executor.remove_group(each.group_id)
 
 
 async def test_what_others_take_is_seen_at_the_second_look(executor: RayExecutor, gpu_node: str) -> None:
@@ -197,18 +213,18 @@ async def test_what_others_take_is_seen_at_the_second_look(executor: RayExecutor
     ray.kill(other)
 
 
-async def test_a_new_ledger_takes_up_what_runs(room: Room) -> None:
+async def test_a_new_ledger_takes_up_what_runs(own_room: Room) -> None:
     work = order(works.Serving, method="", epoch=next(_epochs))
-    await room.executor.start(room.group_id, room.nodes, work)
+    await own_room.executor.start(own_room.group_id, own_room.nodes, work)
     successor = RayExecutor()
-    assert await successor.existing_groups() == {room.group_id: room.nodes}
-    adopted = await successor.adopt(room.group_id, work)
+    assert (await successor.existing_groups())[own_room.group_id] == own_room.nodes
+    adopted = await successor.adopt(own_room.group_id, work)
     assert adopted is not None
     (host,) = successor.reach(adopted)
     assert await host.call.remote(adopted.epoch, "twice", (5,), {}) == 10
     assert (await successor.stop(adopted, 5)).dead
     stranger = order(works.Serving, method="", epoch=next(_epochs))
-    assert await successor.adopt(room.group_id, stranger) is None
+    assert await successor.adopt(own_room.group_id, stranger) is None
 
 
 def _is_alive(process: int) -> bool:
@@ -230,3 +246,4 @@ async def test_what_ran_on_a_node_that_dies_is_told(executor: RayExecutor, ray_c
     with pytest.raises(GroupFailedError, match="lost a node"):
         await room.start(works.Quick)
     assert doomed.node_id not in {view.node_id for view in await executor.nodes({})}
+    await executor.remove_group(room.group_id)

@@ -52,8 +52,8 @@ def test_a_victim_that_is_forgotten_is_never_done_and_waits_in_no_figure() -> No
 
 def test_lost_work_is_compared_with_the_least_over_all_decisions() -> None:
     decisions = (
-        Decision(1, 1, (0,), 6.0, 3.0, 6.0, is_exact=True),
-        Decision(2, 1, (0,), 3.0, 3.0, 3.0, is_exact=False),
+        Decision((0,), 6.0, 3.0, 6.0, is_exact=True),
+        Decision((0,), 3.0, 3.0, 3.0, is_exact=False),
     )
     found = measured(JOBS, small(), outcome(*decisions))
     assert found.lost_over_least == pytest.approx(1.5)
@@ -63,7 +63,7 @@ def test_lost_work_is_compared_with_the_least_over_all_decisions() -> None:
 
 @pytest.mark.parametrize(("lost", "ratio"), [(0.0, 1.0), (2.0, None)])
 def test_there_is_no_ratio_to_nothing(lost: float, ratio: float | None) -> None:
-    found = measured(JOBS, small(), outcome(Decision(1, 1, (0,), lost, 0.0, 0.0, is_exact=True)))
+    found = measured(JOBS, small(), outcome(Decision((0,), lost, 0.0, 0.0, is_exact=True)))
     assert found.lost_over_least == ratio
 
 

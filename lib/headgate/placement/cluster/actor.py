@@ -90,15 +90,13 @@ _log = logging.getLogger("headgate.placement")
 
 
 class LedgerActor:
-    """The placement service of one cluster. Every refusal is an answer, so that drivers get the error itself."""
+    """The placement service of one cluster. Every refusal is an answer, so that drivers get the error itself.
+
+    It begins at once to take up what its journal holds, a file on its machine (by default in the folder of Ray's
+    session); calls wait until that is done.
+    """
 
     def __init__(self, journal: str, settings: LedgerSettings) -> None:
-        """Open the journal and begin to take up what it holds; calls wait until that is done.
-
-        Args:
-            journal: path on the machine of this actor; empty for one in the folder of Ray's session.
-            settings: of the ledger.
-        """
         self._path = Path(journal) if journal else _session_folder() / "headgate" / "placement.sqlite"
         self._settings = settings
         self._metrics = PlacementMetrics()

@@ -70,12 +70,9 @@ def connect(
     try:
         link = LedgerLink("" if journal is None else str(journal), settings or LedgerSettings())
         link.ask("about")
-    except JournalError:
-        link.kill()  # it has opened nothing, and would answer everybody so
-        if connection.found is not Found.ATTACHED:
-            ray.shutdown()
-        raise
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, JournalError):
+            link.kill()  # it has opened nothing, and would answer everybody so
         if connection.found is not Found.ATTACHED:
             ray.shutdown()
         raise
@@ -180,11 +177,7 @@ class Placement:
         record_change("placement close pool", name, before="open", after="closed")
 
     def remove_group(self, group_id: str) -> bool:
-        """Have a dynamic group removed as soon as nobody holds it, and not kept for the next; reserved ones stay.
-
-        Returns:
-            Whether there is such a group.
-        """
+        """Have a dynamic group removed as soon as nobody holds it; return whether there is one. Reserved ones stay."""
         return bool(self._link.ask("remove_group", group_id))
 
     def pools(self) -> tuple[Pool, ...]:
@@ -194,9 +187,7 @@ class Placement:
     def work(self, request_id: str, *, take_over: bool = False) -> PlacedWork:
         """Return submitted work by its id, of any driver.
 
-        Args:
-            request_id: its id.
-            take_over: make it this driver's, whose life keeps it alive from now on.
+        With `take_over` it becomes this driver's, whose life keeps it alive from now on.
 
         Raises:
             NotFoundError: it is not known.
@@ -271,11 +262,7 @@ class Placement:
         return about
 
     def audit(self, *, fix: bool = False) -> tuple[Difference, ...]:
-        """Compare ledger, journal and Ray; nothing differs where all is well.
-
-        Args:
-            fix: remove groups and actors of ours that nobody knows.
-        """
+        """Return how ledger, journal and Ray differ; `fix` removes groups and actors of ours that nobody knows."""
         return tuple(self._link.ask("audit", fix))
 
     def close(self, *, keep_work: bool | None = None) -> None:

@@ -68,10 +68,7 @@ def connect_ray(
 ) -> Connection:
     """Connect this process to a Ray cluster: `address`, RAY_ADDRESS, one that runs here, or a new local one.
 
-    Args:
-        address: `host:port`, "auto" for a running one and no other, "local" for a new one, None for the first found.
-        local: how a new one looks.
-        log_to_driver: whether what work prints is shown here.
+    An address is `host:port`, "auto" for a running one and no other, "local" for a new one, None for the first found.
 
     Raises:
         ClusterUnreachableError: nothing answers there, within seconds.
@@ -83,7 +80,14 @@ def connect_ray(
     if named == "local":
         return _started(local or LocalCluster(), log_to_driver=log_to_driver)
     if named and named != "auto":
-        _probe(named)
+        # Refused before Ray tries for a minute. Ray's own client protocol is, too: it cannot see what nodes have free.
+        if "://" in named:
+            raise ClusterUnreachableError(
+                f"A cluster is named by host:port (got {named})",
+                next_step="Give the head's address, e.g. 10.0.0.5:6379, on a machine that is part of its network.",
+            )
+        if not _answers(named):
+            raise ClusterUnreachableError(f"Nothing answers at {named} within {_PROBE_S:g} s")
         return _joined(named, Found.NAMED, log_to_driver=log_to_driver)
     running = find_bootstrap_address(None)
     if running and _answers(running):
@@ -91,20 +95,6 @@ def connect_ray(
     if named == "auto":
         raise ClusterUnreachableError("No Ray cluster runs on this machine")
     return _started(local or LocalCluster(), log_to_driver=log_to_driver)
-
-
-def _probe(address: str) -> None:
-    """Refuse what cannot be reached, before Ray tries for a minute.
-
-    Ray's own client protocol is refused too: it cannot see what nodes have free.
-    """
-    if "://" in address:
-        raise ClusterUnreachableError(
-            f"A cluster is named by host:port (got {address})",
-            next_step="Give the head's address, e.g. 10.0.0.5:6379, on a machine that is part of its network.",
-        )
-    if not _answers(address):
-        raise ClusterUnreachableError(f"Nothing answers at {address} within {_PROBE_S:g} s")
 
 
 def _answers(address: str) -> bool:

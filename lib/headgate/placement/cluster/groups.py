@@ -33,10 +33,11 @@ class Inventory:
         ledger. Room that was taken a moment ago is missed once; whoever makes a group looks again.
         """
         free = free_per_node()
-        living = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         seen: dict[str, Amounts] = {}
         views: list[NodeView] = []
-        for node in living:
+        for node in ray.nodes():  # type: ignore[no-untyped-call]
+            if not node["Alive"]:
+                continue
             node_id = str(node["NodeID"])
             total = of_ray(node["Resources"])
             taken = (total - free.get(node_id, NOTHING) - ours.get(node_id, NOTHING)).clipped()
@@ -153,9 +154,11 @@ class Groups:
             placed = self._row_of(handle)
             if placed["state"] == "CREATED":
                 return RayGroup(group_id, handle, shape.bundles, _nodes(placed), shape)
-        why = self._row_of(handle)
+        row = self._row_of(handle)
         await _removed(handle)
-        raise GroupFailedError(f"Group {group_id} was not made in {READY_S:g} s: {_state(why)}")
+        why = (row.get("stats") or {}).get("scheduling_state", "for no reason that it tells")
+        says = f"Ray says {row.get('state', 'nothing')}, {why}"
+        raise GroupFailedError(f"Group {group_id} was not made in {READY_S:g} s: {says}")
 
     async def remove(self, group_id: str) -> None:
         """Remove a group and return when Ray says that it is gone; nothing happens when there is none.
@@ -216,11 +219,6 @@ class Groups:
 def _nodes(row: Mapping[str, Any]) -> tuple[str, ...]:
     placed: Mapping[int, str] = row["bundles_to_node_id"]
     return tuple(placed.get(index, "") for index in sorted(row["bundles"]))
-
-
-def _state(row: Mapping[str, Any]) -> str:
-    stats = row.get("stats") or {}
-    return f"Ray says {row.get('state', 'nothing')}, {stats.get('scheduling_state', 'for no reason that it tells')}"
 
 
 async def _removed(handle: PlacementGroup) -> None:

@@ -130,10 +130,12 @@ class Hosts:
             name = row["name"]
             if row["namespace"] != NAMESPACE or not name.startswith(HOST_PREFIX):
                 continue
-            group_id, bundle, _ = name.removeprefix(HOST_PREFIX).rsplit("-", 2)
-            if (group_id, int(bundle)) not in self._hosts:
+            group_id, number, _ = name.removeprefix(HOST_PREFIX).rsplit("-", 2)
+            bundle = int(number)
+            if (group_id, bundle) not in self._hosts:
                 with suppress(ValueError):  # it has died since
-                    self._take(HostHandle(ray.get_actor(name, namespace=NAMESPACE), group_id, int(bundle)))
+                    actor = ray.get_actor(name, namespace=NAMESPACE)
+                    self._hosts[group_id, bundle] = HostHandle(actor, group_id, bundle)
         return list(self._hosts.values())
 
     def _check_stands(self, group_id: str) -> None:
@@ -156,10 +158,7 @@ class Hosts:
             **group.bundles[bundle].as_options(),
             scheduling_strategy=in_bundle(group, bundle),
         ).remote()
-        return self._take(HostHandle(actor, group.group_id, bundle))
-
-    def _take(self, host: HostHandle) -> HostHandle:
-        self._hosts[host.group_id, host.bundle] = host
+        host = self._hosts[group.group_id, bundle] = HostHandle(actor, group.group_id, bundle)
         return host
 
     def _forget(self, host: HostHandle) -> None:

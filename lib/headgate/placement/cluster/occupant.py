@@ -140,12 +140,14 @@ class Occupant:
             rest = max(0.0, until - time.monotonic())
             state = await asyncio.wait_for(in_thread(self._cancelled, "cancel"), rest) if can_cancel else None
             self._leave.set()
-            self._interrupt()
+            if self._loop is not None and self._task is not None:
+                with suppress(RuntimeError):  # it has closed since
+                    self._loop.call_soon_threadsafe(self._task.cancel)
             if can_cancel or self._loop is not None or self._serves:
                 await self._left(until)
             if state is None and hasattr(self._object, "checkpoint"):
                 rest = max(0.0, until - time.monotonic())
-                state = await asyncio.wait_for(in_thread(self._saved, "save"), rest)
+                state = await asyncio.wait_for(in_thread(lambda: self._here(self._object.checkpoint()), "save"), rest)
             saved = None if state is None else packed(state, "saved state")
         except TimeoutError:
             return Halted(None, self.has_ended, f"It was still saving after {timeout_s:g} s")
@@ -225,15 +227,6 @@ class Occupant:
         cancel = self._object.cancel
         takes_id = bool(inspect.signature(cancel).parameters)
         return self._here(cancel(self.order.request_id) if takes_id else cancel())
-
-    def _saved(self) -> Any:
-        return self._here(self._object.checkpoint())
-
-    def _interrupt(self) -> None:
-        loop, task = self._loop, self._task
-        if loop is not None and task is not None:
-            with suppress(RuntimeError):  # it has closed since
-                loop.call_soon_threadsafe(task.cancel)
 
 
 async def _awaited(value: Any) -> Any:

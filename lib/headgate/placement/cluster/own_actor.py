@@ -44,12 +44,16 @@ class OwnActorWork:
             self._hosts.warm(self._group)
             self.outcome.set_result(raised(error))
             return
-        self._life = asyncio.ensure_future(self._lived(method, self._work.state))
+        self._life = asyncio.ensure_future(self._lived(self._actor, method))
 
     def resume(self, actor: Any) -> None:
         """Watch an actor that lives already; what its method returns is not known, only that it is gone."""
-        self._actor = Watched(actor, actor._headgate_watch)  # noqa: SLF001 - our own method of it
-        self._life = asyncio.ensure_future(self._outlived())
+        self._actor = watched = Watched(actor, actor._headgate_watch)  # noqa: SLF001 - our own method of it
+
+        async def outlived() -> None:
+            await self._told(Outcome("died", why=await watched.died))
+
+        self._life = asyncio.ensure_future(outlived())
 
     def reach(self) -> tuple[Any, ...]:
         """Return the actor; nothing when it could not be made."""
@@ -79,22 +83,15 @@ class OwnActorWork:
         actor = actor_class.options(**chosen, scheduling_strategy=in_bundle(self._group, 0)).remote(*args, **kwargs)
         return Watched(actor, actor._headgate_watch), method or ""  # noqa: SLF001
 
-    async def _lived(self, method: str, state: bytes | None) -> None:
-        actor = self._actor
-        if actor is None:
-            return
+    async def _lived(self, actor: Watched, method: str) -> None:
         try:
-            outcome: Outcome = await actor.actor._headgate_run.remote(method, state)  # noqa: SLF001
+            outcome: Outcome = await actor.actor._headgate_run.remote(method, self._work.state)  # noqa: SLF001
             if not method and outcome.kind == "returned":
                 outcome = Outcome("died", why=await actor.died)
         except RayError as error:
             is_its_own = "creation task" in str(error)
             outcome = Outcome("raised" if is_its_own else "died", why=first_line(error))
         await self._told(outcome)
-
-    async def _outlived(self) -> None:
-        if self._actor is not None:
-            await self._told(Outcome("died", why=await self._actor.died))
 
     async def _told(self, outcome: Outcome) -> None:
         if not self._is_stopping:

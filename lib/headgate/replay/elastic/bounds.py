@@ -109,11 +109,10 @@ def needed(running: Sequence[Stretch], slots: int) -> list[Stretch]:
     """Return how many workers of so many slots that takes, neighbours of one number put together."""
     found: list[Stretch] = []
     for stretch in running:
-        count = math.ceil(stretch.count / slots)
-        if found and found[-1].count == count and found[-1].to_s == stretch.from_s:
-            found[-1] = Stretch(found[-1].from_s, stretch.to_s, count)
-        else:
-            found.append(Stretch(stretch.from_s, stretch.to_s, count))
+        count, from_s = math.ceil(stretch.count / slots), stretch.from_s
+        if found and found[-1].count == count and found[-1].to_s == from_s:
+            from_s = found.pop().from_s
+        found.append(Stretch(from_s, stretch.to_s, count))
     return found
 
 
@@ -128,10 +127,10 @@ def on_stretches(needs: Sequence[Stretch], level: int, hold_s: float) -> list[tu
     for stretch in needs:
         if stretch.count < level:
             continue
-        if found and stretch.from_s - found[-1][1] <= hold_s:
-            found[-1] = (found[-1][0], stretch.to_s)
-        else:
-            found.append((stretch.from_s, stretch.to_s))
+        from_s = stretch.from_s
+        if found and from_s - found[-1][1] <= hold_s:
+            from_s = found.pop()[0]
+        found.append((from_s, stretch.to_s))
     return found
 
 

@@ -12,7 +12,6 @@ from headgate.replay.elastic.bounds import Bound, bounds
 from headgate.replay.elastic.contenders import Terms, contender, terms_of
 from headgate.replay.elastic.load import SLOTS, Load, Site, backlog, steady, step
 from headgate.replay.elastic.outcome import Measures, Outcome, measured
-from headgate.replay.measures import policies_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,10 @@ class Comparison:
             "work_s": self.load.work_s,
             "site": asdict(self.site),
             "notes": list(self.load.notes),
-            "policies": policies_document(self.outcomes, self.measures),
+            "policies": [
+                {"says": outcome.says} | asdict(each)
+                for outcome, each in zip(self.outcomes, self.measures, strict=True)
+            ],
             "bounds": [asdict(bound) for bound in self.bounds],
             "frontiers": [each.document() for each in self.frontiers],
         }

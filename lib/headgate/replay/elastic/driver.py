@@ -224,11 +224,12 @@ class _Driver:
                         f"{worker_id} was put to sleep with {len(self._engines[worker_id])} requests"
                     )
                 self._agenda.plan(now + self._site.sleep_s, partial(self._slept, worker_id, epoch))
-            case Abort(request_id, worker_id, epoch):
-                self._drop(int(request_id), self._engines[worker_id], now)
-                self._pool.broke(request_id, epoch, "it was aborted", now, was_aborted=True)
-            case Cut(request_id, worker_id, _):
-                self._drop(int(request_id), self._engines[worker_id], now)
+            case Abort(request_id, worker_id, epoch) | Cut(request_id, worker_id, epoch):
+                engine = self._engines[worker_id]
+                engine.drop(int(request_id), now)
+                self._plan_end(engine, now)
+                if isinstance(command, Abort):
+                    self._pool.broke(request_id, epoch, "it was aborted", now, was_aborted=True)
             case Fail():
                 self._left -= 1
             case LetGo():
@@ -267,10 +268,6 @@ class _Driver:
             raise ReplayFailedError(f"request {call} was answered by {engine.name}, where the pool had not sent it")
         self._outcome.answered(call, now)
         self._left -= 1
-        self._plan_end(engine, now)
-
-    def _drop(self, call: int, engine: SimulatedEngine, now: float) -> None:
-        engine.drop(call, now)
         self._plan_end(engine, now)
 
     def _plan_end(self, engine: SimulatedEngine, now: float) -> None:

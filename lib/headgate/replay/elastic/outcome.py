@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -192,16 +194,13 @@ def waits_s(load: Load, outcome: Outcome) -> list[float]:
 
 def awake_over_time(outcome: Outcome) -> list[tuple[float, int]]:
     """Return seconds and how many workers held their memory from then on."""
-    steps: dict[float, int] = {0.0: 0}
+    steps = Counter({0.0: 0})
     for stay in outcome.stays:
-        steps[stay.woken_s] = steps.get(stay.woken_s, 0) + 1
+        steps[stay.woken_s] += 1
         if stay.slept_s is not None:
-            steps[stay.slept_s] = steps.get(stay.slept_s, 0) - 1
-    awake, line = 0, []
-    for at, change in sorted(steps.items()):
-        awake += change
-        line.append((at, awake))
-    return line
+            steps[stay.slept_s] -= 1
+    times = sorted(steps)
+    return list(zip(times, accumulate(steps[at] for at in times), strict=True))
 
 
 Course = list[tuple[float, float]]

@@ -8,7 +8,8 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from collections import deque
+from collections import Counter, deque
+from itertools import accumulate
 from typing import ClassVar, Final
 
 from headgate.elastic import Demand, Desired
@@ -233,15 +234,13 @@ class Clairvoyant:
         running = [Stretch(one.from_s, one.to_s, max(0, one.count - short)) for one in stretches(spans)]
         needs = needed(running, load.slots)
         ahead_s = start_s + every_s
-        changes: dict[float, int] = {}
+        changes: Counter[float] = Counter()
         for level in levels(needs, lowest):
             for since, until in on_stretches(needs, level, hold_s + ahead_s):
-                changes[since - ahead_s] = changes.get(since - ahead_s, 0) + 1
-                changes[until] = changes.get(until, 0) - 1
+                changes[since - ahead_s] += 1
+                changes[until] -= 1
         self._times = sorted(changes)
-        self._counts = [lowest]
-        for at in self._times:
-            self._counts.append(self._counts[-1] + changes[at])
+        self._counts = list(accumulate((changes[at] for at in self._times), initial=lowest))
 
     def decide(self, demand: Demand, now: float) -> Desired:
         """Return how many workers the plan has at this moment."""

@@ -210,9 +210,7 @@ def _freed(free: Free, candidates: Iterable[Stoppable]) -> Free:
     return room
 
 
-def judged(
-    at_s: float, job: int, shape: Shape, free: Free, victims: Mapping[int, Stoppable], others: Sequence[Stoppable]
-) -> Decision | None:
+def judged(shape: Shape, free: Free, victims: Mapping[int, Stoppable], others: Sequence[Stoppable]) -> Decision | None:
     """Return a decision beside the least that it could have lost; None where stopping all makes no room.
 
     `free` is what no work held, idle groups that can be removed included; `others` are what else the rules allowed to
@@ -225,4 +223,4 @@ def judged(
     if least is None or within is None:
         return None
     lost = sum(each.cost for each in victims.values())
-    return Decision(at_s, job, tuple(victims), lost, least.cost, within.cost, least.is_exact and within.is_exact)
+    return Decision(tuple(victims), lost, least.cost, within.cost, least.is_exact and within.is_exact)

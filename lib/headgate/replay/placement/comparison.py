@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from headgate.placement.amounts import MILLI
 from headgate.placement.errors import CannotFitError
 from headgate.placement.rules import PreemptionRules
 from headgate.replay.errors import InvalidTraceError
-from headgate.replay.measures import QUANTILES, policies_document, quantiles
+from headgate.replay.measures import QUANTILES, quantiles
 from headgate.replay.placement.bounds import least_waiting_s
 from headgate.replay.placement.engine import Decision, Outcome, Room, Shape, replayed
 from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Trace
@@ -182,7 +182,10 @@ class Comparison:
             "cluster": str(self.cluster),
             "notes": list(self.trace.notes),
             "high_from": HIGH_FROM,
-            "policies": policies_document(self.outcomes, self.measures),
+            "policies": [
+                {"says": outcome.says} | asdict(each)
+                for outcome, each in zip(self.outcomes, self.measures, strict=True)
+            ],
             "least_high_waiting_s": self.least_waiting_s,
         }
 

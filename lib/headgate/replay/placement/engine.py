@@ -228,14 +228,12 @@ class Decision:
     Shares are seconds of the whole cluster: dominant share of the victim times seconds lost.
 
     Attributes:
-        job: position of the job that gets the room; victims are positions, too.
+        victims: positions of the jobs that are stopped.
         least_share_s: the least that any feasible set of victims that the same rules allow would have lost.
         least_in_band_share_s: the same among sets with no victim of a higher band than those that were chosen.
         is_exact: whether both were found by complete search; else they are lower bounds that ignore nodes.
     """
 
-    at_s: float
-    job: int
     victims: tuple[int, ...]
     lost_share_s: float
     least_share_s: float

@@ -101,20 +101,16 @@ def timeline_svg(comparison: Comparison) -> str:
     with drawing():
         figure = blank_figure(sum(heights) + 0.8)
         panels = figure.subplots(1 + policies, 1, height_ratios=heights, squeeze=False)[:, 0]
-        colours = _colours(comparison)
+        highest: dict[str, float] = {}
+        for job in comparison.trace.jobs:
+            highest[job.kind] = max(job.priority, highest.get(job.kind, job.priority))
+        order = sorted(highest, key=lambda kind: (-highest[kind], kind))
+        colours = {kind: COLOURS[number % len(COLOURS)] for number, kind in enumerate(order)}
         _draw_blocks(panels[0], comparison, comparison.outcomes[0], colours)
         for panel, outcome in zip(panels[1:], comparison.outcomes, strict=True):
             _draw_use(panel, comparison, outcome, colours)
         panels[-1].set_xlabel(f"time ({_unit(_span(comparison))[0]})")
     return inline_svg(figure, "placement", f"Who held what: {comparison.trace.name}")
-
-
-def _colours(comparison: Comparison) -> dict[str, str]:
-    highest: dict[str, float] = {}
-    for job in comparison.trace.jobs:
-        highest[job.kind] = max(job.priority, highest.get(job.kind, job.priority))
-    order = sorted(highest, key=lambda kind: (-highest[kind], kind))
-    return {kind: COLOURS[number % len(COLOURS)] for number, kind in enumerate(order)}
 
 
 def _draw_use(axes: Axes, comparison: Comparison, outcome: Outcome, colours: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -101,11 +102,9 @@ def trace_of(name: str, jobs: Iterable[Job], notes: Sequence[str] = ()) -> Trace
     ordered = tuple(sorted(jobs, key=lambda job: job.arrived_s))
     if not ordered:
         raise InvalidTraceError(f"{name} has no job")
-    seen: set[str] = set()
-    for job in ordered:
-        if job.job_id in seen:
-            raise InvalidTraceError(f"{name}: two jobs have the id {job.job_id!r}")
-        seen.add(job.job_id)
+    job_id, count = Counter(job.job_id for job in ordered).most_common(1)[0]
+    if count > 1:
+        raise InvalidTraceError(f"{name}: two jobs have the id {job_id!r}")
     return Trace(name, ordered, tuple(notes))
 
 

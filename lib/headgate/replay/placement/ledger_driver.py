@@ -176,11 +176,9 @@ class LedgerDriver(Policy):
                 victims[job] = self._stoppable(job, occupancy)
             elif self._may_stop(requests[event.request], job, occupancy):
                 others.append(self._stoppable(job, occupancy))
-        preemptor = self._jobs[event.request]
         free = self._free_for(event.request, frozenset(event.victims), later)
-        engine.judgements.append(
-            partial(judged, engine.now, preemptor, engine.shapes[preemptor], free, victims, others)
-        )
+        shape = engine.shapes[self._jobs[event.request]]
+        engine.judgements.append(partial(judged, shape, free, victims, others))
 
     def _may_stop(self, preemptor: Occupancy, job: int, victim: Occupancy) -> bool:
         entitled = self._pool.reserved_from_priority

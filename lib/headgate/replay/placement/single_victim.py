@@ -129,7 +129,7 @@ class SingleVictim(Policy):
         others = [self._stoppable(each) for each in scores if each != victim]
         free = [list(units) for units in engine.room.free]
         victims = {victim: self._stoppable(victim)}
-        engine.judgements.append(partial(judged, engine.now, job, engine.shapes[job], free, victims, others))
+        engine.judgements.append(partial(judged, engine.shapes[job], free, victims, others))
         engine.stop(victim)
         return True
 

@@ -131,7 +131,16 @@ def read_openb(
         arrived=(pl.col("creation_time") - start).clip(0), life=pl.col("deletion_time") - pl.col("creation_time")
     ).filter(pl.col("deletion_time") >= start)
     jobs = there if longest_s is None else there.filter(pl.col("life") <= longest_s)
-    notes = _notes(pods.height, there.height, jobs.height, start, longest_s)
+    notes = [
+        (
+            f"The list's first {start:,} s, in which {_START_SHARE:.1%} of its pods were created, are left out, and "
+            f"with them {pods.height - there.height} pods that had ended by then."
+        ),
+        "Class -> priority: " + ", ".join(f"{q} {p:g}" for q, p in PRIORITY_OF_QOS.items()) + ".",
+    ]
+    if longest_s is not None:
+        hours = longest_s / 3600
+        notes.append(f"{there.height - jobs.height} pods that lived longer than {hours:g} h are left out.")
     notes.append(
         "The work of a pod is its life from creation to deletion. Assumed for all: "
         + (f"a checkpoint every {checkpoint_every_s:g} s" if checkpoint_every_s else "no checkpoints")
@@ -155,18 +164,6 @@ def read_openb(
         ).iter_rows()
     ]
     return trace_of(path.name, found, notes)
-
-
-def _notes(pods: int, there: int, jobs: int, start: int, longest_s: float | None) -> list[str]:
-    start_note = (
-        f"The list's first {start:,} s, in which {_START_SHARE:.1%} of its pods were created, are left out, and with "
-        f"them {pods - there} pods that had ended by then."
-    )
-    notes = [start_note, "Class -> priority: " + ", ".join(f"{q} {p:g}" for q, p in PRIORITY_OF_QOS.items()) + "."]
-    if longest_s is not None:
-        hours = longest_s / 3600
-        notes.append(f"{there - jobs} pods that lived longer than {hours:g} h are left out.")
-    return notes
 
 
 def _pods(path: Path) -> pl.DataFrame:
