@@ -92,11 +92,7 @@ def find_actor(name: str) -> Any:
 
 
 def require_ray() -> None:
-    """Say what to install where Ray is not.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Raise MissingExtraError, which says what to install, where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("Placement on a cluster", "ray")
 

@@ -33,11 +33,7 @@ class LeasedWork:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Empty the bundles of their hosts.
-
-        Raises:
-            GroupFailedError: a host was not seen dead, or the group is gone.
-        """
+        """Empty the bundles of their hosts; raises GroupFailedError where one stays, or the group is gone."""
         await self._hosts.emptied(self._group.group_id)
         self.resume()
 

@@ -77,11 +77,7 @@ class Hosts:
         return [self._warmed(group, bundle) for bundle in range(len(group.bundles))]
 
     async def ready(self, group: RayGroup) -> list[HostHandle]:
-        """Return the host of each bundle, all up.
-
-        Raises:
-            GroupFailedError: one does not come up.
-        """
+        """Return the host of each bundle, all up; raises GroupFailedError where one does not come up."""
         known = [self._hosts.get((group.group_id, bundle)) for bundle in range(len(group.bundles))]
         hosts = [host for host in known if host is not None and not host.died.done()]
         if len(hosts) < len(group.bundles):  # they went with their group, or one has just been killed
@@ -207,11 +203,7 @@ class HostedWork:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start all members.
-
-        Raises:
-            GroupFailedError: not all could be; none runs.
-        """
+        """Start all members; raises GroupFailedError, and none runs, where not all could be."""
         for _ in range(2):  # an idle host may have died unseen: the second time it is a new one
             self._members = await self._hosts.ready(self._group)
             begun = await asyncio.gather(*(self._begin(rank) for rank in range(len(self._members))))

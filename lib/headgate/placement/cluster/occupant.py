@@ -239,11 +239,7 @@ def has_async(work: type) -> bool:
 
 
 def packed(value: Any, what: str) -> bytes:
-    """Return a result or a saved state pickled.
-
-    Raises:
-        WorkFailedError: it cannot be, or is too large to be kept.
-    """
+    """Return a result or a saved state pickled; raises WorkFailedError where it cannot be, or is too large."""
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:

@@ -18,7 +18,7 @@ from headgate.placement.cluster.work import PlacedWork, Restore, Save, packed_wo
 from headgate.placement.errors import InvalidPlacementError, PlacementLostError
 from headgate.placement.outcomes import Submitted, Why
 from headgate.placement.pool import Pool
-from headgate.placement.request import PlacementRequest, Stage
+from headgate.placement.request import Stage
 from headgate.placement.scaling import scaled_amounts
 from headgate.placement.service.protocol import Reach, Submission, WorkKind, WorkView
 
@@ -269,12 +269,14 @@ class PlacementPool:
                 f"submit has no argument {strange[0]!r}",
                 next_step="Arguments of the class itself go after it, or into kwargs={...}.",
             )
-        request = self._request(
-            resources, bundles, request_id, priority=priority, labels=labels or {}, own_process=own_process, **more
-        )
         chosen = with_handlers(plain_class(work), self._save, self._restore)
         payload = packed_work(chosen, args, kwargs or {}, method, ray_options or {})
-        return self._submitted(request, "own_process" if own_process else "hosted", payload)
+        kind: WorkKind = "own_process" if own_process else "hosted"
+        optional = {"resources": resources, "request_id": request_id, "labels": labels}
+        submitted = self._submitted(
+            kind, payload, bundles, optional, priority=priority, own_process=own_process, **more
+        )
+        return PlacedWork(self._link, self._heartbeat, submitted)
 
     def lease(
         self,
@@ -290,26 +292,19 @@ class PlacementPool:
     ) -> PlacementLease:
         """Stand in line for a place of one's own; a context that waits for it, holds it and gives it back.
 
-        Args:
-            resources: what it takes; or `bundles`.
-            bundles: what each bundle takes.
-            request_id: None for a new one.
-            priority: higher goes first.
-            labels: what preemption rules look at.
-            timeout: how long entering the context may wait; None for as long as it takes.
-            on_lost: called, in a thread of the connection, when the place has to be left.
-            more: other fields of `PlacementRequest`.
+        What it takes and how it stands in line is given as to `submit`. Entering the context waits for `timeout`
+        seconds, or as long as it takes; `on_lost` is called, in a thread of the connection, when the place has to be
+        left.
 
         Raises:
             InvalidPlacementError: something that was given breaks a rule.
             CannotFitError: it could never be given.
         """
         # Nobody asks a lease for its state: what is not told by `saved` is lost.
-        request = self._request(
-            resources, bundles, request_id, priority=priority, labels=labels or {}, **{"checkpoints": False, **more}
-        )
-        placed = self._submitted(request, "lease", b"")
-        return PlacementLease(self._link, self._heartbeat, placed.request_id, on_lost=on_lost, timeout=timeout)
+        written = {"priority": priority, "checkpoints": False, **more}
+        optional = {"resources": resources, "request_id": request_id, "labels": labels}
+        submitted = self._submitted("lease", b"", bundles, optional, **written)
+        return PlacementLease(self._link, self._heartbeat, submitted, on_lost=on_lost, timeout=timeout)
 
     def requests(self) -> tuple[WorkView, ...]:
         """Return the pool's requests, ended ones of the last hour included."""
@@ -324,25 +319,19 @@ class PlacementPool:
         """Withdraw the pool's work and remove its groups."""
         self._link.ask("close_pool", self.name)
 
-    def _request(
+    def _submitted(
         self,
-        resources: _Resources | None,
+        kind: WorkKind,
+        payload: bytes,
         bundles: Sequence[_Resources] | None,
-        request_id: str | None,
-        **more: Any,
-    ) -> PlacementRequest:
-        written = {
-            "pool": self.name,
-            "resources": resources,
-            "bundles": None if bundles is None else tuple(bundles),
-            "request_id": request_id,
-        }
-        given = {name: value for name, value in written.items() if value is not None}
-        request = request_spec(given | more).as_request()
-        if self.factor == 1.0:
-            return request
-        return replace(request, bundles=tuple(scaled_amounts(each, self.factor) for each in request.bundles))
-
-    def _submitted(self, request: PlacementRequest, kind: WorkKind, payload: bytes) -> PlacedWork:
+        optional: Mapping[str, Any],
+        **written: Any,
+    ) -> str:
+        """Submit a request, made smaller as the pool is, and return its id; `optional` may hold None for nothing."""
+        given = {"bundles": None if bundles is None else tuple(bundles), **optional}
+        given = {name: value for name, value in given.items() if value is not None}
+        request = request_spec({"pool": self.name, **given, **written}).as_request()
+        if self.factor != 1.0:
+            request = replace(request, bundles=tuple(scaled_amounts(each, self.factor) for each in request.bundles))
         submitted: Submitted = self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
-        return PlacedWork(self._link, self._heartbeat, submitted.request_id)
+        return submitted.request_id

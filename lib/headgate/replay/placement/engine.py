@@ -72,11 +72,7 @@ class Room:
         return place_in(self.free, shape)
 
     def take(self, shape: Shape, nodes: Sequence[int]) -> None:
-        """Take the room of a shape.
-
-        Raises:
-            OvercommittedError: a node has less.
-        """
+        """Take the room of a shape; raises OvercommittedError where a node has less."""
         for node, bundle in zip(nodes, shape.bundles, strict=True):
             free = self.free[node]
             for position, units in enumerate(bundle):
@@ -335,12 +331,15 @@ class Engine:
         """Run until every job is done, or nothing happens any more."""
         self._policy = policy
         for position, job in enumerate(self.trace.jobs):
-            self.agenda.plan(job.arrived_s, lambda _now, position=position: policy.arrived(position))
+            self.agenda.plan(job.arrived_s, partial(self._arrive, position))
         policy.open(self)
         while self._left and self.agenda:
             self.now = self.agenda.next_s
             self.agenda.happen(self.now)
             policy.decide()
+
+    def _arrive(self, job: int, _now: float) -> None:
+        self._policy.arrived(job)
 
     def _end(self, job: int, now: float) -> None:
         if self.running.get(job) != now:  # it was stopped since, and has another end
