@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ from headgate.jobqueue.policy import (
     load_simulation,
 )
 from headgate.jobqueue.worker import ReservedServer
-from headgate.jobqueue.worker.reservation import answer_of
 
 Run = Callable[..., int]
 
@@ -159,7 +159,7 @@ async def test_a_server_is_reserved_after_the_simulator_is_loaded(
     async def reserve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         happened.append(json.loads(await reader.readline())["do"])
         free = ReservedServer("127.0.0.1", server.port, 0, "pool/0", "c0ffee", 7)
-        writer.write(json.dumps(answer_of(free)).encode() + b"\n")
+        writer.write(json.dumps({"server": asdict(free)}).encode() + b"\n")
         await writer.drain()
         writer.close()
 

@@ -12,12 +12,12 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from headgate.core import Clock, SystemClock, redacted
 from headgate.core.errors import InvalidInputError
@@ -40,6 +40,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SOCKET_CHARS: Final = 100
 _RESULT_BYTES: Final = 64 * 1024 * 1024
+_TELL_SHARE: Final = 0.1
+"""The keeper is told of the lease after this fraction of what is left of it."""
 
 
 class ReserveMode(StrEnum):
@@ -106,65 +108,74 @@ class CommandJobs:
         if command is None:
             await job.fail("the job carries no command: `command` of its payload must be a list of texts", retry=False)
             return
+        results = self._rules.results_dir
         try:
-            await self._check_results(job)
+            if results is not None:
+                # Before hours of work, that their result would be refused.
+                await asyncio.to_thread(check_place, place_of(job, results), _claim(job))
             with _folder() as name:
                 folder = Path(name)
                 log = self._log_file(job, folder)
-                outcome = await self._run(command, job, folder, log)
-                await self._settle(job, outcome, folder / "result.json", log)
+                status = await self._run(command, job, folder, log)
+                await self._settle(job, status, folder / "result.json", log)
         except ResultRefusedError as error:
             await job.fail(error, retry=False)
 
-    async def _check_results(self, job: HeldJob) -> None:
-        """Find out before hours of work that their result would be refused."""
-        if self._rules.results_dir is not None:
-            await asyncio.to_thread(check_place, place_of(job, self._rules.results_dir), _claim(job))
+    async def _run(self, command: Sequence[str], job: HeldJob, folder: Path, log: Path) -> int | None:
+        """Return the command's exit status, negative: of the signal that ended it; None when it took too long."""
+        (folder / "job.json").write_text(job.spec.model_dump_json(indent=2) + "\n")
+        async with AsyncExitStack() as line:
+            socket: Path | None = None
+            if job.spec.pool and self._rules.reserve is ReserveMode.ASK:
+                socket = await line.enter_async_context(reservation_socket(job, folder / "worker"))
+            elif job.spec.pool and self._rules.reserve is ReserveMode.BEFORE:
+                # Its end is the job's: the server is not free before the result is handed in, or the failure told.
+                await job.reserve_server()
+            environ = command_environment(job, folder / "job.json", folder / "result.json", socket)
+            return await self._execute(command, environ, log, job)
 
-    async def _run(self, command: Sequence[str], job: HeldJob, folder: Path, log: Path) -> Outcome:
-        job_file = folder / "job.json"
-        job_file.write_text(job.spec.model_dump_json(indent=2) + "\n")
-        async with self._way_to_server(job, folder) as socket:
-            environ = command_environment(
-                os.environ,
-                job,
-                job_file=job_file,
-                result_file=folder / "result.json",
-                socket=socket,
-                server=job.server,
-            )
-            return await run_command(
-                command,
-                environ,
-                log,
-                lambda: job.lease.left_s,
-                timeout_s=self._rules.timeout_s,
-                grace_s=self._rules.grace_s,
-                clock=self._clock,
-            )
+    async def _execute(self, command: Sequence[str], environ: Mapping[str, str], log: Path, job: HeldJob) -> int | None:
+        """Run a command to its end; whoever cancels this gets control back when its process group is gone."""
+        with log.open("ab") as file:
+            keeper = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", KEEPER, "--leased", f"{self._rules.grace_s:g}", *command,
+                stdin=asyncio.subprocess.PIPE, stdout=file, stderr=file, env=dict(environ), start_new_session=True,
+            )  # fmt: skip
+        ended = asyncio.create_task(keeper.wait(), name="end of the command")
+        telling = asyncio.create_task(self._tell(keeper, job), name="lease of the command")
+        try:
+            if self._rules.timeout_s is None:
+                return await asyncio.shield(ended)
+            limit = asyncio.create_task(self._clock.sleep(self._rules.timeout_s))
+            try:
+                await asyncio.wait((ended, limit), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                limit.cancel()
+            return ended.result() if ended.done() else None
+        finally:
+            telling.cancel()
+            await _stopped(keeper, ended)
 
-    @asynccontextmanager
-    async def _way_to_server(self, job: HeldJob, folder: Path) -> AsyncIterator[Path | None]:
-        """Yield the socket on which the command can ask, or None; with `before`, the job has its server by then."""
-        if not job.spec.pool or self._rules.reserve is ReserveMode.NEVER:
-            yield None
-        elif self._rules.reserve is ReserveMode.ASK:
-            async with reservation_socket(job, folder / "worker") as socket:
-                yield socket
-        else:
-            # Its end is the job's: the server is not free before the result is handed in, or the failure told.
-            await job.reserve_server()
-            yield None
+    async def _tell(self, keeper: asyncio.subprocess.Process, job: HeldJob) -> None:
+        """Tell the keeper how long the command may run although its worker stands still, again and again."""
+        assert keeper.stdin is not None
+        while True:
+            left_s = job.lease_left_s
+            with contextlib.suppress(ConnectionError):
+                keeper.stdin.write(f"{left_s:.3f}\n".encode())
+                await keeper.stdin.drain()
+            await self._clock.sleep(max(1.0, left_s * _TELL_SHARE))
 
-    async def _settle(self, job: HeldJob, outcome: Outcome, result_file: Path, log: Path) -> None:
-        if not isinstance(outcome, Ended) or outcome.status != 0:
-            await job.fail(_report(outcome.sentence, log))
+    async def _settle(self, job: HeldJob, status: int | None, result_file: Path, log: Path) -> None:
+        what = self._sentence(status)
+        if status != 0:
+            await job.fail(_report(what, log))
             return
         try:
             result = self._result(result_file, log)
             job.check_result(result)
         except InvalidInputError as error:
-            await job.fail(_report(f"{outcome.sentence}, but {error.message}", log))
+            await job.fail(_report(f"{what}, but {error.message}", log))
             return
         folder = self._rules.results_dir
         artifact = None if folder is None else await publish(job, folder, result, clock=self._clock)
@@ -174,6 +185,19 @@ class CommandJobs:
             if artifact is not None:
                 await asyncio.to_thread(retract_result, artifact.path, _claim(job))
             raise
+
+    def _sentence(self, status: int | None) -> str:
+        """Return how a command ended."""
+        if status is None:
+            return f"the command did not end within {self._rules.timeout_s:g} s and was stopped"
+        if status >= 0:
+            return f"the command ended with exit status {status}"
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        memory = " (the memory of its machine or its job may have been too small)" if name == "SIGKILL" else ""
+        return f"the command was ended by {name}{memory}"
 
     def _result(self, path: Path, log: Path) -> dict[str, Any]:
         if self._rules.command is None and not path.exists():
@@ -253,96 +277,6 @@ def tail_of(path: Path, chars: int) -> str:
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     clean = _CONTROL.sub("", "\n".join(lines)).strip()
     return redacted(clean, limit_chars=2 * _READ_BYTES)[-chars:] if chars > 0 else ""
-
-
-_TELL_SHARE: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The command ended by itself: with an exit status, or negative: by a signal."""
-
-    status: int
-
-    @property
-    def sentence(self) -> str:
-        """What to say of it."""
-        if self.status >= 0:
-            return f"the command ended with exit status {self.status}"
-        try:
-            name = signal.Signals(-self.status).name
-        except ValueError:
-            name = f"signal {-self.status}"
-        memory = " (the memory of its machine or its job may have been too small)" if name == "SIGKILL" else ""
-        return f"the command was ended by {name}{memory}"
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    """The command had to be stopped: it took too long."""
-
-    after_s: float
-
-    @property
-    def sentence(self) -> str:
-        """What to say of it."""
-        return f"the command did not end within {self.after_s:g} s and was stopped"
-
-
-Outcome: TypeAlias = Ended | TimedOut
-
-
-async def run_command(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    log: Path,
-    lease_left_s: Callable[[], float],
-    *,
-    timeout_s: float | None,
-    grace_s: float,
-    clock: Clock,
-) -> Outcome:
-    """Run a command to its end; whoever cancels this gets control back when its process group is gone.
-
-    Args:
-        command: the program and its arguments.
-        environ: all its variables.
-        log: what it prints goes to this file's end.
-        lease_left_s: seconds for which it may run although its worker stands still.
-        timeout_s: seconds after which it is stopped.
-        grace_s: seconds between SIGTERM and SIGKILL.
-        clock: gives the time.
-    """
-    with log.open("ab") as file:
-        keeper = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", KEEPER, "--leased", f"{grace_s:g}", *command,
-            stdin=asyncio.subprocess.PIPE, stdout=file, stderr=file, env=dict(environ), start_new_session=True,
-        )  # fmt: skip
-    ended = asyncio.create_task(keeper.wait(), name="end of the command")
-    telling = asyncio.create_task(_tell(keeper, lease_left_s, clock), name="lease of the command")
-    try:
-        if timeout_s is None:
-            return Ended(await asyncio.shield(ended))
-        limit = asyncio.create_task(clock.sleep(timeout_s))
-        try:
-            await asyncio.wait((ended, limit), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            limit.cancel()
-        return Ended(ended.result()) if ended.done() else TimedOut(timeout_s)
-    finally:
-        telling.cancel()
-        await _stopped(keeper, ended)
-
-
-async def _tell(keeper: asyncio.subprocess.Process, lease_left_s: Callable[[], float], clock: Clock) -> None:
-    """Tell the keeper how long the lease still runs, again and again."""
-    assert keeper.stdin is not None
-    while True:
-        left_s = max(0.0, lease_left_s())
-        with contextlib.suppress(ConnectionError):
-            keeper.stdin.write(f"{left_s:.3f}\n".encode())
-            await keeper.stdin.drain()
-        await clock.sleep(max(1.0, left_s * _TELL_SHARE))
 
 
 async def _stopped(keeper: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:

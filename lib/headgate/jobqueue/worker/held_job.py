@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from pydantic import ValidationError
 
@@ -19,16 +19,16 @@ from headgate.jobqueue import wire
 from headgate.jobqueue.errors import LeaseLost, NoServerError, StaleLeaseError
 from headgate.jobqueue.reserved_server import ReservedServer
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.heartbeat import JobLease
+from headgate.jobqueue.worker.leases import JobLease
 from headgate.jobqueue.worker.requests import RetryPolicy
 from headgate.jobqueue.worker.results import Artifact, artifact_of
 
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker.heartbeat import Heartbeat
+
+_log = logging.getLogger("headgate.jobqueue.worker")
+
 _MESSAGE_CHARS: Final = 4_000
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """The server knows, or it is no concern of this worker's any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,16 @@ class Stopped:
     reason: str
 
 
-Ending: TypeAlias = Said | Failed | Stopped
+Ending: TypeAlias = Failed | Stopped
 
 
-def ending_of(error: BaseException | None, *, is_settled: bool) -> Ending:
-    """Return what to tell the server.
-
-    Args:
-        error: what the work raised, or None when it came to its end.
-        is_settled: whether the server was told already, or has told that the lease is over.
-    """
-    if is_settled or isinstance(error, StaleLeaseError | LeaseLost):
-        return Said()
+def ending_of(error: BaseException | None) -> Ending | None:
+    """Return what to tell the server when the work has raised this, or has come to its end; None: it knows already."""
     match error:
         case None:
             return Failed("the work came to its end without complete(), fail() or give_back()")
+        case StaleLeaseError() | LeaseLost():
+            return None
         case asyncio.CancelledError() | KeyboardInterrupt() | SystemExit() | GeneratorExit():
             return Stopped(f"the worker was stopped ({type(error).__name__})")
         case NoServerError():
@@ -87,8 +82,6 @@ def may_pass(error: BaseException | None) -> bool:
     """Return whether an error ends its job alone: the worker goes on with the next one."""
     return isinstance(error, Exception | LeaseLost)
 
-
-_log = logging.getLogger("headgate.jobqueue.worker")
 
 UNSERVED_S: Final = 600.0
 """A job whose servers are all gone keeps its worker for so long: they may be restarted, and loading takes minutes."""
@@ -120,7 +113,7 @@ class ClaimedWork:
 
     Attributes:
         spec: the job as the server has it.
-        lease: the right to work on it.
+        lease: the right to work on it, as the worker knows it.
     """
 
     def __init__(self, spec: wire.JobOut, lease: JobLease) -> None:
@@ -155,7 +148,7 @@ class ClaimedWork:
     @property
     def is_lost(self) -> bool:
         """True when the work must stop: the lease is over, the policy server is gone, or the work has stalled."""
-        return self.lease.is_lost
+        return bool(self.lease.loss)
 
     @property
     def loss(self) -> str:
@@ -175,25 +168,36 @@ class HeldJob(ClaimedWork):
     swallows that cancellation: the worker goes on with its next job. What the work raises is told to the server as the
     attempt's failure; a worker that is stopped (cancelled) gives the job back.
 
+    Invariant: the work is interrupted once at most.
+
     Attributes:
+        lost: set when the work must stop, for whoever would rather wait for that than be cancelled.
+        interrupt: stops the work; None while there is nothing to stop.
         server: the policy server that it has now, or None.
         last_server: the one that it had last, or None.
     """
 
-    def __init__(self, spec: wire.JobOut, lease: JobLease, client: JobQueueClient, clock: Clock) -> None:
+    def __init__(
+        self, spec: wire.JobOut, lease: JobLease, heartbeat: Heartbeat, client: JobQueueClient, clock: Clock
+    ) -> None:
         super().__init__(spec, lease)
+        self.lost = asyncio.Event()
         self.server: ReservedServer | None = None
         self.last_server: ReservedServer | None = None
+        self.interrupt: Callable[[], object] | None = None
+        self._was_interrupted = False
+        self._heartbeat = heartbeat
         self._client = client
         self._clock = clock
-        self._end_otherwise: Failed | Stopped | None = None
+        self._end_otherwise: Ending | None = None
         self._end_task: asyncio.Task[None] | None = None
         self._cancels_before = 0
 
     @property
-    def lost(self) -> asyncio.Event:
-        """Set when the work must stop, for whoever would rather wait for that than be cancelled."""
-        return self.lease.lost
+    def lease_left_s(self) -> float:
+        """Seconds for which the lease certainly runs; 0 when it is lost or over."""
+        is_certain = not (self.is_lost or self.is_finished)
+        return max(0.0, self.lease.fenced_at - self._clock.monotonic()) if is_certain else 0.0
 
     @property
     def reservation_key(self) -> tuple[str, int] | None:
@@ -228,7 +232,7 @@ class HeldJob(ClaimedWork):
             try:
                 answer = await self._client.reserve(request, FOR_EVER)
             except StaleLeaseError as error:
-                self.lease.note_loss(error.message)
+                self._note_loss(error.message)
                 raise
             if answer.reservation is not None:
                 self.server = self.last_server = ReservedServer.of(answer.reservation)
@@ -260,7 +264,7 @@ class HeldJob(ClaimedWork):
 
     def progress(self) -> None:
         """Say that the work goes on; a worker with `stall_after_s` stops a job that does not say so."""
-        self.lease.moved()
+        self.lease.moved_at = self._clock.monotonic()  # in whatever thread the work is
 
     async def confirm(self) -> None:
         """Return when the server has confirmed that the lease still runs.
@@ -270,7 +274,7 @@ class HeldJob(ClaimedWork):
         """
         answer = await self._client.renew([self.lease.ref], FOR_EVER)
         if answer.renewals[0].status != "renewed":
-            self.lease.note_loss(answer.renewals[0].reason)
+            self._note_loss(answer.renewals[0].reason)
             raise StaleLeaseError(f"the lease on job {self.id!r} is over: {self.loss}")
 
     async def complete(
@@ -297,14 +301,12 @@ class HeldJob(ClaimedWork):
             found = artifact if isinstance(artifact, Artifact) else await asyncio.to_thread(artifact_of, Path(artifact))
             result_ref, checksum = str(found.path), found.checksum
         body = self._completion(result or {}, result_ref, checksum)
-        self.lease.set_ending(True)
-        try:
-            await self._client.complete(self.id, body, _COMPLETION)
-        except StaleLeaseError as error:
-            self.lease.note_loss(error.message)
-            raise
-        finally:
-            self.lease.set_ending(False)
+        with self._ending():
+            try:
+                await self._client.complete(self.id, body, _COMPLETION)
+            except StaleLeaseError as error:
+                self._note_loss(error.message)
+                raise
         self._finish("is done")
 
     def check_result(self, result: Mapping[str, Any]) -> None:
@@ -325,27 +327,22 @@ class HeldJob(ClaimedWork):
         body = wire.GiveBackIn(**self.lease.fields, reason=plain(redacted(reason, limit_chars=2_000)))
         await self._tell(self._client.give_back(self.id, body, _RELEASING), "is given back")
 
-    # What its heartbeat does.
+    def stop(self, reason: str, ending: Ending | None = None, *, renew_on: bool = False) -> None:
+        """Stop the work, unless it was stopped before or is over.
 
-    def lose(self, reason: str) -> None:
-        """Stop the work: the job is somebody else's."""
-        self.lease.stop(f"the lease is lost: {reason}")
-
-    def fence(self, reason: str) -> None:
-        """Stop the work: the job may be somebody else's soon. If it is not, it is given back."""
-        if self.lease.stop(f"the lease is lost: {reason}"):
-            self._end_otherwise = Stopped(reason)
-
-    def lose_server(self, reason: str) -> None:
-        """Stop the work, and give the job back: its policy server is somebody else's."""
-        if self.lease.stop(reason, renew_on=True):
-            self._end_otherwise = Stopped(reason)
-
-    def stall(self, seconds: float) -> None:
-        """Stop the work: it has not gone on for so long. The lease is not renewed any more."""
-        error = f"the work stalled: no progress for {seconds:g} s"
-        if self.lease.stop(error):
-            self._end_otherwise = Failed(error)
+        Args:
+            reason: why, in a sentence.
+            ending: what the server is told of it; None: it knows.
+            renew_on: keep the lease until the work has stopped.
+        """
+        if not renew_on:
+            self._heartbeat.drop(self.lease)
+        if self.is_lost or self.is_finished:
+            return
+        self._end_otherwise = ending
+        self._note_loss(reason, renew_on=renew_on)
+        self._interrupt_now()
+        if isinstance(ending, Failed):
             # At once: what does not go on may not react to being stopped either.
             self._begin_end(None)
 
@@ -355,9 +352,9 @@ class HeldJob(ClaimedWork):
         task = asyncio.current_task()
         assert task is not None
         self._cancels_before = task.cancelling()
-        self.lease.interrupt = task.cancel
+        self.interrupt = task.cancel
         if self.is_lost:
-            self.lease.interrupt_now()
+            self._interrupt_now()
         return self
 
     async def __aexit__(
@@ -365,9 +362,9 @@ class HeldJob(ClaimedWork):
     ) -> bool:
         task = asyncio.current_task()
         assert task is not None
-        self.lease.interrupt = None
+        self.interrupt = None
         # As with asyncio.timeout: the cancellation is ours only when nobody else has asked for one.
-        is_ours = self.lease.was_interrupted and task.uncancel() <= self._cancels_before
+        is_ours = self._was_interrupted and task.uncancel() <= self._cancels_before
         is_swallowed = may_pass(error) or (is_ours and isinstance(error, asyncio.CancelledError))
         await self.end(error)
         return is_swallowed
@@ -382,12 +379,12 @@ class HeldJob(ClaimedWork):
         return self._end_task
 
     async def _end(self, error: BaseException | None) -> None:
-        ending = ending_of(error, is_settled=self.is_finished or self.is_lost)
-        if self._end_otherwise is not None and not self.is_finished:
-            ending = self._end_otherwise
+        ending = None if self.is_finished else self._end_otherwise
+        if ending is None and not (self.is_finished or self.is_lost):
+            ending = ending_of(error)
         try:
             match ending:
-                case Said():
+                case None:
                     if isinstance(error, Exception) and not isinstance(error, StaleLeaseError):
                         _log.warning("Job %s was over when its work raised this:", self.id, exc_info=error)
                 case Failed(text):
@@ -397,15 +394,13 @@ class HeldJob(ClaimedWork):
                     await self.give_back(reason)
         except HeadgateError as trouble:
             _log.error("Job %s: the server was not told how it ended: %s", self.id, trouble.message)
-        self.lease.drop()
+        self._heartbeat.drop(self.lease)
 
     # Inside.
 
     def _completion(self, result: Mapping[str, Any], result_ref: str, checksum: str) -> wire.CompleteIn:
         try:
-            return wire.CompleteIn(
-                **self.lease.fields, result=dict(result), result_ref=result_ref, checksum=checksum
-            )  # fmt: skip
+            return wire.CompleteIn(**self.lease.fields, result=dict(result), result_ref=result_ref, checksum=checksum)
         except ValidationError as error:
             raise InvalidInputError(
                 f"the result of job {self.id!r}: {wire.first_flaw(error)}",
@@ -414,22 +409,46 @@ class HeldJob(ClaimedWork):
 
     async def _fail(self, text: str, *, retry: bool = True) -> None:
         body = wire.FailIn(**self.lease.fields, error=text, retry=retry)
-        first_line = text.splitlines()[0] if text else ""
+        first_line = text.partition("\n")[0]
         await self._tell(self._client.fail(self.id, body, _ENDING), f"has failed: {first_line[:200]}")
 
     async def _tell(self, telling: Awaitable[object], how: str) -> None:
-        self.lease.set_ending(True)
-        try:
-            await telling
-        except StaleLeaseError as error:
-            # Perhaps the answer to an earlier sending was lost; either way the job is not this worker's any more.
-            _log.info("Job %s was over already: %s", self.id, error.message)
-        finally:
-            self.lease.set_ending(False)
+        with self._ending():
+            try:
+                await telling
+            except StaleLeaseError as error:
+                # Perhaps the answer to an earlier sending was lost; either way the job is not this worker's any more.
+                _log.info("Job %s was over already: %s", self.id, error.message)
         self._finish(how)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """While the server is told of the end, its answer counts, and no renewal that crosses it on the way."""
+        self.lease.is_ending = True
+        try:
+            yield
+        finally:
+            self.lease.is_ending = False
+            self._heartbeat.wake()
 
     def _finish(self, how: str) -> None:
         self.lease.is_over = True
         self.server = None
-        self.lease.drop()
+        self._heartbeat.drop(self.lease)
         _log.info("Job %s (epoch %d) %s", self.id, self.epoch, how)
+
+    def _note_loss(self, reason: str, *, renew_on: bool = False) -> None:
+        """Note that the work must stop."""
+        if self.is_lost:
+            return
+        self.lease.loss = reason or "the lease is over"
+        self.lost.set()
+        if not renew_on:
+            self._heartbeat.drop(self.lease)
+        _log.warning("Job %s (epoch %d) must stop: %s", self.id, self.epoch, reason)
+
+    def _interrupt_now(self) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            self._was_interrupted = True
+            interrupt()

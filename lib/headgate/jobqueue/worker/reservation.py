@@ -16,16 +16,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue.errors import JobQueueError, NoServerError, NotInAJobError
 from headgate.jobqueue.reserved_server import RESOURCE_VARIABLES, ReservedServer, server_in
 from headgate.jobqueue.worker.address import TOKEN_VARIABLE, URL_VARIABLES
-
-if TYPE_CHECKING:
-    from headgate.jobqueue.worker.held_job import HeldJob
-
+from headgate.jobqueue.worker.held_job import HeldJob, Stopped
 
 JOB_FILE: Final = "HEADGATE_JOB_FILE"
 JOB_ID: Final = "HEADGATE_JOB_ID"
@@ -34,35 +31,23 @@ JOB_ATTEMPT: Final = "HEADGATE_JOB_ATTEMPT"
 RESULT_FILE: Final = "HEADGATE_RESULT_FILE"
 WORKER_SOCKET: Final = "HEADGATE_WORKER_SOCKET"
 
-_OURS: Final = frozenset(
-    {
-        JOB_FILE, JOB_ID, JOB_EPOCH, JOB_ATTEMPT, RESULT_FILE, WORKER_SOCKET, *RESOURCE_VARIABLES,
-    }
-)  # fmt: skip
-_KEPT_BACK: Final = frozenset({TOKEN_VARIABLE, *URL_VARIABLES})
-"""What the command does not get: it asks its worker, and needs no token of the queue."""
+_KEPT_BACK: Final = frozenset(
+    {JOB_FILE, JOB_ID, JOB_EPOCH, JOB_ATTEMPT, RESULT_FILE, WORKER_SOCKET, *RESOURCE_VARIABLES}
+    | {TOKEN_VARIABLE, *URL_VARIABLES}
+)
+"""What the command does not get of its worker's: another job's variables, and the token of the queue."""
 
 
-def command_environment(
-    outer: Mapping[str, str],
-    job: HeldJob,
-    *,
-    job_file: Path,
-    result_file: Path,
-    socket: Path | None = None,
-    server: ReservedServer | None = None,
-) -> dict[str, str]:
-    """Return the environment of a job's command.
+def command_environment(job: HeldJob, job_file: Path, result_file: Path, socket: Path | None) -> dict[str, str]:
+    """Return the environment of a job's command: the worker's, and what tells it of the job.
 
     Args:
-        outer: the worker's.
-        job: the job.
+        job: the job; the policy server that it has already is named, too.
         job_file: the job as JSON.
         result_file: where the command writes its result.
         socket: where it asks for a policy server, or None.
-        server: the policy server that it has already, or None.
     """
-    inner = {name: value for name, value in outer.items() if name not in _OURS | _KEPT_BACK}
+    inner = {name: value for name, value in os.environ.items() if name not in _KEPT_BACK}
     inner |= {
         JOB_FILE: str(job_file),
         JOB_ID: job.id,
@@ -72,7 +57,7 @@ def command_environment(
     }
     if socket is not None:
         inner[WORKER_SOCKET] = str(socket)
-    return inner | (server.variables if server is not None else {})
+    return inner | (job.server.variables if job.server is not None else {})
 
 
 _ANSWER_BYTES: Final = 1 << 20
@@ -138,11 +123,6 @@ def _gone(why: str) -> JobQueueError:
     return JobQueueError(
         f"the worker does not answer ({why})", next_step="The job is over: stop; the worker's log says why."
     )
-
-
-def answer_of(server: ReservedServer) -> dict[str, Any]:
-    """Return what the worker answers for a server."""
-    return {"server": asdict(server)}
 
 
 _log = logging.getLogger("headgate.jobqueue.worker")
@@ -211,8 +191,9 @@ async def _answer(job: HeldJob, one_at_a_time: asyncio.Lock, question: dict[str,
                 timeout_s = question.get("timeout_s")
                 await job.reserve_server(None if timeout_s is None else float(timeout_s))
             assert job.server is not None
-            return answer_of(job.server)
+            return {"server": asdict(job.server)}
     except HeadgateError as error:
         if isinstance(error, NoServerError) and question.get("timeout_s") is None:
-            job.lose_server(error.message)  # the command was ready to wait for ever: it is not to blame
+            # The command was ready to wait for ever: it is not to blame.
+            job.stop(error.message, Stopped(error.message), renew_on=True)
         return {"error": {"code": error.code, "message": error.message, "next_step": error.next_step}}

@@ -26,13 +26,9 @@ class Interrupts:
 
     Installed by the main thread, for as long as a worker lives; elsewhere it does nothing. A SIGUSR1 that is not its
     own goes to whoever handled it before, and so does SIGTERM when somebody does.
-
-    Args:
-        terminated: exit status after SIGTERM.
     """
 
-    def __init__(self, terminated: int) -> None:
-        self._terminated = terminated
+    def __init__(self) -> None:
         self._job: HeldJob | None = None
         self._restore: list[Callable[[], object]] = []
         self._usr1_before: Any = signal.SIG_DFL
@@ -59,7 +55,7 @@ class Interrupts:
         self._job = job
         if job is None:
             return
-        job.lease.interrupt = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        job.interrupt = lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         if job.is_lost:
             self._raise_for(job)
 
@@ -76,7 +72,7 @@ class Interrupts:
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # giving back is not interrupted by a second one
-        raise SystemExit(self._terminated)
+        raise SystemExit(TERMINATED)
 
 
 class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
@@ -113,7 +109,7 @@ class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
     def progress(self) -> None:
         """Say that the work goes on; see `HeldJob.progress`, and `check` for what it raises."""
         self.check()
-        self.lease.moved()
+        self._asynchronous.progress()
 
     @contextmanager
     def reserve(self, timeout_s: float | None = None) -> Iterator[ReservedServer]:
@@ -157,7 +153,7 @@ class SyncWorker:
         self._options = options
         self._started: Future[Worker] = Future()
         self._loop = LoopThread("headgate-worker")
-        self._interrupts = Interrupts(TERMINATED)
+        self._interrupts = Interrupts()
 
     def __enter__(self) -> Self:
         self._loop.start(self._live())

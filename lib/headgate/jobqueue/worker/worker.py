@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pydantic import ValidationError
 
@@ -22,7 +22,7 @@ from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn, first_flaw
 from headgate.jobqueue.worker.client import JobQueueClient
-from headgate.jobqueue.worker.heartbeat import Heartbeat, JobLease
+from headgate.jobqueue.worker.heartbeat import Heartbeat
 from headgate.jobqueue.worker.held_job import FOR_EVER, HeldJob, long_polls
 
 _log = logging.getLogger("headgate.jobqueue.worker")
@@ -83,14 +83,21 @@ class Worker:
         self._stall_after_s = stall_after_s
         self._stop_s = stop_s
         self._clock = clock or SystemClock()
-        self._wish = _wish(
-            worker=self.name, lease_s=float(lease_s), teams=_listed(teams), tasks=_listed(tasks), pools=_listed(pools)
-        )
+        try:
+            self._wish = ClaimIn(
+                worker=self.name,
+                lease_s=float(lease_s),
+                teams=None if teams is None else list(teams),
+                tasks=None if tasks is None else list(tasks),
+                pools=None if pools is None else list(pools),
+            )
+        except ValidationError as error:
+            raise InvalidInputError(f"{first_flaw(error)} (got {error.errors()[0]['input']!r:.80})") from None
         self._heartbeat = Heartbeat(client, self._clock, self.held)
         self._group = asyncio.TaskGroup()
         self._beats: list[asyncio.Task[None]] = []
         self._is_terminated = False
-        self._unhandle: Callable[[], object] | None = None
+        self._unhandle: Callable[[], object] = lambda: None
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -105,7 +112,15 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._leave(kind, error, trace)
+            try:
+                await asyncio.gather(*(job.end(error) for job in self.held.values()))
+            finally:
+                self._unhandle()
+                for beat in self._beats:
+                    beat.cancel()
+                # Anything but a cancellation passes as it is; the group would wrap it.
+                is_cancelled = isinstance(error, asyncio.CancelledError)
+                await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
         except asyncio.CancelledError:
             if self._is_terminated:
                 raise SystemExit(TERMINATED) from None
@@ -127,13 +142,9 @@ class Worker:
     async def run(
         self, work: Work, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
     ) -> None:
-        """Work on jobs, `count` at a time; arguments as of `jobs`.
+        """Await `work` with each job, inside its context, `count` at a time; what it raises ends that job alone.
 
-        Args:
-            work: awaited with each job, inside its context; what it raises ends that job alone.
-            stop_when_empty: as of `jobs`.
-            idle_s: as of `jobs`.
-            max_jobs: as of `jobs`, for all together.
+        The other arguments are those of `jobs`, for all lanes together.
         """
         quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
@@ -186,7 +197,7 @@ class Worker:
         answer = await self._client.claim(self._wish.model_copy(update={"wait_s": wait_s}), FOR_EVER)
         now = self._clock.monotonic()
         for claimed in answer.jobs:
-            tenure = self._heartbeat.leases.add(
+            lease = self._heartbeat.leases.add(
                 JobLeaseIn(job_id=claimed.job.id, lease_id=claimed.lease.lease_id, epoch=claimed.lease.epoch),
                 claimed.lease.lease_s,
                 asked_at=asked_at,
@@ -194,26 +205,12 @@ class Worker:
                 stall_after_s=self._stall_after_s,
                 stop_s=self._stop_s,
             )
-            lease = JobLease(tenure, self._heartbeat, self._clock)
-            job = self.held[claimed.lease.lease_id] = HeldJob(claimed.job, lease, self._client, self._clock)
+            job = HeldJob(claimed.job, lease, self._heartbeat, self._client, self._clock)
+            self.held[claimed.lease.lease_id] = job
             self._heartbeat.wake()
             _log.info("Job %s claimed (attempt %d, epoch %d)", job.id, job.attempt, job.epoch)
             return job
         return None
-
-    async def _leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await asyncio.gather(*(job.end(error) for job in self.held.values()))
-        finally:
-            if self._unhandle is not None:
-                self._unhandle()
-            for beat in self._beats:
-                beat.cancel()
-            # Anything but a cancellation passes as it is; the group would wrap it.
-            is_cancelled = isinstance(error, asyncio.CancelledError)
-            await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
 
     def _handle_termination(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -238,28 +235,14 @@ def quota_of(max_jobs: int | None) -> Iterator[None]:
     return itertools.repeat(None) if max_jobs is None else itertools.repeat(None, max_jobs)
 
 
-def _wish(**fields: Any) -> ClaimIn:
-    try:
-        return ClaimIn(**fields)
-    except ValidationError as error:
-        raise InvalidInputError(f"{first_flaw(error)} (got {error.errors()[0]['input']!r:.80})") from None
-
-
-def _listed(names: Sequence[str] | None) -> list[str] | None:
-    return None if names is None else list(names)
-
-
 def worker_name(environ: Mapping[str, str] | None = None) -> str:
     """Return `user-job-array task-uuid`, the job being that of SLURM, or this host outside of one."""
     environ = os.environ if environ is None else environ
+    try:
+        user = environ.get("USER") or getpass.getuser()
+    except (KeyError, OSError):
+        user = "worker"  # a container whose user id has no name
     place = environ.get("SLURM_JOB_ID") or socket.gethostname()
-    parts = [environ.get("USER") or _user(), place, environ.get("SLURM_ARRAY_TASK_ID", "")]
+    parts = [user, place, environ.get("SLURM_ARRAY_TASK_ID", "")]
     clean = (_CONTROL.sub("", part)[:_PART_CHARS] for part in parts)
     return "-".join([*(part for part in clean if part), uuid.uuid4().hex])
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "worker"  # a container whose user id has no name
