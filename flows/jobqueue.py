@@ -47,18 +47,17 @@ async def generate_jobs(
     Returns:
         Counts of jobs generated, left out, new in the queue, and waiting for a policy server.
     """
-    order = orchestration.GenerationOrder(
+    return await orchestration.run_generation(
+        Rules(top, frozenset(all_tasks_teams), legacy_groups=legacy_groups, unserved_too=unserved_too),
         submissions_dir=submissions_dir,
         instances_dir=test_instances_dir,
         resources_file=resources_raw_file,
         results_dir=results_dir,
-        rules=Rules(top, frozenset(all_tasks_teams), legacy_groups=legacy_groups, unserved_too=unserved_too),
         jobqueue=jobqueue,
         is_sent=send,
         output_dir=output_dir,
         is_dry=dry_run,
     )
-    return await orchestration.run_generation(order)
 
 
 @flow(name="drain-jobqueue", flow_run_name="drain job queue, campaign {campaign}")
@@ -98,7 +97,7 @@ async def drain_jobqueue(
     Returns:
         Counts of jobs done, dead and left, and of samples stored.
     """
-    order = orchestration.DrainOrder(
+    return await orchestration.run_drain(
         jobqueue=jobqueue,
         store=store,
         campaign=campaign,
@@ -106,13 +105,12 @@ async def drain_jobqueue(
         duration_s=None if hours is None else hours * 3_600.0,
         poll_s=poll_s,
         workers=workers,
-        command=tuple(command),
+        command=command,
         reserve=reserve,
         fail_on_dead=fail_on_dead,
         results_dir=results_dir,
         settings=settings,
     )
-    return await orchestration.run_drain(order)
 
 
 @flow(name="requeue-dead-jobs", flow_run_name="requeue dead jobs")
@@ -131,7 +129,6 @@ async def requeue_dead_jobs(
     Returns:
         How many match, and the ids of those that wait again.
     """
-    order = orchestration.RequeueOrder(
+    return await orchestration.run_requeueing(
         jobqueue=jobqueue, team=team, task=task, error_contains=error_contains, is_dry=dry_run
     )
-    return await orchestration.run_requeueing(order)

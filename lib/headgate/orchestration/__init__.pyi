@@ -29,9 +29,9 @@ from .elastic.leases import PlacedLeases as PlacedLeases
 from .elastic.workers import PlacedEngines as PlacedEngines, placed_engines as placed_engines
 from .elastic.report import ElasticReportOrder as ElasticReportOrder, run_elastic_report as run_elastic_report
 from .inputs import ChosenModels as ChosenModels, SamplingOrder as SamplingOrder, settings_of as settings_of
-from .jobqueue.drain import DrainOrder as DrainOrder, run_drain as run_drain
-from .jobqueue.generate import GenerationOrder as GenerationOrder, run_generation as run_generation
-from .jobqueue.requeue import RequeueOrder as RequeueOrder, run_requeueing as run_requeueing
+from .jobqueue.drain import run_drain as run_drain
+from .jobqueue.generate import run_generation as run_generation
+from .jobqueue.requeue import run_requeueing as run_requeueing
 from .judging import JudgingOrder as JudgingOrder, run_judging as run_judging
 from .leaderboards import LeaderboardOrder as LeaderboardOrder, run_leaderboard as run_leaderboard
 from .own_server import clear_leftovers as clear_leftovers

@@ -10,13 +10,8 @@ from typing import Any
 
 from headgate.jobqueue.generator import (
     Generation,
-    ResultFolder,
     Rules,
-    generated,
-    read_instances,
-    read_json,
-    read_submissions,
-    servers_of,
+    generated_from,
 )
 
 
@@ -68,11 +63,5 @@ class Site:
         return path
 
     def generate(self, rules: Rules | None = None) -> Generation:
-        results = ResultFolder(self.results).has_result if self.results.exists() else lambda *_: False
-        return generated(
-            read_submissions(self.submissions),
-            read_instances(self.instances),
-            servers_of(read_json(self.raw, "file of servers"), str(self.raw)),
-            rules,
-            results,
-        )
+        results = self.results if self.results.exists() else None
+        return generated_from(self.submissions, self.instances, self.raw, results, rules or Rules())

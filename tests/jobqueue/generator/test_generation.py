@@ -48,7 +48,7 @@ def test_jobs_have_the_form_of_the_seed(site: Site) -> None:
 
 def test_instances_are_in_order_of_their_numbers(site: Site) -> None:
     site.add_instances("radio", 10, 3, 21)
-    assert [job.instance.number for job in site.generate().jobs] == [1, 2, 3, 10, 21]
+    assert [job.job_id for job in site.generate().jobs] == [f"alpha.radio.{n}" for n in (1, 2, 3, 10, 21)]
 
 
 def test_the_same_files_give_the_same_bytes_whatever_the_hash_seed(site: Site) -> None:
@@ -88,7 +88,7 @@ def test_a_task_without_test_instances_is_reported_and_stops_nothing(site: Site)
 def test_what_has_a_result_is_skipped(site: Site) -> None:
     site.finish("alpha", "radio", 1)
     generation = site.generate()
-    assert [job.instance.number for job in generation.jobs] == [2]
+    assert [job.job_id for job in generation.jobs] == ["alpha.radio.2"]
     assert generation.skipped == (Skipped("alpha", "radio", Reason.HAS_RESULT, 1),)
 
 
@@ -181,14 +181,14 @@ def test_a_team_gets_no_server_of_a_team_whose_slug_begins_alike(site: Site) -> 
     site.serve(a_b=[server("ab")], a_1=[server("a1")], a=[server("a")])
     for rules in (_SEED, Rules()):
         generation = site.generate(rules)
-        hosts = {job.slug: {spec.host for spec in generation.servers[job.resource_type]} for job in generation.jobs}
+        hosts = {job.team: {spec.host for spec in generation.servers[job.resource_type]} for job in generation.jobs}
         assert hosts == {"a": {"a"}, "a_b": {"ab"}, "a_1": {"a1"}}
 
 
 def test_jobs_of_a_team_without_servers_are_reported(site: Site) -> None:
     site.submit("standard.a_b.json", "alpha b", 0.9, radio=0.5)
     generation = site.generate()
-    assert {job.slug for job in generation.jobs} == {"alpha"}
+    assert {job.team for job in generation.jobs} == {"alpha"}
     assert generation.skipped == (Skipped("alpha_b", "radio", Reason.NO_SERVERS, 2),)
 
 

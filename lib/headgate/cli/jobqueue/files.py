@@ -18,7 +18,6 @@ from headgate.jobqueue.generator import (
     COLUMNS,
     DEFAULT_TOP,
     Generation,
-    Instances,
     ResultFolder,
     Rules,
     Taken,
@@ -27,7 +26,7 @@ from headgate.jobqueue.generator import (
     contents_of,
     contents_of_server,
     evaluations_of_jobs,
-    generated,
+    generated_from,
     imported_jobs,
     json_bytes,
     legacy_documents,
@@ -37,7 +36,6 @@ from headgate.jobqueue.generator import (
     read_submissions,
     resources_of,
     send,
-    servers_of,
     write_files,
 )
 from headgate.jobqueue.stores import open_store
@@ -96,12 +94,7 @@ def generate(
     files give the same bytes. To add jobs of your own, use `headgate jobqueue add` or `import`.
     """
     rules = Rules(top, frozenset(all_tasks_team), legacy_groups=legacy_groups, unserved_too=unserved_too)
-    results = None if results_dir is None else ResultFolder(results_dir)
-    instances = read_instances(test_instances_dir)
-    servers = servers_of(read_json(resources_raw_file, "file of policy servers"), str(resources_raw_file))
-    made = generated(
-        read_submissions(submissions_dir), instances, servers, rules, results.has_result if results else _no_result
-    )
+    made = generated_from(submissions_dir, test_instances_dir, resources_raw_file, results_dir, rules)
     taken: Taken | None = None
     files = {
         resources_file: json_bytes(made.resources_document()),
@@ -115,15 +108,14 @@ def generate(
                 taken = send(server, jobs, made.resource_specs())
     elif not dry_run:
         write_files(files)
-    unreadable = list(results.unreadable) if results else []
     if as_json:
         outcome = {
             "files": [] if dry_run else [str(path) for path in files],
             "sent": None if taken is None else asdict(taken),
         }
-        print_json(_generation_document(made, instances, unreadable) | outcome)
+        print_json(_generation_document(made) | outcome)
         return 0
-    _print_generation(made, instances, unreadable)
+    _print_generation(made)
     if dry_run:
         _say("nothing was written or sent: --dry-run")
     elif taken is not None:
@@ -241,12 +233,8 @@ def _store(database: str, url: str | None) -> Store:
     return open_store(database)
 
 
-def _no_result(_slug: str, _task: str, _number: int) -> bool:
-    return False
-
-
-def _generation_document(made: Generation, instances: Instances, unreadable: list[str]) -> dict[str, Any]:
-    jobs = Counter(job.slug for job in made.jobs)
+def _generation_document(made: Generation) -> dict[str, Any]:
+    jobs = Counter(job.team for job in made.jobs)
     return {
         "jobs": len(made.jobs),
         "submissions": [
@@ -260,13 +248,13 @@ def _generation_document(made: Generation, instances: Instances, unreadable: lis
             {"team": one.team, "task": one.task, "reason": one.reason, "jobs": one.jobs} for one in made.skipped
         ],
         "servers": {name: len(listed) for name, listed in made.servers.items()},
-        "ignored_files": list(instances.ignored),
-        "unreadable_results": unreadable,
+        "ignored_files": made.ignored,
+        "unreadable_results": made.unreadable,
     }
 
 
-def _print_generation(made: Generation, instances: Instances, unreadable: list[str]) -> None:
-    jobs = Counter(job.slug for job in made.jobs)
+def _print_generation(made: Generation) -> None:
+    jobs = Counter(job.team for job in made.jobs)
     tasks = {team.slug: len(team.tasks) for team in made.teams}
     rows = [(one.track, one.team, one.slug, one.q_score, tasks[one.slug], jobs[one.slug]) for one in made.submissions]
     title = f"{counted(len(made.jobs), 'job')} of {counted(len(made.submissions), 'submission')}"
@@ -277,8 +265,8 @@ def _print_generation(made: Generation, instances: Instances, unreadable: list[s
     if made.skipped:
         _print_skipped(made)
     for what, names in (
-        ("ignored, as it is not named like a test instance", instances.ignored),
-        ("evaluated again, as its result is truncated JSON", unreadable),
+        ("ignored, as it is not named like a test instance", made.ignored),
+        ("evaluated again, as its result is truncated JSON", made.unreadable),
     ):
         for name in names[:_SHOWN]:
             _say(f"{what}: {name}")

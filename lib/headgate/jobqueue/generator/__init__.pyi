@@ -10,11 +10,11 @@ from .exchange import (
 from .generation import (
     Generation as Generation,
     HasResult as HasResult,
-    PlannedJob as PlannedJob,
     Reason as Reason,
     Rules as Rules,
     Skipped as Skipped,
     generated as generated,
+    generated_from as generated_from,
 )
 from .json_files import (
     json_bytes as json_bytes,

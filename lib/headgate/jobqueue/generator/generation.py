@@ -1,16 +1,20 @@
-"""From submissions, test instances and servers to jobs: pure, and the same for the same input."""
+"""From submissions, test instances and servers to jobs: the same for the same input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.generator.json_files import refused
+from headgate.jobqueue.errors import InvalidJobError
+from headgate.jobqueue.generator.json_files import read_json, shown
 from headgate.jobqueue.generator.legacy_files import bound_evenly, fitting_groups
-from headgate.jobqueue.generator.servers import grouped, servers_document
+from headgate.jobqueue.generator.results import ResultFolder
+from headgate.jobqueue.generator.servers import grouped, servers_document, servers_of
 from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,
     ChosenTeam,
@@ -19,6 +23,8 @@ from headgate.jobqueue.generator.submissions import (
     Submission,
     chosen_submissions,
     chosen_teams,
+    read_instances,
+    read_submissions,
 )
 from headgate.jobqueue.job import JobSpec
 from headgate.jobqueue.names import object_text, part_problem
@@ -61,40 +67,6 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedJob:
-    """A job to be.
-
-    Attributes:
-        team: as the team calls itself.
-        slug: as folders and pools have it.
-        task: what is evaluated.
-        instance: on which instance.
-        resource_type: the pool or group of its servers.
-    """
-
-    team: str
-    slug: str
-    task: str
-    instance: Instance
-    resource_type: str = ""
-
-    @property
-    def job_id(self) -> str:
-        """A name of its own: sent twice it is the same job."""
-        return f"{self.slug}.{self.task}.{self.instance.number}"
-
-    @property
-    def payload(self) -> dict[str, str]:
-        """What a worker gets."""
-        return {
-            "team": self.team,
-            "team_slug": self.slug,
-            "task": self.task,
-            "instance_basename": self.instance.file,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Skipped:
     """Jobs of one task of a team that are not generated: how many, and why."""
 
@@ -111,25 +83,29 @@ class Generation:
     Attributes:
         submissions: those that were chosen, the standard track first, each track by rank.
         teams: their teams.
-        jobs: in order of their ids.
+        jobs: as a queue takes them, in order of their ids.
         pools: slug of a team -> its servers, in the order of the file.
         servers: the same, or the legacy protocol's groups -> their servers: what the jobs' resource types name.
         skipped: what was not generated.
+        ignored: files (`task/name`) that are not named like a test instance.
+        unreadable: files that are no results; what they belong to is evaluated again.
     """
 
     submissions: tuple[Submission, ...]
     teams: tuple[ChosenTeam, ...]
-    jobs: tuple[PlannedJob, ...]
+    jobs: tuple[JobSpec, ...]
     pools: Mapping[str, tuple[ResourceSpec, ...]]
     servers: Mapping[str, tuple[ResourceSpec, ...]]
     skipped: tuple[Skipped, ...]
+    ignored: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     def jobs_document(self) -> list[dict[str, Any]]:
         """Return `jobs.json`, with ids from 0."""
         return [
             {
                 "id": number,
-                "payload": job.payload,
+                "payload": json.loads(job.payload),
                 "resource_type": job.resource_type,
                 "status": "pending",
                 "attempts": 0,
@@ -142,12 +118,17 @@ class Generation:
         return servers_document(self.servers)
 
     def job_specs(self) -> list[JobSpec]:
-        """Return the jobs as a queue takes them, named `team.task.instance`, so that sending them again is harmless.
+        """Return the jobs to send, named `team.task.instance`, so that sending them again is harmless.
 
         Raises:
             InvalidJobError: when such a name is too long.
         """
-        return [_spec(job) for job in self.jobs]
+        for job in self.jobs:
+            if (problem := part_problem(job.job_id)) is not None:
+                raise InvalidJobError(
+                    f"team {job.team}: the job's id, team.task.instance, {problem} (got {shown(job.job_id)})"
+                )
+        return list(self.jobs)
 
     def resource_specs(self) -> list[ResourceSpec]:
         """Return the servers as a queue takes them."""
@@ -159,7 +140,7 @@ def generated(
     instances: Instances,
     servers: Mapping[str, tuple[ResourceSpec, ...]],
     rules: Rules | None = None,
-    has_result: HasResult = lambda _slug, _task, _number: False,
+    has_result: HasResult | None = None,
 ) -> Generation:
     """Return the jobs of the best submissions, one for each (team, task, instance) that has no result.
 
@@ -168,7 +149,7 @@ def generated(
         instances: of all tasks.
         servers: slug of a team -> its policy servers.
         rules: what is generated.
-        has_result: what is evaluated already.
+        has_result: what is evaluated already; None: nothing.
 
     Raises:
         InvalidInputError: when `all_tasks_teams` names a team that handed nothing in.
@@ -183,65 +164,64 @@ def generated(
         )
     chosen = chosen_submissions(submissions, rules.top)
     teams = chosen_teams(chosen, rules.all_tasks_teams)
+    jobs: list[JobSpec] = []
     skipped: list[Skipped] = []
-    jobs = [
-        job
-        for team in teams
-        for task in team.tasks
-        for job in _jobs(team, task, instances, servers.get(team.slug, ()), rules, has_result, skipped)
-    ]
-    if not rules.legacy_groups:
-        return Generation(chosen, teams, tuple(jobs), servers, servers, tuple(skipped))
-    groups = grouped(servers)
-    return Generation(chosen, teams, tuple(_in_groups(jobs, groups)), servers, groups, tuple(skipped))
+    for team in teams:
+        for task in team.tasks:
+            every = instances.by_task.get(task, ())
+            wanted = [one for one in every if has_result is None or not has_result(team.slug, task, one.number)]
+            own = servers.get(team.slug, ())
+            if not every:
+                skipped.append(Skipped(team.slug, task, Reason.NO_INSTANCES, 0))
+            if len(wanted) < len(every):
+                skipped.append(Skipped(team.slug, task, Reason.HAS_RESULT, len(every) - len(wanted)))
+            if wanted and not rules.unserved_too and not any(server.serves(task) for server in own):
+                reason = Reason.NOT_SERVED if own else Reason.NO_SERVERS
+                skipped.append(Skipped(team.slug, task, reason, len(wanted)))
+            else:
+                jobs += [_job(team, task, instance) for instance in wanted]
+    groups = servers
+    if rules.legacy_groups:
+        groups = grouped(servers)
+        jobs = _in_groups(jobs, groups)
+    return Generation(chosen, teams, tuple(jobs), servers, groups, tuple(skipped))
 
 
-def _jobs(
-    team: ChosenTeam,
-    task: str,
-    instances: Instances,
-    servers: Sequence[ResourceSpec],
-    rules: Rules,
-    has_result: HasResult,
-    skipped: list[Skipped],
-) -> Iterator[PlannedJob]:
-    """Yield the jobs of one task of a team, and note what is left out."""
-    every = instances.by_task.get(task, ())
-    if not every:
-        skipped.append(Skipped(team.slug, task, Reason.NO_INSTANCES, 0))
-        return
-    wanted = [instance for instance in every if not has_result(team.slug, task, instance.number)]
-    if len(wanted) < len(every):
-        skipped.append(Skipped(team.slug, task, Reason.HAS_RESULT, len(every) - len(wanted)))
-    is_served = any(server.serves(task) for server in servers)
-    if wanted and not is_served and not rules.unserved_too:
-        reason = Reason.NOT_SERVED if servers else Reason.NO_SERVERS
-        skipped.append(Skipped(team.slug, task, reason, len(wanted)))
-        return
-    for instance in wanted:
-        yield PlannedJob(team.team, team.slug, task, instance, team.slug)
+def generated_from(
+    submissions_dir: Path, instances_dir: Path, resources_file: Path, results_dir: Path | None, rules: Rules
+) -> Generation:
+    """Return what `generated` makes of folders and a file of policy servers; without results, nothing has one.
+
+    Raises:
+        InvalidInputError: as `generated`.
+        InvalidJobError: as `generated`, or when a file or folder breaks a rule.
+    """
+    results = None if results_dir is None else ResultFolder(results_dir)
+    instances = read_instances(instances_dir)
+    servers = servers_of(read_json(resources_file, "file of policy servers"), str(resources_file))
+    has_result = None if results is None else results.has_result
+    made = generated(read_submissions(submissions_dir), instances, servers, rules, has_result)
+    return replace(made, ignored=instances.ignored, unreadable=() if results is None else tuple(results.unreadable))
 
 
-def _in_groups(jobs: Sequence[PlannedJob], groups: Mapping[str, tuple[ResourceSpec, ...]]) -> Iterator[PlannedJob]:
-    """Yield the jobs bound to groups of their own team: exactly its, not those of a team whose slug begins alike."""
+def _job(team: ChosenTeam, task: str, instance: Instance) -> JobSpec:
+    payload = {"team": team.team, "team_slug": team.slug, "task": task, "instance_basename": instance.file}
+    return JobSpec(
+        job_id=f"{team.slug}.{task}.{instance.number}",
+        team=team.slug,
+        task=task,
+        instance=instance.file,
+        pool=team.slug,
+        resource_type=team.slug,
+        payload=object_text(payload),
+    )
+
+
+def _in_groups(jobs: Sequence[JobSpec], groups: Mapping[str, tuple[ResourceSpec, ...]]) -> list[JobSpec]:
+    """Return the jobs bound to groups of their own team: exactly its, not those of a team whose slug begins alike."""
     of_team: dict[str, list[str]] = {}
     for group in groups:
         of_team.setdefault(group.rpartition("_")[0], []).append(group)
-    fitting = [(number, fitting_groups(job.task, of_team[job.slug], groups)) for number, job in enumerate(jobs)]
+    fitting = [(job.job_id, fitting_groups(job.task, of_team[job.team], groups)) for job in jobs]
     bound = bound_evenly(fitting, groups)
-    for number, job in enumerate(jobs):
-        yield PlannedJob(job.team, job.slug, job.task, job.instance, bound[number])
-
-
-def _spec(job: PlannedJob) -> JobSpec:
-    if (problem := part_problem(job.job_id)) is not None:
-        raise refused(f"team {job.slug}", "the job's id, team.task.instance,", problem, job.job_id)
-    return JobSpec(
-        job_id=job.job_id,
-        team=job.slug,
-        task=job.task,
-        instance=job.instance.file,
-        pool=job.slug,
-        resource_type=job.resource_type,
-        payload=object_text(dict(job.payload)),
-    )
+    return [replace(job, resource_type=bound[job.job_id]) for job in jobs]

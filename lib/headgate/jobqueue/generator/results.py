@@ -13,8 +13,9 @@ from typing import Any
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import InvalidJobError
-from headgate.jobqueue.generator.submissions import Instances, Submission, instance_number
+from headgate.jobqueue.generator.submissions import Instances, Submission
 from headgate.jobqueue.job import Job, JobState
+from headgate.jobqueue.names import number_in
 from headgate.jobqueue.worker import result_path
 
 COLUMNS = ("team", "task", "sr_q_score", "eval_q_score", "finished_eval", "started_eval")
@@ -95,7 +96,7 @@ def as_csv(rows: Iterable[ComparedTask]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        scores = (_number(row.sr_q_score), _number(row.eval_q_score))
+        scores = ("" if score is None else f"{score:.6g}" for score in (row.sr_q_score, row.eval_q_score))
         writer.writerow((row.team, row.task, *scores, row.finished_eval, row.started_eval))
     return text.getvalue()
 
@@ -158,7 +159,7 @@ def evaluations_of_jobs(jobs: Iterable[Job]) -> EvaluationOf:
     """Return the evaluations that the jobs of a queue tell."""
     known: dict[tuple[str, str, int], Evaluation] = {}
     for job in jobs:
-        number = instance_number(job.spec.instance)
+        number = number_in(job.spec.instance)
         if number is None:
             continue
         is_done = job.state is JobState.DONE
@@ -167,7 +168,7 @@ def evaluations_of_jobs(jobs: Iterable[Job]) -> EvaluationOf:
             is_done,
             q_score_of(json.loads(job.result)) if is_done and job.result else None,
         )
-        key = (job.spec.team, job.spec.task, number)
+        key = (job.spec.team, job.spec.task, int(number))
         if is_done or key not in known:
             known[key] = evaluation
 
@@ -196,7 +197,3 @@ def _row(submission: Submission, task: str, found: Sequence[Evaluation]) -> Comp
         sum(one.has_finished for one in found),
         sum(one.has_started for one in found),
     )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

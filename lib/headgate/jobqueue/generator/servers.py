@@ -29,6 +29,8 @@ def _checked_host(host: str) -> str:
 
 
 def _tasks(value: object) -> frozenset[str]:
+    if value is None:
+        return frozenset()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list):
         raise ValueError("must be the name of a task or a list of such names")  # noqa: TRY004 - pydantic's protocol
@@ -40,16 +42,10 @@ def _tasks(value: object) -> frozenset[str]:
     return frozenset(names)
 
 
-def _some_tasks(value: object) -> frozenset[str] | None:
-    if value is None:
-        return None
+def _some_tasks(value: object) -> frozenset[str]:
     if value == []:
         raise ValueError("must name at least one task; leave it out when the server takes every one")
     return _tasks(value)
-
-
-def _no_tasks(value: object) -> frozenset[str]:
-    return frozenset() if value is None else _tasks(value)
 
 
 class ExactServer(BaseModel):
@@ -67,8 +63,8 @@ class ServerEntry(BaseModel):
 
     host: Annotated[str, AfterValidator(_checked_host)]
     port: Annotated[int, Field(ge=1, le=65_535)]
-    compatible_task: Annotated[frozenset[str] | None, BeforeValidator(_some_tasks)] = None
-    not_compatible_task: Annotated[frozenset[str], BeforeValidator(_no_tasks)] = frozenset()
+    compatible_task: Annotated[frozenset[str], BeforeValidator(_some_tasks)] = frozenset()
+    not_compatible_task: Annotated[frozenset[str], BeforeValidator(_tasks)] = frozenset()
     headgate: ExactServer | None = None
 
 
@@ -103,20 +99,18 @@ def servers_of(
 
 def servers_document(servers: Mapping[str, Iterable[ResourceSpec]]) -> dict[str, list[dict[str, Any]]]:
     """Return the document of named servers, each entry as it was registered."""
-    return {name: [entry_of(server) for server in listed] for name, listed in servers.items()}
+    return {name: [_entry(server) for server in listed] for name, listed in servers.items()}
 
 
-def entry_of(server: ResourceSpec) -> dict[str, Any]:
+def _entry(server: ResourceSpec) -> dict[str, Any]:
     """Return a server as files have it: as it came, with what the ledger goes by where that is not said."""
     entry: dict[str, Any] = json.loads(server.body)
     if entry.get("compatible_task") == []:
         del entry["compatible_task"]  # every task, which files say by leaving it out
     entry.setdefault("host", server.host)
     entry.setdefault("port", server.port)
-    for name, tasks in (
-        ("compatible_task", server.compatible_task),
-        ("not_compatible_task", server.not_compatible_task),
-    ):
+    constraints = {"compatible_task": server.compatible_task, "not_compatible_task": server.not_compatible_task}
+    for name, tasks in constraints.items():
         if tasks and not entry.get(name):
             entry[name] = sorted(tasks)
     return entry
@@ -157,7 +151,7 @@ def _servers(name: str, entries: list[Any], pool: str, problems: Problems) -> tu
             read.headgate.pool if read.headgate else pool,
             read.host,
             read.port,
-            read.compatible_task or frozenset(),
+            read.compatible_task,
             read.not_compatible_task,
             body,
         )

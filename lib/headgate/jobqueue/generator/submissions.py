@@ -80,7 +80,7 @@ def read_submissions(folder: Path) -> tuple[Submission, ...]:
     Raises:
         InvalidJobError: if there is none, or one breaks a rule.
     """
-    paths = json_files(folder, "submissions", _NEXT_STEP)
+    paths = _json_files(folder, "submissions", _NEXT_STEP)
     if not paths:
         raise InvalidJobError(f"{folder}: holds no .json file of a submission", next_step=_NEXT_STEP)
     return tuple(submission_of(read_json(path, "submission"), path.name, str(path)) for path in paths)
@@ -114,17 +114,8 @@ def submission_of(document: object, file: str, source: str) -> Submission:
     )
 
 
-def ranked(submissions: Iterable[Submission], track: Track) -> list[Submission]:
-    """Return a track's submissions, the best first; of equal ones the first by file name."""
-    return sorted((s for s in submissions if s.track is track), key=lambda s: (-s.q_score, s.file))
-
-
-def json_files(folder: Path, what: str, next_step: str) -> list[Path]:
-    """Return the `.json` files in a folder by name, without hidden ones.
-
-    Raises:
-        InvalidJobError: if it cannot be read.
-    """
+def _json_files(folder: Path, what: str, next_step: str) -> list[Path]:
+    """Return the `.json` files in a folder by name, without hidden ones."""
     try:
         found = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".json" and not p.name.startswith("."))
         return [path for path in found if path.is_file()]
@@ -163,8 +154,8 @@ def chosen_submissions(submissions: Iterable[Submission], top: int = DEFAULT_TOP
     Raises:
         InvalidJobError: when two of them are of teams whose slugs are the same: their results would be mixed.
     """
-    submissions = tuple(submissions)
-    chosen = (*ranked(submissions, Track.STANDARD)[:top], *ranked(submissions, Track.PRIVILEGED)[:top])
+    ranked = sorted(submissions, key=lambda one: (-one.q_score, one.file))
+    chosen = tuple(one for track in Track for one in [s for s in ranked if s.track is track][:top])
     first: dict[str, Submission] = {}
     for submission in chosen:
         other = first.setdefault(submission.slug, submission)
@@ -243,9 +234,9 @@ def read_instances(folder: Path) -> Instances:
     by_task: dict[str, tuple[Instance, ...]] = {}
     ignored: list[str] = []
     for task in tasks:
-        names = [path.name for path in json_files(task, f"task {task.name!r}", _NO_INSTANCES_STEP)]
+        names = [path.name for path in _json_files(task, f"task {task.name!r}", _NO_INSTANCES_STEP)]
         ignored += [f"{task.name}/{name}" for name in names if not name.endswith(INSTANCE_SUFFIX)]
-        found = instances_of(task.name, (name for name in names if name.endswith(INSTANCE_SUFFIX)), problems)
+        found = _instances(task.name, (name for name in names if name.endswith(INSTANCE_SUFFIX)), problems)
         if found:
             by_task[task.name] = found
     problems.refuse_if_any()
@@ -254,24 +245,17 @@ def read_instances(folder: Path) -> Instances:
     return Instances(by_task, tuple(ignored))
 
 
-def instances_of(task: str, files: Iterable[str], problems: Problems) -> tuple[Instance, ...]:
+def _instances(task: str, files: Iterable[str], problems: Problems) -> tuple[Instance, ...]:
     """Return a task's instances in order; noting names that break a rule."""
     if (problem := part_problem(task)) is not None:
         problems.add(repr(task), f"a task's name: {problem}")
         return ()
     found: dict[int, Instance] = {}
     for file in sorted(files):
-        number = instance_number(file)
+        number = number_in(file)
         if number is None:
             problems.add(f"{task}/{file}", f"the part before {INSTANCE_SUFFIX} must end with _ and a whole number")
-        elif (other := found.setdefault(number, Instance(number, file))).file != file:
-            problems.add(
-                f"{task}/{file}", f"has number {number}, which {other.file} has too; results are named after it"
-            )
+        elif (other := found.setdefault(int(number), Instance(int(number), file))).file != file:
+            rule = f"has number {int(number)}, which {other.file} has too; results are named after it"
+            problems.add(f"{task}/{file}", rule)
     return tuple(sorted(found.values()))
-
-
-def instance_number(file: str) -> int | None:
-    """Return the number in the name of an instance's file, None when there is none."""
-    number = number_in(file)
-    return None if number is None else int(number)

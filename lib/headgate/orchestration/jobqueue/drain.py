@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Failed
 
-from blocks import JobQueueServer
 from headgate.core import SystemClock
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ResultFolder
@@ -25,7 +23,6 @@ from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import artifact_key, ended, run_logger, sole_error
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import (
-    SCORE_FIELD,
     DrainResult,
     DrainRules,
     JobCollector,
@@ -33,14 +30,26 @@ from headgate.run import (
     QueueProgress,
     drain_queue,
 )
-from headgate.storage import SampleStore
 
 
-@dataclass(frozen=True, slots=True)
-class DrainOrder:
-    """What a flow run is asked to drain.
+async def run_drain(
+    *,
+    jobqueue: str,
+    store: str,
+    campaign: str,
+    score_field: str,
+    duration_s: float | None,
+    poll_s: float,
+    workers: int,
+    command: Sequence[str],
+    reserve: str,
+    fail_on_dead: bool,
+    results_dir: str,
+    settings: Mapping[str, Any],
+) -> Any:
+    """Collect the results of a queue until no job is left, and return the state in which the flow run ends.
 
-    Attributes:
+    Args:
         jobqueue: name of a JobQueueServer block; the worker's variables say when empty.
         store: name of a SampleStore block; the settings say when empty.
         campaign: what the samples are counted under.
@@ -49,52 +58,47 @@ class DrainOrder:
         poll_s: seconds between two looks at the queue.
         workers: jobs that this run works on itself, at a time.
         command: what its workers run for each.
-        reserve: when such a command gets its policy server.
+        reserve: when such a command gets its policy server, a `ReserveMode`.
         fail_on_dead: whether dead jobs make the run Failed.
         results_dir: files of results, for jobs that were completed without one; none when empty.
         settings: any further setting by its name.
-    """
-
-    jobqueue: str = ""
-    store: str = ""
-    campaign: str = "jobqueue"
-    score_field: str = SCORE_FIELD
-    duration_s: float | None = None
-    poll_s: float = 5.0
-    workers: int = 0
-    command: tuple[str, ...] = ()
-    reserve: Literal["ask", "before", "never"] = "ask"
-    fail_on_dead: bool = True
-    results_dir: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-async def run_drain(order: DrainOrder) -> Any:
-    """Collect the results of a queue until no job is left, and return the state in which the flow run ends.
 
     Raises:
         HeadgateError: if something that was given cannot be used, the queue does not answer, or the store takes
             nothing. The next run goes on where this one was.
     """
-    checked_command(order.workers, order.command)
-    queue = await job_queue_for(order.jobqueue)
-    rules = JobSampleRules(queue.queue, order.campaign, order.score_field)
-    settings = settings_of(SamplingOrder(campaign=order.campaign, settings=order.settings))
-    store = await store_for(order.store, settings)
-    stop = StopRequest()
+    checked_command(workers, command)
+    queue = await job_queue_for(jobqueue)
+    rules = JobSampleRules(queue.queue, campaign, score_field)
+    resolved = settings_of(SamplingOrder(campaign=campaign, settings=settings))
+    samples = await store_for(store, resolved)
+    stop, clock = StopRequest(), SystemClock()
     subject = f"jobqueue-{queue.queue}"
     artifacts = QueueArtifacts(subject, stop)
     drained_at = DrainRules(
-        poll_s=order.poll_s,
-        store_every_s=min(settings.sink_max_wait, 60.0),
-        batch_size=settings.batch_size,
-        duration_s=order.duration_s,
+        poll_s=poll_s,
+        store_every_s=min(resolved.sink_max_wait, 60.0),
+        batch_size=resolved.batch_size,
+        duration_s=duration_s,
     )
 
     @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
     async def drained() -> DrainResult:
         """Drain the queue: the one task of the run, so that its graph shows when it worked."""
-        return await _drain(order, queue, store, rules, drained_at, stop, artifacts)
+        results = ResultFolder(Path(results_dir)) if results_dir else None
+        async with queue.client() as client, asyncio.TaskGroup() as group:
+            collector = JobCollector(client, samples, rules, monotonic=clock.monotonic, results=results)
+            helpers: list[asyncio.Task[None]] = []
+            if workers:
+                jobs = CommandJobs(CommandRules(command, reserve=ReserveMode(reserve)))
+                working = group.create_task(_work(client, queue.lease_s, workers, jobs), name="workers")
+                helpers = [working, group.create_task(_cancel_at(stop.event, working))]
+            result = await drain_queue(
+                client, collector, drained_at, clock=clock, stop=stop.event, on_progress=artifacts.note
+            )
+            for helper in helpers:
+                helper.cancel()
+        return result
 
     with stop_on_signals(stop), library_logs_in_run():
         try:
@@ -108,42 +112,18 @@ async def run_drain(order: DrainOrder) -> Any:
                 await asyncio.wait([publisher])
             await artifacts.finish(result)
         finally:
-            store.close()
+            samples.close()
         message = drain_sentence(result)
         run_logger().info("%s: %s", subject, message)
-        if stop.reason is None and order.fail_on_dead and result.progress.count(JobState.DEAD):
+        if stop.reason is None and fail_on_dead and result.progress.count(JobState.DEAD):
             return Failed(message=message)
         return await ended(stop, message, drain_data(result))
 
 
-async def _drain(
-    order: DrainOrder,
-    queue: JobQueueServer,
-    store: SampleStore,
-    rules: JobSampleRules,
-    drained_at: DrainRules,
-    stop: StopRequest,
-    artifacts: QueueArtifacts,
-) -> DrainResult:
-    clock = SystemClock()
-    results = ResultFolder(Path(order.results_dir)) if order.results_dir else None
-    async with queue.client() as client, asyncio.TaskGroup() as group:
-        collector = JobCollector(client, store, rules, monotonic=clock.monotonic, results=results)
-        helpers = [group.create_task(_work(client, queue.lease_s, order), name="workers")] if order.workers else []
-        helpers += [group.create_task(_cancel_at(stop.event, working)) for working in helpers]
-        result = await drain_queue(
-            client, collector, drained_at, clock=clock, stop=stop.event, on_progress=artifacts.note
-        )
-        for helper in helpers:
-            helper.cancel()
-    return result
-
-
-async def _work(client: JobQueueClient, lease_s: float, order: DrainOrder) -> None:
+async def _work(client: JobQueueClient, lease_s: float, count: int, jobs: CommandJobs) -> None:
     """Work on jobs until cancelled; those in progress are then given back."""
-    command = CommandJobs(CommandRules(order.command, reserve=ReserveMode(order.reserve)))
-    async with Worker(client, lease_s=lease_s, count=order.workers) as worker:
-        await worker.run(command)
+    async with Worker(client, lease_s=lease_s, count=count) as worker:
+        await worker.run(jobs)
 
 
 async def _cancel_at(event: asyncio.Event, working: asyncio.Task[None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blocks import JobQueueServer
 from headgate.core import errors
 from headgate.jobqueue.worker import queue_address
@@ -21,7 +23,7 @@ async def job_queue_for(name: str) -> JobQueueServer:
     return block
 
 
-def checked_command(workers: int, command: tuple[str, ...]) -> None:
+def checked_command(workers: int, command: Sequence[str]) -> None:
     """Refuse workers without a command, and a command without workers.
 
     Raises:

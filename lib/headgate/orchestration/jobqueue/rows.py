@@ -9,14 +9,14 @@ from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import Generation
 from headgate.jobqueue.wire import JobOut
 from headgate.orchestration.score_rows import MAX_ROWS
-from headgate.run import DrainResult, QueueProgress, TaskProgress
+from headgate.run import DrainResult, QueueProgress
 
 
 def generation_rows(made: Generation) -> list[dict[str, str]]:
     """Return one row per team and task: its jobs, and what was left out and why."""
     jobs: dict[tuple[str, str], int] = {(team.slug, task): 0 for team in made.teams for task in team.tasks}
     for job in made.jobs:
-        jobs[job.slug, job.task] += 1
+        jobs[job.team, job.task] += 1
     skipped: dict[tuple[str, str], list[str]] = {}
     for one in made.skipped:
         count = f"{one.jobs:,} " if one.jobs else ""
@@ -30,23 +30,22 @@ def generation_rows(made: Generation) -> list[dict[str, str]]:
 
 def progress_rows(progress: QueueProgress) -> list[dict[str, str]]:
     """Return one row per team and task, at most `MAX_ROWS`."""
-    return [_progress_row(task) for task in progress.tasks[:MAX_ROWS]]
-
-
-def _progress_row(task: TaskProgress) -> dict[str, str]:
-    estimate = task.scores.estimate
-    pending = f"{task.pending:,}" + (f" ({task.unserved:,} without a server)" if task.unserved else "")
-    return {
-        "team": task.team,
-        "task": task.task,
-        "pending": pending,
-        "running": f"{task.in_progress:,}",
-        "done": f"{task.done:,}",
-        "dead": f"{task.dead:,}",
-        "mean": "" if estimate is None else f"{estimate.mean:.3f}",
-        "95 %": "" if estimate is None else f"{estimate.low:.3f}–{estimate.high:.3f}",
-        "no score": f"{task.scores.unscored:,}",
-    }
+    rows = []
+    for task in progress.tasks[:MAX_ROWS]:
+        estimate = task.scores.estimate
+        row = {
+            "team": task.team,
+            "task": task.task,
+            "pending": f"{task.pending:,}" + (f" ({task.unserved:,} without a server)" if task.unserved else ""),
+            "running": f"{task.in_progress:,}",
+            "done": f"{task.done:,}",
+            "dead": f"{task.dead:,}",
+            "mean": "" if estimate is None else f"{estimate.mean:.3f}",
+            "95 %": "" if estimate is None else f"{estimate.low:.3f}–{estimate.high:.3f}",
+            "no score": f"{task.scores.unscored:,}",
+        }
+        rows.append(row)
+    return rows
 
 
 def progress_sentence(progress: QueueProgress) -> str:
