@@ -16,7 +16,6 @@ from headgate.jobqueue.policy import (
     HEALTH_PATH,
     MAX_STEPS,
     EvaluationTask,
-    PolicyAt,
     PolicyLease,
     PolicyServer,
     SyncPolicyClient,
@@ -26,6 +25,7 @@ from headgate.jobqueue.policy import (
     run_episode,
     write_result,
 )
+from headgate.jobqueue.reserved_server import ReservedServer, server_in
 from headgate.jobqueue.worker.reservation import WORKER_SOCKET, reserve_from_environment
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 
@@ -82,8 +82,8 @@ def evaluate(
     asked = read_evaluation_task(task, instance, job_file)
     simulation = load_simulation(asked.task, asked.instance)
     server = _server(host, port)
-    client = SyncPolicyClient(server.host, server.port, lease=server.lease, act_timeout_s=act_timeout_s)
-    with client:
+    lease = PolicyLease(*server.key) if server.lease_id else None
+    with SyncPolicyClient(server.host, server.port, lease=lease, act_timeout_s=act_timeout_s) as client:
         outcome = {"task": asked.task, "instance": asked.instance, **run_episode(client, simulation, max_steps)}
     if result is not None:
         write_result(result, outcome)
@@ -105,16 +105,18 @@ async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
         await server.stop(grace_s)
 
 
-def _server(host: str | None, port: int) -> PolicyAt:
+def _server(host: str | None, port: int) -> ReservedServer:
     """Return where the policy is, after waiting for a reservation when the worker has none yet."""
     if host is not None:
-        return PolicyAt.from_environment(host, port)
+        named = server_in(os.environ)
+        if named is None or (named.host, named.port) != (host, port):
+            return ReservedServer(host, port, index=0)
+        return named
     if not os.environ.get(WORKER_SOCKET):
         raise InvalidInputError(
             "no policy server is named", next_step="Give --host and --port, or let `headgate jobqueue work` start this."
         )
-    server = reserve_from_environment()
-    return PolicyAt(server.host, server.port, PolicyLease(*server.key))
+    return reserve_from_environment()
 
 
 def _show(asked: EvaluationTask, outcome: dict[str, Any], *, as_json: bool) -> None:

@@ -8,10 +8,8 @@ from .baselines import (
 from .client import PolicyClient as PolicyClient, SyncPolicyClient as SyncPolicyClient
 from .evaluation import (
     MAX_STEPS as MAX_STEPS,
-    Actor as Actor,
     EpisodeResult as EpisodeResult,
     EvaluationTask as EvaluationTask,
-    PolicyAt as PolicyAt,
     evaluate_episode as evaluate_episode,
     read_evaluation_task as read_evaluation_task,
     run_episode as run_episode,
@@ -23,6 +21,7 @@ from .protocol import (
     MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES,
     Action as Action,
     MalformedMessageError as MalformedMessageError,
+    Policy as Policy,
     PolicyError as PolicyError,
     PolicyFailedError as PolicyFailedError,
     PolicyLease as PolicyLease,
@@ -33,5 +32,5 @@ from .protocol import (
     decode as decode,
     encode as encode,
 )
-from .server import HEALTH_PATH as HEALTH_PATH, Policy as Policy, PolicyServer as PolicyServer
+from .server import HEALTH_PATH as HEALTH_PATH, PolicyServer as PolicyServer
 from .simulator import GridSimulation as GridSimulation, load_simulation as load_simulation

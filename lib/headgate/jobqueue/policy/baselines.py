@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.policy.protocol import Action
-from headgate.jobqueue.policy.server import Policy
+from headgate.jobqueue.policy.protocol import Action, Policy
 from headgate.jobqueue.policy.simulator import FORWARD, LEFT, NAME, RIGHT, STEPS, WALL, Cell, distances, neighbours
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypedDict
+from typing import Any, Final, TypedDict
 
 import orjson
 
 from headgate.core.errors import InvalidInputError
 from headgate.durable.files import write_whole
-from headgate.jobqueue.policy.protocol import Action, PolicyLease
+from headgate.jobqueue.policy.protocol import Policy
 from headgate.jobqueue.policy.simulator import NAME, GridSimulation, load_simulation
-from headgate.jobqueue.reserved_server import server_in
 
 MAX_STEPS: Final = 300
 """Per episode: the shortest way through the largest grid takes a third of it."""
@@ -31,33 +29,6 @@ class EvaluationTask:
 
     task: str
     instance: str
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyAt:
-    """Where the policy server is, and under which reservation it may be used.
-
-    Attributes:
-        host: name or address.
-        port: TCP port.
-        lease: the reservation, None when it is not known.
-    """
-
-    host: str
-    port: int
-    lease: PolicyLease | None = None
-
-    @classmethod
-    def from_environment(cls, host: str, port: int, environ: Mapping[str, str] = os.environ) -> PolicyAt:
-        """Return a server, with its reservation when the environment names this server and one.
-
-        Raises:
-            InvalidInputError: if the epoch there is no number.
-        """
-        named = server_in(environ)
-        if named is None or not named.lease_id or (named.host, named.port) != (host, port):
-            return cls(host, port)
-        return cls(host, port, PolicyLease(*named.key))
 
 
 def read_evaluation_task(task: str | None, instance: str | None, job_file: Path | None) -> EvaluationTask:
@@ -96,23 +67,6 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-class Actor(Protocol):
-    """What an episode needs of a policy; `SyncPolicyClient` has it, and so has every `Policy`."""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What it says of itself."""
-        ...
-
-    def reset(self) -> None:
-        """Begin an episode."""
-        ...
-
-    def act(self, observation: Mapping[str, Any]) -> Action:
-        """Return the action for an observation."""
-        ...
-
-
 class EpisodeResult(TypedDict):
     """What came out of an episode.
 
@@ -134,7 +88,7 @@ class EpisodeResult(TypedDict):
 
 
 def evaluate_episode(
-    policy: Actor,
+    policy: Policy,
     task: str,
     instance: str,
     max_steps: int = MAX_STEPS,
@@ -145,7 +99,7 @@ def evaluate_episode(
 
 
 def run_episode(
-    policy: Actor,
+    policy: Policy,
     simulation: GridSimulation,
     max_steps: int = MAX_STEPS,
     on_step: Callable[[int], None] | None = None,

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
@@ -226,6 +226,27 @@ def _no_extension(code: int, _: bytes) -> Any:
 
 Action = np.ndarray[Any, Any]
 """What a policy answers: numbers, in the shape that the simulator takes."""
+
+
+class Policy(Protocol):
+    """What a policy server serves, and what an episode needs; `SyncPolicyClient` is one, too.
+
+    A server calls it from one thread at a time, never the event loop's.
+    """
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What clients are told first: at least `policy`, its name."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the episode."""
+        ...
+
+    def act(self, observation: Mapping[str, Any]) -> Action:
+        """Return the action for an observation; whatever it raises goes to the client as a traceback."""
+        ...
+
 
 _SHOWN_CHARS: Final = 2_000
 

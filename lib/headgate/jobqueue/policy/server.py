@@ -8,11 +8,10 @@ import logging
 import ssl
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Self
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -25,8 +24,8 @@ from headgate.jobqueue.policy.protocol import (
     BUSY_CODE,
     MAX_MESSAGE_BYTES,
     SUPERSEDED_CODE,
-    Action,
     MalformedMessageError,
+    Policy,
     PolicyLease,
     decode,
     encode,
@@ -47,33 +46,22 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """The server is free: come in."""
+class Refusal:
+    """A client may not come in.
 
-
-@dataclass(frozen=True, slots=True)
-class TakesOver:
-    """A client is in there whose time is over: end its episode and come in."""
-
-    visit: int
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """Another client's episode runs, and nothing says that it is over."""
-
-    why: str = "another episode is running"
-
-
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """The lease is older than one that was here before."""
+    Attributes:
+        why: in a sentence.
+        status: of the answer before the handshake.
+        close_code: of a connection that is open by then.
+    """
 
     why: str
+    status: HTTPStatus
+    close_code: int
 
 
-FREE: Final = Free()
-BUSY: Final = Busy()
+BUSY: Final = Refusal("another episode is running", HTTPStatus.SERVICE_UNAVAILABLE, BUSY_CODE)
+"""Another client's episode runs, and nothing says that it is over."""
 
 
 class Seat:
@@ -97,21 +85,21 @@ class Seat:
         """Who sits there, None when it is free."""
         return self._visit
 
-    def ask(self, lease: PolicyLease | None) -> Free | TakesOver | Busy | Stale:
-        """Return whether a client may come in; changes nothing."""
+    def ask(self, lease: PolicyLease | None) -> Refusal | None:
+        """Return why a client may not come in, None when it may: whoever sits there gives way. Changes nothing."""
         if (
             lease is not None
             and self._newest is not None
             and lease != self._newest
             and lease.epoch <= self._newest.epoch
         ):
-            return Stale(
+            return Refusal(
                 f"epoch {lease.epoch} of lease {lease.lease_id} is not newer than epoch {self._newest.epoch}, which "
-                "was here before; reserve again, or restart this server if the job queue was set up anew"
+                "was here before; reserve again, or restart this server if the job queue was set up anew",
+                HTTPStatus.CONFLICT,
+                SUPERSEDED_CODE,
             )
-        if self._visit is None:
-            return FREE
-        return BUSY if lease is None else TakesOver(self._visit)
+        return BUSY if lease is None and self._visit is not None else None
 
     def take(self, visit: int, lease: PolicyLease | None) -> None:
         """Let a client in that `ask` did not refuse."""
@@ -127,23 +115,6 @@ class Seat:
     def validate(self) -> None:
         """Raise AssertionError when the invariant does not hold."""
         assert self._lease is None or (self._visit is not None and self._lease == self._newest)
-
-
-class Policy(Protocol):
-    """What a policy server serves. Called from one thread at a time, never the event loop's."""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What clients are told first: at least `policy`, its name."""
-        ...
-
-    def reset(self) -> None:
-        """Forget the episode."""
-        ...
-
-    def act(self, observation: Mapping[str, Any]) -> Action:
-        """Return the action for an observation; whatever it raises goes to the client as a traceback."""
-        ...
 
 
 class PolicyServer:
@@ -235,30 +206,24 @@ class PolicyServer:
         if request.path == HEALTH_PATH:
             return connection.respond(HTTPStatus.OK, "OK\n")
         try:
-            answer = self._seat.ask(read_lease(request.headers))
+            refusal = self._seat.ask(read_lease(request.headers))
         except MalformedMessageError as error:
             return connection.respond(HTTPStatus.BAD_REQUEST, f"{error}\n")
-        match answer:
-            case Stale(why):
-                return connection.respond(HTTPStatus.CONFLICT, f"{why}\n")
-            case Busy(why):
-                return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}\n")
-        return None
+        return None if refusal is None else connection.respond(refusal.status, f"{refusal.why}\n")
 
     async def _visited(self, connection: ServerConnection) -> None:
         """Serve one connection; its place may have gone to another one during the handshake, so it is asked again."""
         request = connection.request
         lease = read_lease(request.headers) if request is not None else None
-        answer, visit, previous = self._seat.ask(lease), next(self._visits), self._seated
-        if isinstance(answer, Stale | Busy):
-            code = SUPERSEDED_CODE if isinstance(answer, Stale) else BUSY_CODE
-            await connection.close(code, answer.why[:_MAX_REASON_CHARS])
+        refusal, visit, previous = self._seat.ask(lease), next(self._visits), self._seated
+        if refusal is not None:
+            await connection.close(refusal.close_code, refusal.why[:_MAX_REASON_CHARS])
             return
         self._seat.take(visit, lease)
         self._seated = connection
         self._empty.clear()
         try:
-            if isinstance(answer, TakesOver) and previous is not None:
+            if previous is not None:
                 newer = f"epoch {lease.epoch}" if lease is not None else "another client"
                 await previous.close(SUPERSEDED_CODE, f"{newer} has this server now")
             async with self._policy_free:
