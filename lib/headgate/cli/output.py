@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -61,6 +62,11 @@ def print_rows(
         out.print(f"columns that do not fit: {', '.join(left_out[:dropped])}; --json has them", style="dim")
 
 
+def print_line(line: str, *, stderr: bool = False) -> None:
+    """Print one line as it stands, whatever rich reads in `[/brackets]`."""
+    console(stderr=stderr).print(safe_text(line), highlight=False, markup=False)
+
+
 def write_page(path: Path, text: str) -> None:
     """Write a page to a file, whose folder is made.
 
@@ -106,6 +112,11 @@ def safe_lines(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Return `1 row`, or `2 rows`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def utc_time(at: float | None) -> str | None:
+    """Return a wall time, in seconds since the epoch, as `2026-01-31 08:00:00Z`; None for none."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -6,12 +6,13 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json, print_table
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_line, print_table
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import ImportedJob, Instant, Job, ResourceSpec, Store
 from headgate.jobqueue.generator import (
@@ -40,7 +41,8 @@ from headgate.jobqueue.generator import (
 )
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.worker import SyncJobQueueClient
-from headgate.telemetry import safe_text
+
+_say = partial(print_line, stderr=True)
 
 _JOBS: Final = Path("jobs.json")
 _RESOURCES: Final = Path("resources.json")
@@ -288,7 +290,3 @@ def _say_taken(taken: Taken) -> None:
     _say(f"jobs: {taken.added} added, {taken.existing} were there already; policy servers: {taken.servers} registered")
     if taken.unserved:
         _say(f"{counted(taken.unserved, 'job')} cannot start: no policy server of their pool takes their task")
-
-
-def _say(line: str) -> None:
-    console(stderr=True).print(safe_text(line), highlight=False, markup=False)

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -17,10 +16,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import AsJson, QueueUrl, console, counted, drawn_table, print_json, print_rows, print_table
+from headgate.cli.output import (
+    AsJson,
+    QueueUrl,
+    console,
+    counted,
+    drawn_table,
+    print_json,
+    print_line,
+    print_rows,
+    print_table,
+    utc_time,
+)
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import JobState
-from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn
+from headgate.jobqueue.wire import JobOut, RequeueIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import QueueUnreachableError, RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
@@ -78,17 +88,18 @@ def jobs(
     rows = [
         {
             "job": j.id, "state": j.state.value, "team": j.team, "task": j.task, "instance": j.instance, "pool": j.pool,
-            "claims": str(j.epoch), "failures": str(j.failures or ""), "worker": j.worker, "since": _since(j) or "",
-            "result": _outcome(j),
+            "claims": str(j.epoch), "failures": str(j.failures or ""), "worker": j.worker,
+            "since": utc_time(j.finished_at or j.claimed_at or j.submitted_at) or "", "result": _outcome(j),
         }
         for j in found
     ]  # fmt: skip
     used = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     shown = [{name: row[name] for name in used} for row in rows]
-    title = f"{counted(len(found), 'job')}{_perhaps_more(found, limit)}"
+    more = ", the first ones: --limit 0 lists all" if len(found) == limit else ""
+    title = f"{counted(len(found), 'job')}{more}"
     print_rows(title, shown, names=frozenset(used) - {"claims", "failures"}, spare=_SPARE)
     if not rows:
-        _say(title)
+        print_line(title)
     return 0
 
 
@@ -101,9 +112,15 @@ def show(
     if as_json:
         print_json({**_document(found), "history": [_document(entry) for entry in happened]})
         return 0
-    print_table(f"job {found.id}", ("field", "value"), [(k, v) for k, v in _fields(found) if v not in ("", None)])
+    times = {name: utc_time(getattr(found, name)) for name in ("submitted_at", "claimed_at", "finished_at")}
+    fields = [(name, value) for name, value in {**_document(found), **times}.items() if value not in ("", None)]
+    print_table(f"job {found.id}", ("field", "value"), fields)
     columns = ("when", "what", "claim", "worker", "server", "note")
-    print_table(f"{len(happened)} entries", columns, [_entry_row(entry) for entry in happened], right=(2,))
+    rows = [
+        (utc_time(e.at), e.what, e.epoch or None, e.worker or None, e.resource_id or None, _short(e.note))
+        for e in happened
+    ]
+    print_table(f"{len(happened)} entries", columns, rows, right=(2,))
     return 0
 
 
@@ -134,7 +151,7 @@ def requeue(
     if as_json:
         print_json(_document(answer))
     else:
-        _say(f"{counted(len(answer.requeued), 'job')} pending again")
+        print_line(f"{counted(len(answer.requeued), 'job')} pending again")
     return 0
 
 
@@ -152,7 +169,7 @@ def withdraw(
     if as_json:
         print_json([_document(one) for one in ended])
     else:
-        _say(f"{counted(len(ended), 'job')} withdrawn")
+        print_line(f"{counted(len(ended), 'job')} withdrawn")
     return 0
 
 
@@ -171,7 +188,7 @@ def resources(
     rows = [
         (
             r.resource_id, f"{r.host}:{r.port}", ", ".join(r.pools), r.state, _rules(r), r.job_id, r.worker,
-            _when(r.reserved_at), r.note,
+            utc_time(r.reserved_at), r.note,
         )
         for r in found
     ]  # fmt: skip
@@ -208,7 +225,7 @@ def remove(
     if as_json:
         print_json({"removed": server})
     else:
-        _say(f"{server} removed")
+        print_line(f"{server} removed")
     return 0
 
 
@@ -259,10 +276,6 @@ def _first(found: Iterable[JobOut], limit: int) -> list[JobOut]:
     return jobs
 
 
-def _perhaps_more(found: list[JobOut], limit: int) -> str:
-    return ", the first ones: --limit 0 lists all" if len(found) == limit else ""
-
-
 def _place(server: str) -> tuple[str, int]:
     pool, _, index = server.rpartition("/")
     if not pool or not (index.isascii() and index.isdecimal()) or len(index) > 9:
@@ -278,24 +291,12 @@ def _shown(resource: ResourceOut, *, as_json: bool) -> int:
         print_json(_document(resource))
     else:
         used = f"; job {resource.job_id} uses it" if resource.job_id else ""
-        _say(f"{resource.resource_id} is {resource.state}{used}")
+        print_line(f"{resource.resource_id} is {resource.state}{used}")
     return 0
 
 
 def _document(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(mode="json")
-
-
-def _fields(job: JobOut) -> list[tuple[str, object]]:
-    document = _document(job)
-    for name in ("submitted_at", "claimed_at", "finished_at"):
-        document[name] = _when(document[name])
-    return list(document.items())
-
-
-def _entry_row(entry: EntryOut) -> tuple[object, ...]:
-    claim = entry.epoch or None
-    return _when(entry.at), entry.what, claim, entry.worker or None, entry.resource_id or None, _short(entry.note)
 
 
 def _outcome(job: JobOut) -> str:
@@ -323,18 +324,6 @@ def _names(value: object) -> str:
             return ""
 
 
-def _since(job: JobOut) -> str | None:
-    return _when(job.finished_at or job.claimed_at or job.submitted_at)
-
-
-def _when(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _ERROR_CHARS else f"{line[:_ERROR_CHARS]}…"
-
-
-def _say(line: str) -> None:
-    console().print(safe_text(line), highlight=False, markup=False)

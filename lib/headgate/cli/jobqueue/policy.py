@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, print_json, print_line
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy import (
     HEALTH_PATH,
@@ -98,7 +98,7 @@ async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with server:
         health = f"http{server.url.removeprefix('ws')}{HEALTH_PATH}"
-        _say(f"{name} (a baseline, not a trained policy) listens at {server.url}, health at {health}")
+        print_line(f"{name} (a baseline, not a trained policy) listens at {server.url}, health at {health}")
         await stopped.wait()
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
@@ -124,11 +124,7 @@ def _show(asked: EvaluationTask, outcome: dict[str, Any], *, as_json: bool) -> N
         print_json(outcome)
         return
     reached = "success" if outcome["success"] else "not all subgoals"
-    _say(
+    print_line(
         f"{asked.task} {asked.instance}: q_score {outcome['q_score']:.3f} ({reached}) "
         f"after {outcome['steps']} steps of {outcome['policy']}"
     )
-
-
-def _say(line: str) -> None:
-    console().print(line, highlight=False, markup=False)

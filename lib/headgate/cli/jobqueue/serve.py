@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import console
+from headgate.cli.output import print_line
 from headgate.jobqueue.server import RunningServer, cloud_logging, load_server_settings, read_imports
 from headgate.jobqueue.server import serve as serve_queue
 
@@ -59,7 +59,7 @@ def serve(
     )
 
     def announce(server: RunningServer) -> None:
-        console().print(f"Job queue at {server.url}  (page: {server.url}/)", highlight=False, markup=False)
+        print_line(f"Job queue at {server.url}  (page: {server.url}/)")
 
     imports = read_imports(import_) if import_ else None
     with cloud_logging(os.environ) if google_cloud_logging else contextlib.nullcontext():

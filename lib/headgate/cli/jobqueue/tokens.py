@@ -7,18 +7,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, print_json, print_line, print_table, utc_time
 from headgate.core import DAY_S, Secret, record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.net.authority import REVOCATION_BOUND_S
 from headgate.net.token_stores import TokenStore, open_tokens
 from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
-from headgate.telemetry import safe_text
+
+_say = partial(print_line, stderr=True)
 
 _KEPT_S: Final = 90 * DAY_S
 """Tokens that nobody can use any more are listed for so long; the next new one drops them."""
@@ -188,24 +189,29 @@ def _allowed(token: Token) -> str:
 def _state(token: Token, now: float) -> str:
     match token.ended_by(now):
         case Refusal.REVOKED:
-            return f"revoked {_when(token.revoked_at)}"
+            return f"revoked {utc_time(token.revoked_at)}"
         case Refusal.EXPIRED:
-            return f"expired {_when(token.expires_at)}"
+            return f"expired {utc_time(token.expires_at)}"
         case _:
-            until = "valid" if token.expires_at is None else f"valid until {_when(token.expires_at)}"
+            until = "valid" if token.expires_at is None else f"valid until {utc_time(token.expires_at)}"
             overlaps = token.previous_digest and now < token.previous_until
-            return f"{until}, its old secret until {_when(token.previous_until)}" if overlaps else until
-
-
-def _when(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+            return f"{until}, its old secret until {utc_time(token.previous_until)}" if overlaps else until
 
 
 def _row(token: Token, now: float) -> tuple[object, ...]:
     teams = "every" if token.teams is None else ", ".join(sorted(token.teams))
     pools = "every" if token.pools is None else ", ".join(sorted(token.pools))
     scopes = ", ".join(sorted(token.scopes))
-    return token.token_id, token.name, scopes, teams, pools, token.worker, _when(token.created_at), _state(token, now)
+    return (
+        token.token_id,
+        token.name,
+        scopes,
+        teams,
+        pools,
+        token.worker,
+        utc_time(token.created_at),
+        _state(token, now),
+    )
 
 
 def _document(token: Token, now: float) -> dict[str, Any]:
@@ -220,16 +226,12 @@ def _document(token: Token, now: float) -> dict[str, Any]:
         "most_priority": token.most_priority,
         "worker": token.worker,
         "state": "valid" if ended is None else ended.value,
-        "created_at": _when(token.created_at),
-        "expires_at": _when(token.expires_at),
-        "revoked_at": _when(token.revoked_at),
-        "rotated_at": _when(token.rotated_at),
-        "old_secret_until": _when(token.previous_until) if overlaps else None,
+        "created_at": utc_time(token.created_at),
+        "expires_at": utc_time(token.expires_at),
+        "revoked_at": utc_time(token.revoked_at),
+        "rotated_at": utc_time(token.rotated_at),
+        "old_secret_until": utc_time(token.previous_until) if overlaps else None,
     }
-
-
-def _say(line: str) -> None:
-    console(stderr=True).print(safe_text(line), highlight=False, markup=False)
 
 
 def _print_secret(text: Secret) -> None:

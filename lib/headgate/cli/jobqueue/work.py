@@ -9,13 +9,14 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, console, counted, print_json
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_line
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import DEFAULT_MAX_ATTEMPTS, NAME_CHARS, JobSpec, id_prefix, object_text
 from headgate.jobqueue.worker import (
@@ -29,7 +30,8 @@ from headgate.jobqueue.worker import (
     release_from_environment,
     reserve_from_environment,
 )
-from headgate.telemetry import safe_text
+
+_say = partial(print_line, stderr=True)
 
 _Names = tuple[str, ...]
 _LINE = "{}"
@@ -194,7 +196,3 @@ def _words(command: str, what: str) -> list[str]:
         raise InvalidInputError(
             f"{what} cannot be split into words: {error} (got {command[:80]!r})", next_step="Check its quotation marks."
         ) from None
-
-
-def _say(line: str) -> None:
-    console(stderr=True).print(safe_text(line), highlight=False, markup=False)
