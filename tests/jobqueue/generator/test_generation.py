@@ -68,7 +68,7 @@ for seeded in (False, True):
     sys.stdout.buffer.write(json_bytes(made.jobs_document()) + json_bytes(made.resources_document()))
 """
     outputs = set()
-    for seed in ("0", "1", "4242"):
+    for seed in ("0", "4242"):
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT}:{ROOT / 'lib'}"}
         done = subprocess.run(
             [sys.executable, "-c", program, str(site.root)], env=environ, capture_output=True, check=True

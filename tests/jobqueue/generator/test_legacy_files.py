@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.jobqueue import ImportedJob, Job, JobSpec, JobState, ResourceSpec
@@ -252,6 +252,7 @@ def _documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     ]
 
 
+@settings(max_examples=30)
 @given(_documents())
 def test_a_file_of_jobs_is_the_same_after_a_journey_through_a_queue(document: list[dict[str, Any]]) -> None:
     def normal(entry: dict[str, Any]) -> dict[str, Any]:
@@ -262,18 +263,21 @@ def test_a_file_of_jobs_is_the_same_after_a_journey_through_a_queue(document: li
     assert _own_fields(jobs_document(_jobs(imported_jobs(document)))) == [normal(entry) for entry in document]
 
 
+@settings(max_examples=30)
 @given(_documents())
 def test_jobs_are_the_same_after_a_journey_through_a_file(document: list[dict[str, Any]]) -> None:
     jobs = imported_jobs(document)
     assert imported_jobs(json.loads(json.dumps(jobs_document(_jobs(jobs))))) == jobs
 
 
+@settings(max_examples=30)
 @given(_servers())
 def test_a_file_of_servers_is_the_same_after_a_journey(document: dict[str, Any]) -> None:
     assert servers_document(servers_of(document, "r.json")) == document
     assert resources_document(resources_of(document)) == document
 
 
+@settings(max_examples=30)
 @given(_documents(), _servers())
 def test_every_server_is_in_one_pool_and_a_job_has_all_servers_of_its_type(
     document: list[dict[str, Any]], servers: dict[str, Any]
@@ -286,6 +290,7 @@ def test_every_server_is_in_one_pool_and_a_job_has_all_servers_of_its_type(
         assert of_its_type <= {spec.host for spec in resources if spec.pool == job.pool}
 
 
+@settings(max_examples=30)
 @given(_documents(), _servers())
 def test_written_files_are_read_as_they_were_meant(document: list[dict[str, Any]], servers: dict[str, Any]) -> None:
     imported = imported_jobs(document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -113,3 +114,4 @@ class Visits(RuleBasedStateMachine):
 
 
 TestVisits = Visits.TestCase
+TestVisits.settings = settings(max_examples=30, stateful_step_count=20)

@@ -12,7 +12,7 @@ import hypothesis.extra.numpy as arrays
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.jobqueue.policy import MalformedMessageError, decode, encode
@@ -49,11 +49,13 @@ def test_a_message_is_these_bytes(message: dict[str, Any], data: bytes) -> None:
     assert encode(message) == data
 
 
+@settings(max_examples=30)
 @given(arrays.arrays(PLAIN | TEXT | TIMES, arrays.array_shapes(min_dims=0, min_side=0, max_dims=4, max_side=5)))
 def test_an_array_arrives_as_it_was_sent(array: np.ndarray[Any, Any]) -> None:
     assert same(decode(encode({"a": {"deep": [array]}}))["a"]["deep"][0], array)
 
 
+@settings(max_examples=30)
 @given(arrays.arrays(PLAIN, arrays.array_shapes(min_dims=0, min_side=0)))
 def test_programs_that_speak_the_public_format_understand_both_ways(array: np.ndarray[Any, Any]) -> None:
     assert same(peer.unpack(encode({"a": array}))["a"], array)
@@ -68,6 +70,7 @@ def test_a_scalar_keeps_its_dtype(scalar: np.generic) -> None:
     assert (arrived.dtype, arrived) == (scalar.dtype, scalar)
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10,

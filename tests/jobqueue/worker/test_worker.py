@@ -148,7 +148,7 @@ async def test_work_that_makes_no_progress_is_failed_as_stalled(site: QueueSite)
 
 async def test_a_worker_that_cannot_be_heard_stops_its_work(site: QueueSite) -> None:
     site.submit("1")
-    async with site.async_client() as client, Worker(client, clock=FastClock(10), lease_s=30) as worker:
+    async with site.async_client() as client, Worker(client, clock=FastClock(25), lease_s=30) as worker:
         async for job in worker.jobs(max_jobs=1):
             async with job:
                 await asyncio.to_thread(site.stop)
@@ -158,7 +158,7 @@ async def test_a_worker_that_cannot_be_heard_stops_its_work(site: QueueSite) -> 
 
 async def test_a_job_that_its_worker_gave_up_is_given_back_as_soon_as_the_server_is_there(site: QueueSite) -> None:
     site.submit("1")
-    async with site.async_client() as client, Worker(client, clock=FastClock(10), lease_s=30) as worker:
+    async with site.async_client() as client, Worker(client, clock=FastClock(25), lease_s=30) as worker:
         async for job in worker.jobs(max_jobs=1):
             async with job:
                 try:

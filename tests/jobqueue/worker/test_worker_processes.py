@@ -72,20 +72,17 @@ def test_ctrl_c_gives_the_job_back_and_exits_130(site: QueueSite, tmp_path: Path
     assert site.job("1").state == "pending"
 
 
-def test_a_worker_that_is_killed_takes_its_command_along_and_is_charged_when_its_lease_ends(
-    site: QueueSite, tmp_path: Path
-) -> None:
+def test_a_worker_that_is_killed_takes_its_command_along(site: QueueSite, tmp_path: Path) -> None:
     site.submit("1")
-    with worker(site, SLEEPER.format(pid=tmp_path / "pid"), "--lease-s", "10") as process:
+    with worker(site, SLEEPER.format(pid=tmp_path / "pid")) as process:
         pid = started(site, tmp_path / "pid")
         process.kill()
         site.until(lambda: not is_alive(pid), 10)
-        job = site.until_state("1", "pending", 20)
-    assert job.failures == 1
-    assert "sent no heartbeat for 10 s" in job.last_error
 
 
-def test_a_frozen_worker_s_command_ends_before_its_job_goes_on_elsewhere(site: QueueSite, tmp_path: Path) -> None:
+def test_a_frozen_worker_is_charged_and_its_command_ends_before_its_job_goes_on_elsewhere(
+    site: QueueSite, tmp_path: Path
+) -> None:
     """The zombie: frozen beyond its lease, then awake; nothing that it says counts any more."""
     site.register()
     site.submit("1", pool="p")
@@ -94,7 +91,8 @@ def test_a_frozen_worker_s_command_ends_before_its_job_goes_on_elsewhere(site: Q
         process.send_signal(signal.SIGSTOP)
         site.until(lambda: site.job("1").state == "pending" or not is_alive(pid), 20)
         assert not is_alive(pid), "the guard ends the command first"
-        site.until_state("1", "pending", 20)
+        expired = site.until_state("1", "pending", 20)
+        assert (expired.failures, "sent no heartbeat for 10 s" in expired.last_error) == (1, True)
         with SyncJobQueueClient(site.url, retry=RetryPolicy(patience_s=5)) as client:
             (server,) = client.resources()
             assert server.job_id is None

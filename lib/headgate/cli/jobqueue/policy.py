@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
@@ -15,7 +15,6 @@ from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy import (
     HEALTH_PATH,
     MAX_STEPS,
-    EvaluationTask,
     PolicyLease,
     PolicyServer,
     SyncPolicyClient,
@@ -79,15 +78,22 @@ def evaluate(
     """
     if max_steps < 1 or not act_timeout_s > 0:
         raise InvalidInputError(f"--max-steps and --act-timeout-s must be > 0 (got {max_steps} and {act_timeout_s:g})")
-    asked = read_evaluation_task(task, instance, job_file)
-    simulation = load_simulation(asked.task, asked.instance)
+    task, instance = read_evaluation_task(task, instance, job_file)
+    simulation = load_simulation(task, instance)
     server = _server(host, port)
     lease = PolicyLease(*server.key) if server.lease_id else None
     with SyncPolicyClient(server.host, server.port, lease=lease, act_timeout_s=act_timeout_s) as client:
-        outcome = {"task": asked.task, "instance": asked.instance, **run_episode(client, simulation, max_steps)}
+        outcome = {"task": task, "instance": instance, **run_episode(client, simulation, max_steps)}
     if result is not None:
         write_result(result, outcome)
-    _show(asked, outcome, as_json=as_json)
+    if as_json:
+        print_json(outcome)
+        return 0
+    reached = "success" if outcome["success"] else "not all subgoals"
+    print_line(
+        f"{task} {instance}: q_score {outcome['q_score']:.3f} ({reached}) "
+        f"after {outcome['steps']} steps of {outcome['policy']}"
+    )
     return 0
 
 
@@ -117,14 +123,3 @@ def _server(host: str | None, port: int) -> ReservedServer:
             "no policy server is named", next_step="Give --host and --port, or let `headgate jobqueue work` start this."
         )
     return reserve_from_environment()
-
-
-def _show(asked: EvaluationTask, outcome: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(outcome)
-        return
-    reached = "success" if outcome["success"] else "not all subgoals"
-    print_line(
-        f"{asked.task} {asked.instance}: q_score {outcome['q_score']:.3f} ({reached}) "
-        f"after {outcome['steps']} steps of {outcome['policy']}"
-    )

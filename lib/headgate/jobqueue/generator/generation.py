@@ -197,10 +197,10 @@ def generated_from(
         InvalidJobError: as `generated`, or when a file or folder breaks a rule.
     """
     results = None if results_dir is None else ResultFolder(results_dir)
-    instances = read_instances(instances_dir)
+    submissions, instances = read_submissions(submissions_dir), read_instances(instances_dir)
     servers = servers_of(read_json(resources_file, "file of policy servers"), str(resources_file))
     has_result = None if results is None else results.has_result
-    made = generated(read_submissions(submissions_dir), instances, servers, rules, has_result)
+    made = generated(submissions, instances, servers, rules, has_result)
     return replace(made, ignored=instances.ignored, unreadable=() if results is None else tuple(results.unreadable))
 
 

@@ -221,7 +221,12 @@ def jobs_document(jobs: Sequence[Job], types: Mapping[str, str] | None = None) -
         is_plain = False
     if not is_plain:
         for entry, job in zip(entries, jobs, strict=True):
-            entry["headgate"] = _exact(job.spec, entry["payload"])
+            spec, added = job.spec, sorted(entry["payload"].keys() - json.loads(job.spec.payload).keys())
+            exact = ExactJob(
+                team=spec.team, task=spec.task, instance=spec.instance, pool=spec.pool,
+                resource_type=spec.resource_type, added=added,
+            )  # fmt: skip
+            entry["headgate"] = exact.model_dump()
     return entries
 
 
@@ -236,13 +241,6 @@ def _imported(job_id: str, entry: JobEntry, said: JobPayload, pool: str) -> Impo
         entry.priority, entry.max_attempts,
     )  # fmt: skip
     return ImportedJob(spec, entry.status == _DONE, entry.attempts)
-
-
-def _exact(spec: JobSpec, written: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "team": spec.team, "task": spec.task, "instance": spec.instance, "pool": spec.pool,
-        "resource_type": spec.resource_type, "added": sorted(written.keys() - json.loads(spec.payload).keys()),
-    }  # fmt: skip
 
 
 def _entry(job: Job, resource_type: str | None) -> dict[str, Any]:
@@ -330,8 +328,11 @@ def legacy_documents(
         groups = grouped({pool: servers}, taken=others)
         listed |= groups
         pools |= dict.fromkeys(groups, pool)
-        fitting = [(job.job_id, _choices(job.spec, groups)) for job in jobs if job.spec.pool == pool]
-        types |= bound_evenly(fitting, groups)
+        choices: list[tuple[str, Sequence[str]]] = []
+        for spec in (job.spec for job in jobs if job.spec.pool == pool):
+            fitting = fitting_groups(spec.task, groups, groups)
+            choices.append((spec.job_id, (spec.resource_type,) if spec.resource_type in fitting else fitting))
+        types |= bound_evenly(choices, groups)
     document = servers_document(listed)
     if not _is_read_as(document, jobs, servers_before):
         for name, entries in document.items():
@@ -346,11 +347,6 @@ def _is_read_as(document: object, jobs: Sequence[Job], resources: Sequence[Resou
     except InvalidJobError:
         return False
     return {(one.pool, one.address) for one in read} == {(one.pool, one.address) for one in resources}
-
-
-def _choices(job: JobSpec, groups: dict[str, tuple[ResourceSpec, ...]]) -> tuple[str, ...]:
-    fitting = fitting_groups(job.task, groups, groups)
-    return (job.resource_type,) if job.resource_type in fitting else fitting
 
 
 def _by_pool(resources: Iterable[ResourceSpec]) -> dict[str, tuple[ResourceSpec, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -18,21 +17,8 @@ MAX_STEPS: Final = 300
 """Per episode: the shortest way through the largest grid takes a third of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationTask:
-    """What is evaluated.
-
-    Attributes:
-        task: which task.
-        instance: which instance of it; may be empty.
-    """
-
-    task: str
-    instance: str
-
-
-def read_evaluation_task(task: str | None, instance: str | None, job_file: Path | None) -> EvaluationTask:
-    """Return what is to be evaluated; what is not given is taken from the job.
+def read_evaluation_task(task: str | None, instance: str | None, job_file: Path | None) -> tuple[str, str]:
+    """Return the task and the instance to evaluate, which may be empty; what is not given is taken from the job.
 
     A job has `task` and `instance`, or a `payload` that has `task` and `instance_basename`; it may stand under the key
     `job`, beside its lease.
@@ -49,7 +35,7 @@ def read_evaluation_task(task: str | None, instance: str | None, job_file: Path 
     if not task:
         where = f"the job in {job_file} has none" if job_file is not None else "there is no job file either"
         raise InvalidInputError(f"no task is named, and {where}", next_step="Give --task and --instance.")
-    return EvaluationTask(task, instance)
+    return task, instance
 
 
 def _job_in(path: Path) -> dict[str, Any]:

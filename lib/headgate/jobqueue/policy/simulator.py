@@ -60,20 +60,15 @@ class Grid:
     seed: int
 
 
-def seed_of(task: str, instance: str) -> int:
-    """Return the seed of an instance, in [0, 2**32)."""
-    return _seed("instance", task, instance)
-
-
 def draw_grid(task: str, instance: str) -> Grid:
     """Return the grid of an instance: the task gives size, walls and number of subgoals, the instance their places."""
     look = random.Random(_seed("task", task))
     side, subgoals, share = look.choice(_SIDES), look.choice(_SUBGOALS), look.choice(_WALL_SHARES)
-    seed = seed_of(task, instance)
+    seed = _seed("instance", task, instance)
     rng = random.Random(seed)
     while True:
         walls = _draw_walls(side, share, rng)
-        start = rng.choice(_free_cells(walls))
+        start = rng.choice([(int(row), int(column)) for row, column in np.argwhere(~walls)])
         # Sorted, since the order of a search is no promise; and half of the grid, since a closet is no task.
         reached = sorted(set(distances(walls, start)) - {start})
         if len(reached) >= side * side // 2:
@@ -108,10 +103,6 @@ def _draw_walls(side: int, share: float, rng: random.Random) -> Walls:
             walls[row, column] = rng.random() < share
     walls.setflags(write=False)
     return walls
-
-
-def _free_cells(walls: Walls) -> list[Cell]:
-    return [(int(row), int(column)) for row, column in np.argwhere(~walls)]
 
 
 def _seed(*parts: str) -> int:
@@ -168,19 +159,15 @@ class GridSimulation:
         """
         move = _move(action)
         self.steps += 1
-        if move == FORWARD:
-            self._go()
-        else:
+        if move != FORWARD:
             self._direction = (self._direction + (1 if move == RIGHT else -1)) % len(STEPS)
-
-    def _go(self) -> None:
+            return
         row, column = STEPS[self._direction]
         ahead = (self._position[0] + row, self._position[1] + column)
-        if self.grid.walls[ahead]:
-            return
-        self._position = ahead
-        if not self.is_over and ahead == self.grid.subgoals[self.reached]:
-            self.reached += 1
+        if not self.grid.walls[ahead]:
+            self._position = ahead
+            if not self.is_over and ahead == self.grid.subgoals[self.reached]:
+                self.reached += 1
 
     def _image(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         image = np.zeros((*self.grid.walls.shape, 3), dtype=np.uint8)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
@@ -51,7 +51,7 @@ class QueueAddress:
             raise _no_address(text)
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         place = host if port is None else f"{host}:{port}"
-        token = token or _token_in(parts)
+        token = token or unquote(parts.password or parts.username or "")
         if not token.isascii():
             raise InvalidInputError(
                 "the token of the job queue has characters that no token has", next_step=_WHOLE_TOKEN
@@ -74,10 +74,6 @@ def queue_address(url: str | None = None, environ: Mapping[str, str] | None = No
     named = (environ.get(name, "").strip() for name in URL_VARIABLES)
     found = url or next((one for one in named if one), DEFAULT_URL)
     return QueueAddress.of(found, environ.get(TOKEN_VARIABLE, "").strip())
-
-
-def _token_in(parts: SplitResult) -> str:
-    return unquote(parts.password or parts.username or "")
 
 
 def _no_address(text: str) -> InvalidInputError:

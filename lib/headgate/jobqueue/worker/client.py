@@ -81,7 +81,7 @@ class JobQueueClient:
         added = existing = 0
         for part in _parts(specs):
             body = wire.SubmitIn.model_construct(jobs=part)  # each was checked by itself
-            answer = await self._requests.send("POST", "/v1/jobs", wire.SubmitOut, body, key=_new_key())
+            answer = await self._requests.send("POST", "/v1/jobs", wire.SubmitOut, body, key=uuid.uuid4().hex)
             added, existing = added + answer.added, existing + answer.existing
         return wire.SubmitOut(added=added, existing=existing)
 
@@ -133,7 +133,7 @@ class JobQueueClient:
     async def claim(self, request: wire.ClaimIn, retry: RetryPolicy | None = None) -> wire.ClaimOut:
         """Claim jobs; with `wait_s`, stand in line for them."""
         return await self._requests.send(
-            "POST", "/v1/claims", wire.ClaimOut, request, key=_new_key(), wait_s=request.wait_s, retry=retry
+            "POST", "/v1/claims", wire.ClaimOut, request, key=uuid.uuid4().hex, wait_s=request.wait_s, retry=retry
         )
 
     async def renew(
@@ -240,11 +240,6 @@ class JobQueueClient:
         """Take a policy server out; `force` even while a job uses it."""
         query = {"force": "true"} if force else None
         await self._requests.send("DELETE", _of_resource(pool, index), Anything, query=query, can_repeat=False)
-
-
-def _new_key() -> str:
-    """Return an idempotency key."""
-    return uuid.uuid4().hex
 
 
 def _parts(specs: Iterable[JobSpec]) -> Iterator[list[wire.JobIn]]:
