@@ -52,4 +52,4 @@ def test_a_kind_has_a_counterpart(kind: str) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_counterpart_is_an_event_that_something_tells(name: str) -> None:
     assert issubclass(getattr(events, name), events.Event)
-    assert re.search(rf"\b{name}\(", CODE), f"nothing makes a {name}"
+    assert re.search(rf"\b{name}\(|\btell\(\s*events\.{name}\b", CODE), f"nothing makes a {name}"

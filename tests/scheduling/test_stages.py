@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.core import Task, TaskId
 from headgate.core.errors import InvalidInputError
-from headgate.scheduling import EarlyStop, StageGraph, StageState
+from headgate.scheduling import StageGraph, StageState
 from tests.scheduling.queued import task
 
 
@@ -135,39 +135,3 @@ def test_every_task_of_any_graph_ends_exactly_once(data: st.DataObject) -> None:
     assert sorted(ended) == sorted(t.task_id for t in tasks)
     graph.forget(TaskId(name) for name in ended)
     assert len(graph) == 0
-
-
-# Early stop.
-
-
-def _tripped(stop: EarlyStop, outcomes: str) -> list[int]:
-    return [n for n, outcome in enumerate(outcomes) if stop.observe(failed=outcome == "x")]
-
-
-def test_a_full_window_with_too_many_failures_trips_once() -> None:
-    assert _tripped(EarlyStop(4, 0.5), "..x.x.xxxx") == [4]
-
-
-def test_a_window_that_is_not_full_does_not_trip() -> None:
-    stop = EarlyStop(10, 0.5)
-    assert _tripped(stop, "xxxxxxxxx") == []
-    assert _tripped(stop, "x") == [0]
-    assert stop.is_tripped
-
-
-def test_old_outcomes_leave_the_window() -> None:
-    stop = EarlyStop(4, 0.75)
-    assert _tripped(stop, "xx..xx..xx..") == []
-    assert stop.recent.failed == 2
-
-
-def test_early_stop_can_be_switched_off() -> None:
-    stop = EarlyStop(2, 0.5, enabled=False)
-    assert _tripped(stop, "xxxxxx") == []
-    assert not stop.is_tripped
-
-
-@pytest.mark.parametrize(("window", "rate"), [(0, 0.5), (10, 0.0), (10, 1.1), (10, float("nan"))])
-def test_impossible_early_stops_are_refused(window: int, rate: float) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        EarlyStop(window, rate)

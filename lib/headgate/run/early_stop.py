@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection
 from typing import Self
 
 from headgate.config import Settings
-from headgate.scheduling import RecentFailures
+
+
+class _RecentFailures:
+    """How many of the last `window` outcomes were failures."""
+
+    def __init__(self, window: int, rate: float) -> None:
+        self._rate = rate
+        self.failed = 0
+        self._outcomes: deque[bool] = deque(maxlen=window)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there were as many outcomes as the window takes."""
+        return len(self._outcomes) == self._outcomes.maxlen
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the share of failures among the outcomes so far is too much."""
+        return bool(self._outcomes) and self.failed >= self._rate * len(self._outcomes)
+
+    def add(self, *, failed: bool) -> None:
+        """Take an outcome; the oldest one falls out of a full window."""
+        if self.is_full:
+            self.failed -= self._outcomes[0]
+        self._outcomes.append(failed)
+        self.failed += failed
 
 
 class RosterEarlyStop:
@@ -31,8 +57,8 @@ class RosterEarlyStop:
         """
         self._rate = rate
         self._window = window
-        self._all = RecentFailures(window, rate)
-        self._models: dict[str, RecentFailures] = {}
+        self._all = _RecentFailures(window, rate)
+        self._models: dict[str, _RecentFailures] = {}
         self._failing: set[str] = set()
 
     @classmethod
@@ -51,7 +77,7 @@ class RosterEarlyStop:
         self._all.add(failed=has_failed)
         own = self._models.get(model)
         if own is None:
-            own = self._models[model] = RecentFailures(self._window, self._rate)
+            own = self._models[model] = _RecentFailures(self._window, self._rate)
         own.add(failed=has_failed)
         if own.is_failing:
             self._failing.add(model)

@@ -171,7 +171,7 @@ class Run:
             model_resource=WORKERS,
             retries=RETRIES,
             tolerant_stages=(AGGREGATE,),
-            trace=Trace(self._emit, lambda _: True, self.run_id, self._stages.trace_of) if plan.is_traced else None,
+            trace=Trace(self._emit, self.run_id, self._stages.trace_of) if plan.is_traced else None,
             health_every_s=settings.status_interval_s if plan.is_traced else None,
             is_done=self._is_drained,
             turned=self._turned,

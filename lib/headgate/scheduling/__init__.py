@@ -2,7 +2,6 @@
 
 from headgate.scheduling.backpressure import Backpressure
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Held
-from headgate.scheduling.early_stop import EarlyStop, RecentFailures
 from headgate.scheduling.explanation import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierStep, FrontierView
 from headgate.scheduling.holdings import Holdings
@@ -46,7 +45,6 @@ __all__ = [
     "DispatchLoop",
     "Dispatcher",
     "Dropped",
-    "EarlyStop",
     "Explanation",
     "Failure",
     "FrontierRules",
@@ -57,7 +55,6 @@ __all__ = [
     "LoopResult",
     "PressureRules",
     "Progress",
-    "RecentFailures",
     "Refused",
     "Retry",
     "RetryLaterError",

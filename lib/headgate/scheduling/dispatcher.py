@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId
+from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId, events
 from headgate.fairness import Group, StaleSelection
-from headgate.scheduling.dispatch_events import DispatchEvents
 from headgate.scheduling.explanation import Explanation, explained
 from headgate.scheduling.policies import DenyReason, Refused, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
-from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves
+from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf
 from headgate.scheduling.task_admission import Choice, TaskAdmission
 from headgate.scheduling.trace import Trace
 
@@ -55,6 +54,7 @@ class Lane:
 
 
 _RELEASED = ReleaseOutcome.RELEASED
+_STANDINGS = ("within its share", "borrows", "at its ceiling")
 
 
 class Dispatcher:
@@ -97,7 +97,7 @@ class Dispatcher:
         self.book = LeaseBook(dict(resources))
         self.queue = ReadyShelves(None if governed is None else frozenset(governed))
         self.pressure = PressureBoard(pressure or PressureRules())
-        self.admission = TaskAdmission(policy if policy is not None else StrictFair(), self.book, self.queue)
+        self.admission = TaskAdmission(policy or StrictFair(), self.book, self.queue, self._capped)
         self.on_change = on_change
         self.enqueued = 0
         self.dequeued = 0
@@ -107,15 +107,10 @@ class Dispatcher:
         self._holder = holder
         self.is_roster_open = is_roster_open
         self._max_parked = max_parked if max_parked is not None else max(resources.values(), default=0)
-        self._running: dict[TaskId, Dispatch] = {}
-        self._events: DispatchEvents | None = None
-        if trace is not None:
-            self.trace_to(trace)
-
-    def trace_to(self, trace: Trace) -> None:
-        """Tell what happens from now on."""
-        self._events = DispatchEvents(trace)
-        self.admission.capped = self._events.capped
+        self.running: dict[TaskId, Dispatch] = {}
+        """The tasks in progress, parked ones included; to be read."""
+        self.trace = trace
+        self._told_held = ""
 
     # What can run.
 
@@ -180,7 +175,7 @@ class Dispatcher:
         """
         added, counts = 0, self.admission.counts
         for task in tasks:
-            if task.task_id in self._running:
+            if task.task_id in self.running:
                 continue
             lane = self.lanes.get(task.model)
             if lane is None:
@@ -193,8 +188,10 @@ class Dispatcher:
             lane.queued += 1
             if counts:
                 self.admission.holdings.queued(task.group, task.weight, shelf.governed, now)
-            if self._events is not None:
-                self._events.enqueued(task, shelf.units, len(self.queue))
+            if (trace := self.trace) is not None:
+                self._told_held = ""
+                about = (task.task_id, task.stage, task.group, task.model)
+                trace.tell(events.ReadyEnqueued, *about, shelf.units, len(self.queue), trace.trace_of(task))
         self.enqueued += added
         if added:
             self.on_change()
@@ -207,7 +204,21 @@ class Dispatcher:
     def take(self, now: float) -> Dispatch | None:
         """Return the next task with its lease; None when nothing can run, without the cost of saying why."""
         found = self._found(now)
-        return found if isinstance(found, Dispatch) else None
+        if isinstance(found, Dispatch):
+            return found
+        if self.trace is not None:
+            self._tell_held(self.trace, found or self._held())
+        return None
+
+    def _tell_held(self, trace: Trace, held: Held) -> None:
+        """Tell why nothing runs, once until that changes."""
+        if held.reason == self._told_held:
+            return
+        self._told_held = held.reason
+        if held.reason == "queue_empty":
+            trace.tell(events.QueueEmpty, len(self.running))
+        else:
+            trace.tell(events.AdmissionBlocked, held.reason, held.detail, len(self.queue))
 
     def _found(self, now: float) -> Dispatch | Held | None:
         if self.shut_down_by:
@@ -221,8 +232,9 @@ class Dispatcher:
         task = selection.item
         lease = self.book.acquire(self._holder, task.resources, now, subject=task.task_id)
         if isinstance(lease, Denied):
-            if self._events is not None:
-                self._events.denied(task, lease)
+            if self.trace is not None:
+                what = (lease.reason, lease.capacity, lease.wanted, lease.available)
+                self.trace.tell(events.AdmissionDenied, task.task_id, *what)
             return Held(lease.reason, f"{lease.capacity}: wants {lease.wanted}, {lease.available} free")
         committed = shelf.commit(selection)
         if isinstance(committed, StaleSelection):
@@ -231,7 +243,7 @@ class Dispatcher:
             self.queue.virtual_time = tag
         dispatch = Dispatch(task, lease, selection.group, now)
         self.dequeued += 1
-        self._running[task.task_id] = dispatch
+        self.running[task.task_id] = dispatch
         if self.admission.counts:
             self.admission.holdings.started(task.group, shelf.governed)
         if self.pressure.lanes:
@@ -241,14 +253,18 @@ class Dispatcher:
         lane.in_flight += 1
         if lane.in_flight == lane.max_parallel:
             self.queue.full.add(task.model)
-        if self._events is not None:
-            self._events.acquired(task, lease, shelf.units)
+        if (trace := self.trace) is not None:
+            self._told_held = ""
+            about, trace_id = (task.group, task.model), trace.trace_of(task)
+            trace.tell(events.TaskSelected, task.task_id, *about, trace_id)
+            lease_id = lease.lease_id
+            trace.tell(events.TaskLeaseAcquired, task.task_id, lease_id, task.stage, *about, shelf.units, trace_id)
         return dispatch
 
     def _put_back(self, task: Task, lease: Lease, reason: str) -> Held:
         self.book.release(lease)
-        if self._events is not None:
-            self._events.stale(task, reason)
+        if self.trace is not None:
+            self.trace.tell(events.SelectionStale, task.task_id, reason)
         return Held("stale_selection", reason)
 
     def finished(self, task: Task, lease: Lease, now: float | None = None) -> ReleaseOutcome:
@@ -256,7 +272,7 @@ class Dispatcher:
         was_parked = lease.lease_id in self.book.parked
         outcome = self.book.release(lease)
         if outcome is _RELEASED:
-            running = self._running.pop(task.task_id)
+            running = self.running.pop(task.task_id)
             if now is not None:
                 running.group.held(running.held_s if was_parked else running.held_s + now - running.since)
             lane = self.lanes[task.model]
@@ -272,9 +288,14 @@ class Dispatcher:
                 else:
                     self._update_lane(task.model)
             self.on_change()
-        if self._events is not None:
-            units = self.queue.shelf_for(task).units
-            self._events.released(task, lease, units, outcome, lease.acquired_at if now is None else now)
+        if self.trace is not None:
+            about = (task.task_id, lease.lease_id)
+            if outcome is _RELEASED:
+                held_s = 0.0 if now is None else now - lease.acquired_at
+                units = self.queue.shelf_for(task).units
+                self.trace.tell(events.TaskLeaseReleased, *about, task.group, units, held_s)
+            else:
+                self.trace.tell(events.ReleaseDiagnostic, *about, outcome)
         return outcome
 
     def park(self, lease: Lease, now: float) -> bool:
@@ -282,7 +303,7 @@ class Dispatcher:
 
         At most `max_parked` leases are parked at once, so that no more tasks than that come back above the limits.
         """
-        running = self._running.get(TaskId(lease.subject))
+        running = self.running.get(TaskId(lease.subject))
         if len(self.book.parked) >= self._max_parked or running is None or running.lease is not lease:
             return False
         if not self.book.park(lease):
@@ -290,8 +311,9 @@ class Dispatcher:
         running.held_s += now - running.since
         if self.admission.counts:
             self.admission.gave_back(running.task)
-        if self._events is not None:
-            self._events.parked(running.task, lease, self.queue.shelf_for(running.task).units)
+        if self.trace is not None:
+            units = self.queue.shelf_for(running.task).units
+            self.trace.tell(events.TaskParked, running.task.task_id, lease.lease_id, units)
         self.on_change()
         return True
 
@@ -303,14 +325,13 @@ class Dispatcher:
         """
         if not self.book.unpark(lease):
             return False
-        running = self._running[TaskId(lease.subject)]
+        running = self.running[TaskId(lease.subject)]
         running.since = now
         task = running.task
-        shelf = self.queue.shelf_for(task)
         if self.admission.counts:
             self.admission.took_again(task, now)
-        if self._events is not None:
-            self._events.unparked(task, lease, shelf.units)
+        if self.trace is not None:
+            self.trace.tell(events.TaskUnparked, task.task_id, lease.lease_id, self.queue.shelf_for(task).units)
         return True
 
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
@@ -327,7 +348,7 @@ class Dispatcher:
     def in_flight(self, model: str | None = None) -> int:
         """Return the tasks in progress, of one model or of all."""
         if model is None:
-            return len(self._running)
+            return len(self.running)
         lane = self.lanes.get(model)
         return lane.in_flight if lane is not None else 0
 
@@ -338,7 +359,7 @@ class Dispatcher:
 
     def lease_of(self, task_id: TaskId) -> Lease | None:
         """Return the lease of a running task."""
-        running = self._running.get(task_id)
+        running = self.running.get(task_id)
         return running.lease if running is not None else None
 
     def next_change_at(self, now: float) -> float | None:
@@ -392,8 +413,14 @@ class Dispatcher:
 
     def _pass_over(self, passed: Task, goes: Task, now: float) -> None:
         self.pressure.pass_over(passed.model, now)
-        if self._events is not None:
-            self._events.passed_over(passed, self.pressure.lanes[passed.model], goes)
+        if self.trace is not None:
+            pressed = self.pressure.lanes[passed.model]
+            what = (passed.model, pressed.reason, pressed.passed_over, goes.task_id)
+            self.trace.tell(events.RequestPressureSkipped, passed.task_id, *what)
+
+    def _capped(self, group: str, standing: int, shelf: Shelf) -> None:
+        if self.trace is not None:
+            self.trace.tell(events.GroupCapped, group, _STANDINGS[standing], shelf.governed)
 
     def _held(self) -> Held:
         if not len(self.queue):
@@ -436,4 +463,4 @@ class Dispatcher:
             assert lane.in_flight >= lane.max_parallel, f"{model} counts as full and is not"
         queued = {model: lane.queued for model, lane in self.lanes.items() if lane.queued}
         assert queued == Counter(task.model for task in self.queue.items()), "queued tasks are miscounted"
-        assert sum(lane.in_flight for lane in self.lanes.values()) == len(self._running) == len(self.book.live)
+        assert sum(lane.in_flight for lane in self.lanes.values()) == len(self.running) == len(self.book.live)

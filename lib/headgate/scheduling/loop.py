@@ -7,13 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import Lease, Task, TaskId
+from headgate.core import Lease, Task, TaskId, events
 from headgate.core.errors import InvalidInputError
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher
-from headgate.scheduling.early_stop import EarlyStop
 from headgate.scheduling.explanation import Explanation
-from headgate.scheduling.frontier import AdaptiveFrontier, FrontierRules, FrontierView
-from headgate.scheduling.loop_events import LoopEvents
+from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierView
 from headgate.scheduling.retries import Retries, RetryRules
 from headgate.scheduling.row_groups import RowGroup, RowGroups, RowGroupSource, taken_from
 from headgate.scheduling.stages import Progress, StageGraph
@@ -74,9 +72,7 @@ class DispatchLoop:
         frontier: FrontierRules | None = None,
         model_resource: str = "llm_wait",
         retries: RetryRules | None = None,
-        early_stop: EarlyStop | None = None,
         tolerant_stages: Iterable[str] = (),
-        verdict: Callable[[Exception], Verdict] = verdict_of,
         trace: Trace | None = None,
         health_every_s: float | None = None,
         is_done: Callable[[], bool] | None = None,
@@ -93,9 +89,7 @@ class DispatchLoop:
             frontier: how many row groups are open.
             model_resource: the resource whose idleness widens the frontier.
             retries: of tasks that may do better later.
-            early_stop: when to give the run up; never unless given.
             tolerant_stages: stages that run once what they depend on has ended, well or not.
-            verdict: what an exception means.
             trace: where events go.
             health_every_s: interval of health snapshots; at the start and the end in any case.
             is_done: whether the run has ended once nothing runs; when all row groups have, unless given.
@@ -113,33 +107,21 @@ class DispatchLoop:
         self._turned = turned
         self._model_resource = model_resource
         self._retries = Retries(retries or RetryRules())
-        self._early_stop = early_stop or EarlyStop(enabled=False)
-        self._verdict = verdict
-        self._events = LoopEvents(trace, self)
+        self._trace = trace
+        self._blocked_by: BlockReason | None = None
         self._health_every_s = health_every_s
         self._health_at: float | None = None
         self.is_draining = False
         self._wake = asyncio.Event()
-        self._running: dict[TaskId, asyncio.Task[None]] = {}
         self._defect: Exception | None = None
         dispatcher.on_change = self._wake.set
         if trace is not None:
-            dispatcher.trace_to(trace)
-
-    @property
-    def deferred(self) -> int:
-        """Tasks that wait for the time of their next run."""
-        return len(self._retries)
+            dispatcher.trace = trace
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in progress, put off or open; there may be ready tasks that cannot start."""
-        return not self._running and not len(self._retries) and not self.rows.open
-
-    @property
-    def running(self) -> int:
-        """Tasks in progress, parked ones included."""
-        return len(self._running)
+        return not self.dispatcher.running and not len(self._retries) and not self.rows.open
 
     async def run(self) -> LoopResult:
         """Run everything; return when it has ended.
@@ -149,7 +131,7 @@ class DispatchLoop:
             InvalidInputError: if a task can never run: an unknown dependency, more units than there are.
         """
         began = self._now()
-        self._events.job_started()
+        self._tell_began()
         try:
             async with asyncio.TaskGroup() as workers:
                 await self._turns(workers)
@@ -159,11 +141,12 @@ class DispatchLoop:
             raise
         finally:
             self.stopped_by = self.stopped_by or "interrupted"
-            self._drop_the_rest()
-            self._events.job_completed(self._now() - began)
-        return LoopResult(
-            self.completed, self.failed, self.dropped, self.retried, self.rows.checkpointed, self.stopped_by
-        )
+            self._clean_up()
+            self._tell_health()
+            counts = (self.completed, self.failed, self.dropped, self.retried, self.rows.checkpointed)
+            if self._trace is not None:
+                self._trace.tell(events.SchedulerJobCompleted, self.stopped_by, *counts, self._now() - began)
+        return LoopResult(*counts, self.stopped_by)
 
     def stop(self, reason: str) -> None:
         """Start nothing more and let `run` return once what runs has ended. Legal more than once."""
@@ -187,20 +170,10 @@ class DispatchLoop:
         now = self._now()
         for task in tasks:
             self.dropped += 1
-            self._events.given_up(task, "withdrawn", task.task_id, reason)
+            self._tell_given_up(task, "withdrawn", task.task_id, reason)
             progress = self.graph.failed(task.task_id)
             self._close(task, "dropped", now)
             self._follow(progress, now)
-
-    def park(self, task_id: TaskId) -> bool:
-        """Let a running task's worker serve others while the task's request waits; False when it cannot."""
-        lease = self.dispatcher.lease_of(task_id)
-        return lease is not None and self.dispatcher.park(lease, self._now())
-
-    def unpark(self, task_id: TaskId) -> bool:
-        """Let a parked task go on."""
-        lease = self.dispatcher.lease_of(task_id)
-        return lease is not None and self.dispatcher.unpark(lease, self._now())
 
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""
@@ -231,9 +204,10 @@ class DispatchLoop:
                 self._dispatch(workers, now)
             self._turned()
             self._report_health(now)
-            if not self._running and (self.stopped_by or self._is_done()):
+            if not self.dispatcher.running and (self.stopped_by or self._is_done()):
                 self.stopped_by = self.stopped_by or EVERYTHING_DONE
-                self._events.drained()
+                if self._trace is not None:
+                    self._trace.tell(events.QueueDrained, self.completed)
                 return
             await self._sleep(now)
 
@@ -265,17 +239,23 @@ class DispatchLoop:
     def _widen(self, now: float) -> bool:
         """Open the next row group if the frontier says so; return whether to look again."""
         step = self.frontier.step(self._view(), now)
-        if step.before != step.after:
-            self._events.target_changed(step)
+        if step.before != step.after and self._trace is not None:
+            self._trace.tell(events.RowGroupAdmissionTargetChanged, step.before, step.after, step.reason)
         if not step.opens:
-            self._events.admission_blocked(step.blocked_by)
+            if step.blocked_by is not None and step.blocked_by is not self._blocked_by:
+                self._blocked_by = step.blocked_by
+                if self._trace is not None:
+                    counts = (len(self.rows.open), self.frontier.target, len(self.dispatcher.queue))
+                    self._trace.tell(events.RowGroupAdmissionBlocked, step.blocked_by, *counts)
             return step.before != step.after
-        group = self.rows.next
-        if group is not None:
-            self._check(group)
-        opened = self.rows.open_next(now)
-        self._events.row_group_admitted(opened)
-        progress = self.graph.add(opened.group.tasks)
+        self._blocked_by = None
+        if self.rows.next is not None:
+            self._check(self.rows.next)
+        group = self.rows.open_next(now).group
+        if self._trace is not None:
+            opened_now = (group.name, group.rows, len(group.tasks), len(self.rows.open), self.frontier.target)
+            self._trace.tell(events.RowGroupAdmitted, *opened_now)
+        progress = self.graph.add(group.tasks)
         self._follow(progress, now, dependencies=False)
         return True
 
@@ -311,28 +291,23 @@ class DispatchLoop:
         task, lease = granted.task, granted.lease
         body = self._worker(task, lease, now)
         try:
-            worker = workers.create_task(body, name=f"task {task.task_id}")
+            workers.create_task(body, name=f"task {task.task_id}")
         except BaseException as error:
             body.close()
             self.dispatcher.finished(task, lease, now)
             self.dispatcher.enqueue((task,), now)
-            self._events.spawn_failed(task, lease, error)
+            if self._trace is not None:
+                what = f"{type(error).__name__}: {error}"
+                self._trace.tell(events.WorkerSpawnFailed, task.task_id, lease.lease_id, what)
             raise
-        self._running[task.task_id] = worker
-        worker.add_done_callback(lambda ended: self._never_began(ended, task, lease))
-        self._events.spawned(task, lease)
-
-    def _never_began(self, worker: asyncio.Task[None], task: Task, lease: Lease) -> None:
-        """Clean up after a worker that was cancelled before its first step: nothing of its body ran, no `finally`."""
-        if self._running.get(task.task_id) is worker:
-            self._events.cancelled(task, self.stopped_by or "the run was interrupted")
-            self._give_back(task, lease, "cancelled", 0.0)
+        if (trace := self._trace) is not None:
+            trace.tell(events.WorkerSpawned, task.task_id, lease.lease_id, task.attempt, trace.trace_of(task))
 
     def _give_back(self, task: Task, lease: Lease, outcome: str, seconds: float) -> None:
-        del self._running[task.task_id]
         self.dispatcher.finished(task, lease, lease.acquired_at + seconds)
-        self._events.completed(task, outcome, seconds)
-        self._wake.set()
+        if (trace := self._trace) is not None:
+            what = (task.task_id, task.stage, task.group, outcome, seconds, trace.trace_of(task))
+            trace.tell(events.TaskCompleted, *what)
 
     async def _worker(self, task: Task, lease: Lease, began: float) -> None:
         verdict: Verdict | None = None
@@ -343,13 +318,13 @@ class DispatchLoop:
         except asyncio.CancelledError:
             me = asyncio.current_task()
             if me is None or me.cancelling():
-                self._events.cancelled(task, self.stopped_by or "the run was interrupted")
+                self._tell_cancelled(task)
                 raise
             verdict = Failure("its work cancelled itself")
             outcome = "failed"
         except Exception as error:  # noqa: BLE001 - the boundary around a task's work: judged; a defect stops the run
-            verdict = self._verdict(error)
-            outcome = _OUTCOMES[type(verdict)]
+            verdict = verdict_of(error)
+            outcome = "deferred" if isinstance(verdict, Retry) else "failed"
         finally:
             now = self._now()
             self._give_back(task, lease, outcome, now - began)
@@ -365,61 +340,95 @@ class DispatchLoop:
             if wait_s is not None:
                 self.retried += 1
                 self.rows.put_off(task.task_id)
-                self._events.deferred(task, verdict.reason, wait_s)
+                if self._trace is not None:
+                    self._trace.tell(events.RetryDeferred, task.task_id, verdict.reason, wait_s, task.attempt)
                 return
         self._retries.ended(task.task_id)
         if verdict is None:
             self.completed += 1
-            self._early_stop.observe(failed=False)
-            progress = self.graph.done(task.task_id)
-            self._close(task, "completed", now)
-            self._follow(progress, now)
         else:
-            self._failed(task, verdict, now)
-
-    def _failed(self, task: Task, verdict: Retry | Failure, now: float) -> None:
-        self.failed += 1
-        self._events.given_up(task, "failed", task.task_id, verdict.reason)
-        progress = self.graph.failed(task.task_id)
-        self._close(task, "failed", now)
-        self._follow(progress, now)
-        if self._early_stop.observe(failed=True):
-            self._events.stopped_early(self._early_stop)
-            self.stop("too many tasks failed")
+            self.failed += 1
+            self._tell_given_up(task, "failed", task.task_id, verdict.reason)
+        if task.task_id in self.graph:
+            progress = self.graph.done(task.task_id) if verdict is None else self.graph.failed(task.task_id)
+            self._close(task, "completed" if verdict is None else "failed", now)
+            self._follow(progress, now)
 
     def _requeue_due(self, now: float) -> None:
         for task in self._retries.due(now) if not self.stopped_by else ():
-            self._events.redispatched(task)
+            if self._trace is not None:
+                self._trace.tell(events.RetryRedispatched, task.task_id, task.attempt)
             self.dispatcher.enqueue((task,), now)
 
     def _follow(self, progress: Progress, now: float, *, dependencies: bool = True) -> None:
         for task in progress.ready:
             self.rows.became_ready(task.task_id)
-            if dependencies:
-                self._events.dependency_ready(task)
+            if dependencies and (trace := self._trace) is not None:
+                what = (task.task_id, task.stage, task.group, trace.trace_of(task))
+                trace.tell(events.DependencyReady, *what)
         self.dispatcher.enqueue(progress.ready, now)
         for dropped in progress.dropped:
             self.dropped += 1
-            self._events.given_up(dropped.task, dropped.reason, dropped.because_of, "")
+            self._tell_given_up(dropped.task, dropped.reason, dropped.because_of, "")
             self._close(dropped.task, "dropped", now)
 
     def _close(self, task: Task, outcome: str, now: float) -> None:
         opened = self.rows.ended(task.task_id, outcome)
         if opened is not None:
-            self._events.checkpointed(opened, now)
+            if self._trace is not None:
+                counts = (opened.completed, opened.failed, opened.dropped)
+                self._trace.tell(events.RowGroupCheckpointed, opened.group.name, *counts, now - opened.opened_at)
             self.graph.forget(t.task_id for t in opened.group.tasks)
 
-    def _drop_the_rest(self) -> None:
-        """Count what a run that stopped early leaves: queued, deferred and waiting tasks of open row groups."""
-        for opened in self.rows.open.values():
-            self.dropped += opened.remaining
+    def _clean_up(self) -> None:
+        """Give back the leases of workers that were cancelled before their first step, and count what was not run."""
+        for granted in list(self.dispatcher.running.values()):
+            self._tell_cancelled(granted.task)
+            self._give_back(granted.task, granted.lease, "cancelled", 0.0)
+        self.dropped += sum(opened.remaining for opened in self.rows.open.values())
+
+    # What is told.
+
+    def _tell_began(self) -> None:
+        if self._trace is not None:
+            limits, rules = tuple(sorted(self.dispatcher.book.limits.items())), self.frontier.rules
+            policy = self.dispatcher.admission.policy.name
+            self._trace.tell(events.SchedulerJobStarted, limits, policy, rules.floor, rules.cap)
+        self._tell_health()
+
+    def _tell_cancelled(self, task: Task) -> None:
+        if self._trace is not None:
+            self._trace.tell(events.TaskCancelled, task.task_id, self.stopped_by or "the run was interrupted")
+
+    def _tell_given_up(self, task: Task, reason: str, because_of: TaskId, error: str) -> None:
+        if self._trace is not None:
+            what = (task.task_id, task.stage, task.group, reason, because_of, error)
+            self._trace.tell(events.NonRetryableDropped, *what)
 
     def _report_health(self, now: float) -> None:
         if self._health_every_s is None or (self._health_at is not None and now < self._health_at):
             return
         if self._health_at is not None:
-            self._events.health()
+            self._tell_health()
         self._health_at = now + self._health_every_s
 
-
-_OUTCOMES: Final[dict[type[Verdict], str]] = {Retry: "deferred", Failure: "failed", Defect: "failed"}
+    def _tell_health(self) -> None:
+        if self._trace is None:
+            return
+        dispatcher, book = self.dispatcher, self.dispatcher.book
+        self._trace.tell(
+            events.SchedulerHealthSnapshot,
+            queued=len(dispatcher.queue),
+            running=len(dispatcher.running),
+            parked=len(book.parked),
+            deferred=len(self._retries),
+            waiting=self.graph.waiting,
+            active_row_groups=len(self.rows.open),
+            active_rows=self.rows.active_rows,
+            frontier_target=self.frontier.target,
+            leased=tuple(sorted(book.in_use.items())),
+            limits=tuple(sorted(book.limits.items())),
+            queued_demand=tuple((name, dispatcher.queue.demand(name)) for name in sorted(book.limits)),
+            blocked_by=self._blocked_by or "",
+            passed_over=dispatcher.pressure.pass_overs,
+        )

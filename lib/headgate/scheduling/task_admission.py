@@ -24,13 +24,15 @@ class TaskAdmission:
     Owned by the dispatcher, with its queue and its book. Only asked while `counts`, that is, if the policy has shares.
     """
 
-    def __init__(self, policy: TaskPolicy, book: LeaseBook, queue: ReadyShelves) -> None:
+    def __init__(
+        self, policy: TaskPolicy, book: LeaseBook, queue: ReadyShelves, capped: Callable[[str, int, Shelf], None]
+    ) -> None:
+        """Prepare it; `capped` is told of a group that has its share: group, standing, shelf."""
         self.policy = policy
         self.holdings = Holdings(policy, book.limits)
         self.counts = policy.has_shares
         self.reserve_ends: float | None = None
-        self.capped: Callable[[str, int, Shelf], None] = lambda _group, _standing, _shelf: None
-        """Told of a group that has its share: group, standing, shelf."""
+        self._capped = capped
         self._book = book
         self._queue = queue
         self._left_seen = 0
@@ -92,7 +94,7 @@ class TaskAdmission:
                 return choice
             shelf.stand(group, standing)
             if standing > before:
-                self.capped(group, standing, shelf)
+                self._capped(group, standing, shelf)
         return None
 
     def _lends(self, shelf: Shelf, now: float) -> bool:

@@ -1,16 +1,15 @@
-"""Where scheduling tells what happened: only what somebody wants is made at all."""
+"""Where scheduling tells what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Concatenate, ParamSpec
 
 from headgate.core import Task
 from headgate.core.events import Emit, Event
 
-
-def _wants_all(_kind: type[Event]) -> bool:
-    return True
+What = ParamSpec("What")
 
 
 def _no_trace(_task: Task) -> str:
@@ -19,16 +18,18 @@ def _no_trace(_task: Task) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The way of scheduling events to their sinks.
+    """The way of scheduling events to their sinks; without one, none is made.
 
     Attributes:
         emit: takes an event.
-        wants: whether any sink takes events of a type; asked before one is made.
-        run_id: of the run, on every event.
+        run_id: of the run, the first field of every event.
         trace_of: the trace id of a task's sample, where it has one before it runs.
     """
 
     emit: Emit
-    wants: Callable[[type[Event]], bool] = _wants_all
     run_id: str = ""
     trace_of: Callable[[Task], str] = _no_trace
+
+    def tell(self, kind: Callable[Concatenate[str, What], Event], *what: What.args, **named: What.kwargs) -> None:
+        """Make an event of this run and emit it."""
+        self.emit(kind(self.run_id, *what, **named))

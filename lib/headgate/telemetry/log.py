@@ -50,7 +50,6 @@ _NOTEWORTHY: Final[tuple[type[events.Event], ...]] = (
     events.BreakerOpened,
     events.ClockStepped,
     events.DriverLost,
-    events.EarlyStopped,
     events.GroupBroken,
     events.GroupCreationFailed,
     events.GroupQuarantined,

@@ -138,13 +138,11 @@ class Recorder:
         self._now = now
         self._resources: dict[_Units, Mapping[str, int]] = {}
 
-    def wants(self, kind: type[Event]) -> bool:
-        """Return whether an event of this type is a fact of the suite."""
-        return kind in _STEPS
-
     def emit(self, event: Event) -> None:
-        """Take an event of scheduling."""
-        at, step = self._now(), _STEPS[type(event)]
+        """Take an event of scheduling, if it is a fact of the suite."""
+        at, step = self._now(), _STEPS.get(type(event))
+        if step is None:
+            return
         match event:
             case ReadyEnqueued() | TaskLeaseAcquired():
                 self.stages[event.task_id] = event.stage

@@ -59,7 +59,7 @@ async def run_case(case: Case, seed: int) -> Run:
         now=clock.monotonic,
         frontier=frontier,
         model_resource=MODEL,
-        trace=Trace(recorder.emit, recorder.wants),
+        trace=Trace(recorder.emit),
     )
     async with providers.serving(loop):
         await loop.run()

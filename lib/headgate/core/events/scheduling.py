@@ -335,13 +335,3 @@ class ReleaseDiagnostic(Event):
     task_id: str
     lease_id: str
     outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyStopped(Event):
-    """So many tasks failed for good in a row of outcomes that the run stops."""
-
-    run_id: str
-    failed: int
-    window: int
-    rate: float
